@@ -77,7 +77,7 @@ int depth_round_trip(const struct table *t, uint32_t layer, enum side side, cons
                      size_t n, size_t row_stride)
 {
     size_t d = t->geometry.d;
-    _cleanup_(freep) float *scratch = malloc((n * (d + TABLE_RANK_MAX) + 1) * sizeof(*scratch));
+    _cleanup_(freep) float *scratch = calloc(n * (d + TABLE_RANK_MAX) + 1, sizeof(*scratch));
 
     if (!scratch)
         return -ENOMEM;

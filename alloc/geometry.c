@@ -170,3 +170,20 @@ void geometry_digest(const struct geometry *g, uint8_t ret_digest[static DIGEST_
         p = geometry_put_f64(p, g->freq[i]);
     (void) crypto_hash_sha256(ret_digest, buf, (size_t) (p - buf));
 }
+
+int geometry_complete(struct geometry *g, const void *freq, const uint8_t *digest, const char *file,
+                      struct errmsg *e)
+{
+    uint8_t computed[DIGEST_BYTES];
+    struct errmsg why = {""};
+
+    memcpy(g->freq, freq, g->n_rot / 2 * sizeof(double));
+    if (geometry_validate(g, &why) < 0)
+        return fail(e, -EBADMSG, "the %s has an impossible geometry: %.300s", file, why.text);
+
+    geometry_digest(g, computed);
+    if (memcmp(computed, digest, DIGEST_BYTES) != 0)
+        return fail(e, -EBADMSG, "the geometry of the %s does not match its digest", file);
+
+    return 0;
+}

@@ -64,6 +64,18 @@ int geometry_check_same(const struct geometry *model, const struct geometry *tab
 /* SHA-256 over a fixed little-endian encoding of every field (unused freq entries left out). @g is valid. */
 void geometry_digest(const struct geometry *g, uint8_t ret_digest[static DIGEST_BYTES]);
 
+/**
+ * geometry_complete() - the frequencies of a geometry that is read from a file, and the checks of a whole one
+ * @g:      all fields but freq, n_rot at most GEOMETRY_DIM_MAX
+ * @freq:   [n_rot / 2] doubles, at any address
+ * @digest: [DIGEST_BYTES], as the file has it
+ * @file:   names the kind of file in the sentence
+ *
+ * Return: 0; -EBADMSG with a sentence.
+ */
+int geometry_complete(struct geometry *g, const void *freq, const uint8_t *digest, const char *file,
+                      struct errmsg *e);
+
 /* Head-sides are numbered (layer * n_kv_heads + head) * 2 + side everywhere. */
 enum side {
     SIDE_K = 0,

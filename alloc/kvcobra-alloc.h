@@ -77,7 +77,7 @@ typedef struct kvc_stats_options {
     uint32_t n_sink;  /* first tokens of a sequence that stay exact and are not counted: 0..16; 4 is usual */
     uint32_t metrics; /* KVC_WITH_*; 0: keys and values alone, for metric mse */
     uint32_t n_samples;  /* tokens whose vectors are stored, 1..1048576; 0 = KVC_SAMPLES_DEFAULT, or fewer if
-                          * their vectors would take more than 4 GiB */
+                          * their vectors would take more than 2 GiB */
     uint32_t key_stride; /* queries weigh every key_stride-th key, 1..4096; 0 = KVC_KEY_STRIDE_DEFAULT */
     uint64_t seed;       /* decides which tokens and keys are sampled */
 } kvc_stats_options;
@@ -198,7 +198,8 @@ KVC_EXPORT int kvc_stats_add_gradients(kvc_stats *s, const kvc_stats_gradients *
 enum kvc_source_kind {
     KVC_SOURCE_TEXT = 0,  /* a file of raw text */
     KVC_SOURCE_LINES = 1, /* a file with a document per line */
-    KVC_SOURCE_MODEL = 2  /* token ids (uint32) that the model wrote */
+    KVC_SOURCE_MODEL = 2, /* token ids (uint32) that the model wrote */
+    KVC_SOURCE_REST = 3   /* kvc_stats_begin_source(): small sources that are added up */
 };
 
 typedef struct kvc_stats_source {
@@ -215,10 +216,27 @@ typedef struct kvc_stats_source {
 KVC_EXPORT int kvc_stats_add_source(kvc_stats *s, const kvc_stats_source *x);
 
 /**
+ * kvc_stats_begin_source() - name the source of the windows that follow
+ * @kind:   enum kvc_source_kind
+ * @digest: 32 bytes that are the same in all statistics of this source, such as the SHA-256 of its text; may
+ *          be NULL for KVC_SOURCE_REST
+ *
+ * A source is a text, or a kind of text. The sums of at most 8 sources stay apart: a ninth and the smallest
+ * one so far are added up, and later ones too. kvc_solve() fits tables to sources that were left out, if
+ * there are several: such tables are better on text that they never saw. Windows before the first call have
+ * one unnamed source.
+ *
+ * Return: 0; -EINVAL: a window is not complete, statistics made of moments, or an argument is not valid.
+ */
+KVC_EXPORT int kvc_stats_begin_source(kvc_stats *s, uint32_t kind, const uint8_t *digest);
+
+/**
  * kvc_stats_merge() - add the tokens of @other to @s, as if one program had read all windows
  * @other: unchanged; of the same allocator or of another one that no thread uses meanwhile
  *
- * Merging in another order may change the last bits. On failure @s is unchanged; after -ENOMEM free it.
+ * Sums of the same source are added, others stay apart (kvc_stats_begin_source()). The seeds may differ.
+ * Merging in another order may change the last bits, since sampled vectors are rounded to binary16 again. On
+ * failure @s is unchanged; after -ENOMEM free it.
  *
  * Return: 0; -EINVAL: another model, geometry or options, or the same sampled token in both, named; -ENOMEM.
  */
@@ -302,6 +320,9 @@ enum kvc_decoder {
 
 #define KVC_SOLVE_NORMAL_LEVELS 1u    /* levels of a normal distribution instead of fitted ones */
 #define KVC_SOLVE_NO_DEPTH_WEIGHTS 2u /* metric attention: weigh all layers equally */
+/* bands: fit to the sources themselves, not to sources that were left out; a table that is better on these
+ * texts and worse on all others */
+#define KVC_SOLVE_OWN_SOURCES 4u
 
 /* Parameters of the paper's methods. */
 typedef struct kvc_paper_options {
@@ -324,7 +345,8 @@ typedef struct kvc_solve_options {
     uint32_t predict;    /* enum kvc_predict */
     uint32_t decoder;    /* enum kvc_decoder */
     uint32_t flags;      /* KVC_SOLVE_* */
-    uint32_t unused;     /* 0 */
+    /* 1..8: solve without this source of the statistics, to measure the table on it; 0: none */
+    uint32_t without;
     double temper; /* raise the metric to this power, at most 2, and keep its trace; 0: 0.75 for fisher and
                           * output, 1 for attention */
     double floor_bpd, ceil_bpd; /* of every head and side; ceil_bpd 0 = 8 */
@@ -351,6 +373,15 @@ typedef struct kvc_solve_report {
     double error_k, error_v;
     uint32_t measured; /* 1: the statistics have vectors */
     uint32_t metric;   /* enum kvc_metric that was used, never the default */
+    /* distortion and errors to expect of a source that the table was not fitted to; 0 with one source */
+    double unseen_distortion, unseen_error_k, unseen_error_v;
+    /* share of the largest source, if the others are too few to leave it out: the table is then fitted to the
+     * sources themselves; else 0 */
+    double largest_share;
+    double without_distortion; /* of the source kvc_solve_options.without, measured; 0: none */
+    /* bit i: source i + 1 varies ten times less or more than most of the text, as one token that repeats
+     * does, and counts as at most 1 % of the tokens. Never with KVC_SOLVE_OWN_SOURCES */
+    uint64_t reduced_sources;
 } kvc_solve_report;
 
 /**

@@ -69,7 +69,7 @@ static void levels_store_int8(const double *values, unsigned n, struct levels *l
         largest = fmax(largest, fabs(values[i]));
     l->step = (float) (largest / 127.0);
     for (unsigned i = 0; i < n; i++) {
-        l->value_i8[i] = levels_to_int8(values[i] / (double) l->step);
+        l->value_i8[i] = l->step > 0 ? levels_to_int8(values[i] / (double) l->step) : 0;
         l->value[i] = (float) l->value_i8[i];
     }
 }

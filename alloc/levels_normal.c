@@ -116,7 +116,7 @@ static bool levels_normal_ascending(const double *x, unsigned m)
 /* x <- x - damping * delta; the damping is halved until the levels stay in order. */
 static void levels_normal_newton_step(struct newton *s)
 {
-    double next[N_MAX / 2];
+    double next[N_MAX / 2] = {0};
 
     for (double damping = 1.0; damping > 1e-6; damping *= 0.5) {
         for (unsigned i = 0; i < s->m; i++)
@@ -175,7 +175,7 @@ static void levels_normal_uniform_values(enum quantiser q, unsigned b, double st
 
 static double levels_normal_uniform_mse(enum quantiser q, unsigned b, double step)
 {
-    double v[N_MAX], sum = 0;
+    double v[N_MAX] = {0}, sum = 0;
     unsigned n = 1u << b;
 
     levels_normal_uniform_values(q, b, step, v);

@@ -100,29 +100,21 @@ double metric_power(enum metric m, double power)
     if (power > 0)
         return power;
 
-    switch (m) {
-    case METRIC_FISHER:
+    if (m == METRIC_FISHER)
         return METRIC_FISHER_POWER;
-    case METRIC_OUTPUT:
-        return METRIC_OUTPUT_POWER;
-    case METRIC_MSE:
-    case METRIC_QUERY:
-    case METRIC_ATTENTION:
-        break;
-    }
-
-    return 1;
+    return m == METRIC_OUTPUT ? METRIC_OUTPUT_POWER : 1;
 }
 
 /* M^power at the trace of M. */
 static int metric_temper(size_t d, double power, double *M)
 {
-    _cleanup_(freep) double *u = malloc((d * d + d) * sizeof(*u));
+    _cleanup_(freep) double *u = NULL;
     double *w, trace = 0, powered = 0;
     int r;
 
     if (power == 1)
         return 0;
+    u = malloc((d * d + d) * sizeof(*u));
     if (!u)
         return -ENOMEM;
 

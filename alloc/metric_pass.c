@@ -92,9 +92,11 @@ int pass_init(struct pass *p, const struct geometry *g, size_t n, size_t n_first
         return -ENOMEM;
 
     for (size_t i = 0; i < N_PARTS; i++) {
-        *parts[i] = sizes[i] > 0 ? p->block + at : NULL;
+        *parts[i] = p->block + at;
         at += sizes[i];
     }
+    if (!outputs)
+        p->value = p->output = NULL;
 
     metric_pass_fill_rotations(p);
     return 0;
@@ -235,10 +237,10 @@ void pass_softmax(struct pass *p, size_t j)
         for (size_t m = first; m < p->n; m++) {
             size_t seen = m - first + 1 < keys ? m - first + 1 : keys;
             float *score = p->scores + (m - first) * PASS_KEY_BLOCK,
-                  *output = p->output + (j * p->n + m) * p->d;
+                  *output = p->output ? p->output + (j * p->n + m) * p->d : NULL;
             float rescale = metric_pass_softmax_step(score, seen, n_skip, &max[m], &denom[m], &squares[m]);
 
-            if (!p->output)
+            if (!output)
                 continue;
 
             memset(score + seen, 0, (keys - seen) * sizeof(*score));

@@ -21,6 +21,21 @@
 
 #define BLOCK_ROWS 64 /* rows of a block and the triangle fit the second-level cache up to d = 128 */
 
+/* The joint part, if the options want it. False: out of memory. */
+static bool moments_alloc_joint(struct moments *m)
+{
+    const struct geometry *g = &m->o.geometry;
+    size_t wide = (size_t) g->n_kv_heads * 2 * g->d;
+
+    if (!m->o.joint)
+        return true;
+
+    m->joint = calloc(g->n_layers * moments_joint_numbers(g), sizeof(*m->joint));
+    m->wide = malloc(BLOCK_ROWS * wide * sizeof(*m->wide));
+    m->delta = malloc(wide * sizeof(*m->delta));
+    return m->joint && m->wide && m->delta;
+}
+
 int moments_new(const struct moments_options *o, struct moments **ret_moments, struct errmsg *e)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
@@ -40,15 +55,18 @@ int moments_new(const struct moments_options *o, struct moments **ret_moments, s
         return fail(e, -ENOMEM, "out of memory for moments");
 
     m->o = *o;
+    m->o.joint = o->joint && o->geometry.n_kv_heads > 1;
     m->count = calloc(n_heads, sizeof(*m->count));
     m->mean = calloc(n_heads * width, sizeof(*m->mean));
     m->scatter = calloc(n_heads * moments_triangle(&o->geometry), sizeof(*m->scatter));
     m->rows = malloc((BLOCK_ROWS + 1) * width * sizeof(*m->rows));
     m->block = malloc(moments_triangle(&o->geometry) * sizeof(*m->block));
-    if (!m->count || !m->mean || !m->scatter || !m->rows || !m->block)
-        return fail(
-            e, -ENOMEM, "out of memory: moments of this model take %zu MiB",
-            n_heads * (sizeof(*m->count) + (width + moments_triangle(&o->geometry)) * sizeof(double)) >> 20);
+    if (!m->count || !m->mean || !m->scatter || !m->rows || !m->block || !moments_alloc_joint(m))
+        return fail(e, -ENOMEM, "out of memory: moments of this model take %zu MiB",
+                    (n_heads * (width + moments_triangle(&o->geometry)) +
+                     (m->o.joint ? o->geometry.n_layers * moments_joint_numbers(&o->geometry) : 0)) *
+                            sizeof(double) >>
+                        20);
 
     *ret_moments = take_ptr(m);
     return 0;
@@ -62,8 +80,11 @@ struct moments *moments_free(struct moments *m)
     free(m->count);
     free(m->mean);
     free(m->scatter);
+    free(m->joint);
     free(m->rows);
     free(m->block);
+    free(m->wide);
+    free(m->delta);
     free(m);
     return NULL;
 }
@@ -125,24 +146,21 @@ static int moments_check_finite(const char *what, uint32_t layer, uint32_t first
     return 0;
 }
 
-static void moments_add_head(struct moments *m, size_t head, size_t n, size_t stride, const float *k,
+/* At most BLOCK_ROWS tokens. */
+static void moments_add_head(struct moments *m, size_t head, size_t rows, size_t stride, const float *k,
                              const float *v)
 {
     size_t d = m->o.geometry.d, width = 2 * d;
     double *mean = m->rows + BLOCK_ROWS * width;
 
-    for (size_t first = 0; first < n; first += BLOCK_ROWS) {
-        size_t rows = n - first < BLOCK_ROWS ? n - first : BLOCK_ROWS;
-
-        for (size_t t = 0; t < rows; t++)
-            for (size_t i = 0; i < d; i++) {
-                m->rows[t * width + i] = (double) k[(first + t) * stride + i];
-                m->rows[t * width + d + i] = (double) v[(first + t) * stride + i];
-            }
-        moments_of_block(m, rows, width, mean, m->block);
-        moments_join(width, &m->count[head], m->mean + head * width,
-                     m->scatter + head * moments_triangle(&m->o.geometry), rows, mean, m->block);
-    }
+    for (size_t t = 0; t < rows; t++)
+        for (size_t i = 0; i < d; i++) {
+            m->rows[t * width + i] = (double) k[t * stride + i];
+            m->rows[t * width + d + i] = (double) v[t * stride + i];
+        }
+    moments_of_block(m, rows, width, mean, m->block);
+    moments_join(width, &m->count[head], m->mean + head * width,
+                 m->scatter + head * moments_triangle(&m->o.geometry), rows, mean, m->block);
 }
 
 int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n,
@@ -154,15 +172,25 @@ int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t
     if (layer >= g->n_layers || first_head > g->n_kv_heads || n_heads > g->n_kv_heads - first_head)
         return fail(e, -EINVAL, "layer %u, heads %u to %u: the model has %u layers of %u KV heads", layer,
                     first_head, first_head + n_heads, g->n_layers, g->n_kv_heads);
+    if (m->o.joint && n_heads != g->n_kv_heads)
+        return fail(e, -EINVAL, "joint moments need all %u KV heads of a layer, not %u", g->n_kv_heads,
+                    n_heads);
     if (n > MOMENTS_COUNT_MAX)
         return fail(e, -EINVAL, "%zu tokens in one call are too many to count", n);
     if ((r = moments_check_finite("key", layer, first_head, n_heads, n, g->d, k, e)) < 0 ||
         (r = moments_check_finite("value", layer, first_head, n_heads, n, g->d, v, e)) < 0)
         return r;
 
-    for (uint32_t h = 0; h < n_heads; h++)
-        moments_add_head(m, (size_t) layer * g->n_kv_heads + first_head + h, n, (size_t) n_heads * g->d,
-                         k + h * g->d, v + h * g->d);
+    for (size_t first = 0; first < n; first += BLOCK_ROWS) {
+        size_t rows = n - first < BLOCK_ROWS ? n - first : BLOCK_ROWS, stride = (size_t) n_heads * g->d;
+
+        if (m->o.joint)
+            moments_joint_add(m, layer, rows, k + first * stride, v + first * stride);
+        for (uint32_t h = 0; h < n_heads; h++)
+            moments_add_head(m, (size_t) layer * g->n_kv_heads + first_head + h, rows, stride,
+                             k + first * stride + h * g->d, v + first * stride + h * g->d);
+    }
+
     return 0;
 }
 
@@ -183,6 +211,8 @@ static int moments_check_same(const struct moments_options *a, const struct mome
     if (a->n_sink != b->n_sink)
         return fail(e, -EINVAL, "the moments leave out different sinks: %u and %u tokens", a->n_sink,
                     b->n_sink);
+    if (a->joint && !b->joint)
+        return fail(e, -EINVAL, "moments without covariances between heads cannot be added to joint ones");
 
     return 0;
 }
@@ -205,6 +235,9 @@ int moments_merge(struct moments *m, const struct moments *other, struct errmsg 
         if (other->count[h] > MOMENTS_COUNT_MAX - m->count[h])
             return fail(e, -EINVAL,
                         "the moments count more than 2^48 tokens together, the most that a file can hold");
+    for (uint32_t layer = 0; m->o.joint && layer < g->n_layers; layer++)
+        if (other->count[layer * g->n_kv_heads] > 0)
+            moments_joint_merge(m, other, layer);
     for (size_t h = 0; h < n_heads; h++)
         if (other->count[h] > 0)
             moments_join(width, &m->count[h], m->mean + h * width, m->scatter + h * triangle, other->count[h],
@@ -212,6 +245,28 @@ int moments_merge(struct moments *m, const struct moments *other, struct errmsg 
     if (m->o.model_name[0] == '\0')
         memcpy(m->o.model_name, other->o.model_name, sizeof(m->o.model_name));
     return 0;
+}
+
+static void moments_scale(double *x, size_t n, double factor)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+void moments_halve(struct moments *m)
+{
+    const struct geometry *g = &m->o.geometry;
+    size_t triangle = moments_triangle(g), joint = moments_joint_numbers(g);
+
+    for (size_t h = 0; h < (size_t) g->n_layers * g->n_kv_heads; h++) {
+        uint64_t half = m->count[h] - m->count[h] / 2; /* not 0, unless there are none */
+        double factor = m->count[h] > 0 ? (double) half / (double) m->count[h] : 0;
+
+        moments_scale(m->scatter + h * triangle, triangle, factor);
+        if (m->o.joint && h % g->n_kv_heads == 0) /* one count for the heads of a layer */
+            moments_scale(m->joint + h / g->n_kv_heads * joint, joint, factor);
+        m->count[h] = half;
+    }
 }
 
 const struct moments_options *moments_get_options(const struct moments *m)

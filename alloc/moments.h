@@ -26,6 +26,9 @@ struct moments_options {
     /* shown to users; may be empty. Merging keeps the first non-empty name */
     char model_name[MOMENTS_NAME_BYTES];
     uint32_t n_sink; /* first tokens of a sequence that the caller leaves out */
+    /* also the covariance of keys with the keys and values of other heads of their layer, for tables that
+     * predict values from all heads. With one KV head there is none, and this becomes false */
+    bool joint;
 };
 
 /**
@@ -49,17 +52,23 @@ static inline void moments_freep(struct moments **m)
  * Each (layer, head) has its own count, so layers may count different tokens.
  * About 2 d^2 multiplications per token and head.
  *
- * Return: 0; -EINVAL: no such layer or heads, or a number that is not finite; then nothing was added.
+ * Return: 0; -EINVAL: no such layer or heads, not all heads of joint moments, or a number that is not
+ * finite; then nothing was added.
  */
 int moments_add(struct moments *m, uint32_t layer, uint32_t first_head, uint32_t n_heads, size_t n,
                 const float *k, const float *v, struct errmsg *e);
 
 /* Adds @other's tokens: same model, geometry, sinks and key order; else -EINVAL with the difference named. Up
- * to rounding, the result does not depend on the order of merging. */
+ * to rounding, the result does not depend on the order of merging. Of joint moments, others take what they
+ * have themselves; joint moments take joint ones only. */
 int moments_merge(struct moments *m, const struct moments *other, struct errmsg *e);
 
+/* Gives all tokens half their weight: means and covariances stay, tokens that are added later count twice as
+ * much beside them. */
+void moments_halve(struct moments *m);
+
 /* Bytes of the file image of moments of this geometry. They do not depend on the number of tokens. */
-size_t moments_bytes(const struct geometry *g);
+size_t moments_bytes(const struct geometry *g, bool joint);
 
 /* The file image into @dst of moments_bytes(); its last DIGEST_BYTES are the SHA-256 that names it. */
 void moments_write(const struct moments *m, void *dst);
@@ -90,3 +99,8 @@ const double *moments_mean(const struct moments *m, uint32_t layer, uint32_t hea
 /* Centred scatter sum (x - mean)(x - mean)': its lower triangle by rows, entry
  * (i, j <= i) at i (i + 1) / 2 + j; borrowed. */
 const double *moments_scatter(const struct moments *m, uint32_t layer, uint32_t head);
+
+/* Of joint moments: scatter [d, d] of the key of @head (rows) with that of @lower < @head, and of the value
+ * of head @value (rows) with the key of another head; borrowed. */
+const double *moments_key_scatter(const struct moments *m, uint32_t layer, uint32_t head, uint32_t lower);
+const double *moments_value_scatter(const struct moments *m, uint32_t layer, uint32_t value, uint32_t key);

@@ -17,10 +17,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-en
 
 /* Offsets of the sections. No overflow: geometry_validate() bounds every factor. */
 struct layout {
-    size_t freq, count, mean, scatter, end, digest, file_bytes;
+    size_t freq, count, mean, scatter, joint, end, digest, file_bytes;
 };
 
-static struct layout moments_file_lay_out(const struct geometry *g)
+static struct layout moments_file_lay_out(const struct geometry *g, bool joint)
 {
     size_t heads = (size_t) g->n_layers * g->n_kv_heads;
     struct layout l = {.freq = sizeof(struct moments_header)};
@@ -28,25 +28,26 @@ static struct layout moments_file_lay_out(const struct geometry *g)
     l.count = l.freq + g->n_rot / 2 * sizeof(double);
     l.mean = l.count + heads * sizeof(uint64_t);
     l.scatter = l.mean + heads * 2 * g->d * sizeof(double);
-    l.end = l.scatter + heads * moments_triangle(g) * sizeof(double);
+    l.joint = l.scatter + heads * moments_triangle(g) * sizeof(double);
+    l.end = l.joint + (joint ? g->n_layers * moments_joint_numbers(g) * sizeof(double) : 0);
     l.digest = (l.end + MOMENTS_ALIGN - 1) & ~(size_t) (MOMENTS_ALIGN - 1);
     l.file_bytes = l.digest + DIGEST_BYTES;
     return l;
 }
 
-size_t moments_bytes(const struct geometry *g)
+size_t moments_bytes(const struct geometry *g, bool joint)
 {
-    return moments_file_lay_out(g).file_bytes;
+    return moments_file_lay_out(g, joint && g->n_kv_heads > 1).file_bytes;
 }
 
 void moments_write(const struct moments *m, void *dst)
 {
     const struct geometry *g = &m->o.geometry;
-    struct layout l = moments_file_lay_out(g);
+    struct layout l = moments_file_lay_out(g, m->o.joint);
     uint8_t *to = dst;
     struct moments_header h = {
         .magic = MOMENTS_MAGIC,
-        .version = MOMENTS_VERSION,
+        .version = m->o.joint ? MOMENTS_VERSION_JOINT : MOMENTS_VERSION,
         .file_bytes = l.file_bytes,
         .n_layers = g->n_layers,
         .n_heads = g->n_heads,
@@ -65,14 +66,16 @@ void moments_write(const struct moments *m, void *dst)
     memcpy(to + l.freq, g->freq, l.count - l.freq);
     memcpy(to + l.count, m->count, l.mean - l.count);
     memcpy(to + l.mean, m->mean, l.scatter - l.mean);
-    memcpy(to + l.scatter, m->scatter, l.end - l.scatter);
+    memcpy(to + l.scatter, m->scatter, l.joint - l.scatter);
+    if (m->o.joint)
+        memcpy(to + l.joint, m->joint, l.end - l.joint);
     memset(to + l.end, 0, l.digest - l.end);
     (void) crypto_hash_sha256(to + l.digest, to, l.digest);
 }
 
 int moments_save(const struct moments *m, const char *path, struct errmsg *e)
 {
-    size_t n = moments_bytes(&m->o.geometry);
+    size_t n = moments_bytes(&m->o.geometry, m->o.joint);
     _cleanup_(freep) void *image = malloc(n);
 
     if (!image)
@@ -95,9 +98,9 @@ static int moments_file_check_header(const struct moments_header *h, size_t n_by
 
     if (!moments_recognise(h, sizeof(*h)))
         return fail(e, -EBADMSG, "not a moments file: it does not begin with " MOMENTS_MAGIC);
-    if (h->version != MOMENTS_VERSION)
-        return fail(e, -EBADMSG, "the moments file has version %u; this program reads version %u", h->version,
-                    MOMENTS_VERSION);
+    if (h->version != MOMENTS_VERSION && h->version != MOMENTS_VERSION_JOINT)
+        return fail(e, -EBADMSG, "the moments file has version %u; this program reads versions %u and %u",
+                    h->version, MOMENTS_VERSION, MOMENTS_VERSION_JOINT);
     if (h->key_order != MOMENTS_KEY_ORDER_HALF_SPLIT)
         return fail(e, -EBADMSG, "moments of keys in order %u; only half-split (%u) is known", h->key_order,
                     MOMENTS_KEY_ORDER_HALF_SPLIT);
@@ -128,35 +131,37 @@ static int moments_file_read_options(const struct moments_header *h, const uint8
                      .n_rot = h->n_rot,
                      .attn_scale = h->attn_scale},
         .n_sink = h->n_sink,
+        .joint = h->version == MOMENTS_VERSION_JOINT,
     };
-    struct errmsg why = {""};
-    uint8_t digest[DIGEST_BYTES];
+    int r;
 
     if (h->n_rot > GEOMETRY_DIM_MAX || h->n_rot / 2 * sizeof(double) > n_bytes - sizeof(*h))
         return fail(e, -EBADMSG, "the moments file has an impossible geometry");
 
-    memcpy(o.geometry.freq, bytes + sizeof(*h), h->n_rot / 2 * sizeof(double));
+    r = geometry_complete(&o.geometry, bytes + sizeof(*h), h->geometry_digest, "moments file", e);
+    if (r != 0)
+        return r;
+
     memcpy(o.model_digest, h->model_digest, DIGEST_BYTES);
     memcpy(o.model_name, h->model_name, sizeof(o.model_name));
-    if (geometry_validate(&o.geometry, &why) < 0)
-        return fail(e, -EBADMSG, "the moments file has an impossible geometry: %.300s", why.text);
-
-    geometry_digest(&o.geometry, digest);
-    if (memcmp(digest, h->geometry_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EBADMSG, "the geometry of the moments file does not match its digest");
     if (o.n_sink > TABLE_SINKS_MAX)
         return fail(e, -EBADMSG, "the moments file has %u sinks; at most %u are possible", o.n_sink,
                     TABLE_SINKS_MAX);
-    if (moments_file_lay_out(&o.geometry).file_bytes != n_bytes)
+    if (o.joint && o.geometry.n_kv_heads == 1)
+        return fail(e, -EBADMSG, "the moments file is joint, but its model has one KV head");
+    if (moments_bytes(&o.geometry, o.joint) != n_bytes)
         return fail(e, -EBADMSG, "the moments file has %zu bytes, but its geometry needs %zu", n_bytes,
-                    moments_file_lay_out(&o.geometry).file_bytes);
+                    moments_bytes(&o.geometry, o.joint));
 
     *ret = o;
     return 0;
 }
 
-/* Whether tokens can have these moments of one (layer, head): the Cauchy-Schwarz inequality, with leeway for
- * the rounding of long sums. */
+/*
+ * Whether tokens can have these moments of one (layer, head): the Cauchy-Schwarz inequality, with leeway for
+ * the rounding of long sums. Numbers of tokens are binary32, so a mean is at most FLT_MAX and a variance at
+ * most FLT_MAX^2. Within these bounds no sum of MOMENTS_COUNT_MAX tokens overflows in moments_merge().
+ */
 static bool moments_file_possible(uint64_t count, size_t width, const double *mean, const double *scatter)
 {
     double deviation[2 * GEOMETRY_DIM_MAX];
@@ -169,6 +174,9 @@ static bool moments_file_possible(uint64_t count, size_t width, const double *me
 
         if (!isfinite(mean[i]) || !isfinite(row[i]) || row[i] < 0 || (count == 0 && mean[i] != 0) ||
             (count <= 1 && row[i] != 0))
+            return false;
+        if (fabs(mean[i]) > (double) FLT_MAX * (1 + 1e-6) ||
+            row[i] > (double) count * (double) FLT_MAX * (double) FLT_MAX * (1 + 1e-6))
             return false;
 
         deviation[i] = sqrt(row[i]);
@@ -183,12 +191,14 @@ static bool moments_file_possible(uint64_t count, size_t width, const double *me
 static int moments_file_read_sums(struct moments *m, const uint8_t *bytes, struct errmsg *e)
 {
     const struct geometry *g = &m->o.geometry;
-    struct layout l = moments_file_lay_out(g);
+    struct layout l = moments_file_lay_out(g, m->o.joint);
     size_t width = 2 * (size_t) g->d;
 
     memcpy(m->count, bytes + l.count, l.mean - l.count);
     memcpy(m->mean, bytes + l.mean, l.scatter - l.mean);
-    memcpy(m->scatter, bytes + l.scatter, l.end - l.scatter);
+    memcpy(m->scatter, bytes + l.scatter, l.joint - l.scatter);
+    if (m->o.joint)
+        memcpy(m->joint, bytes + l.joint, l.end - l.joint);
     for (size_t i = l.end; i < l.digest; i++)
         if (bytes[i] != 0)
             return fail(e, -EBADMSG, "the moments file has bytes after its last section");
@@ -197,6 +207,13 @@ static int moments_file_read_sums(struct moments *m, const uint8_t *bytes, struc
                                    m->scatter + h * moments_triangle(g)))
             return fail(e, -EBADMSG, "moments file: no tokens have the moments of layer %zu, head %zu",
                         h / g->n_kv_heads, h % g->n_kv_heads);
+    for (uint32_t layer = 0; m->o.joint && layer < g->n_layers; layer++) {
+        int r = moments_joint_check(m, layer, e);
+
+        if (r < 0)
+            return r;
+    }
+
     return 0;
 }
 

@@ -178,6 +178,7 @@ int shape_measure(const struct stats *s, enum metric m, double power, uint64_t s
 {
     size_t d = s->o.geometry.d, dd = d * d, hs = head_side_index(&s->o.geometry, layer, head, side);
     _cleanup_(shape_work_deinit) struct shape_work w = {0};
+    _cleanup_(freep) float *x = NULL;
     uint64_t own_seed = splitmix64_seed(seed, hs);
     int r;
 
@@ -188,7 +189,11 @@ int shape_measure(const struct stats *s, enum metric m, double power, uint64_t s
     if (r < 0)
         return r;
 
-    w.x = stats_sample_rows(s, (uint32_t) hs);
+    x = stats_sample_load(s, (uint32_t) hs);
+    if (!x)
+        return -ENOMEM;
+
+    w.x = x;
     memset(ret->n, 0, sizeof(ret->n));
     for (size_t i = 0; i < dd; i++)
         w.S[i] = s->scatter[hs * dd + i] / (double) s->n_tokens;

@@ -26,6 +26,8 @@ struct solve_options {
     const struct table *levels_from; /* bands: take the levels of this table; borrowed; or NULL */
     enum prediction v_from;          /* bands: the K codes that predict values */
     enum decoder decoder;       /* bands: the encoder's inverse, or least squares on the codes as stored */
+    bool leave_out;             /* bands: fit to sources that were left out, if there are several */
+    uint32_t without;           /* 0, or number + 1 of a source that the solve does not use */
     bool depth_weights;         /* if the statistics hold them; for METRIC_ATTENTION only */
     double temper;              /* bands: M^temper at the trace of M; 0: metric_power() */
     double floor_bpd, ceil_bpd; /* per head-side; 0, 8 */
@@ -46,6 +48,16 @@ struct solve_report {             /* measured on the finished table; `kvcobra so
     bool measured;               /* the statistics have samples; else distortions and errors are 0 */
     /* |x - decoded|^2 / |x - mean|^2, mean over layers; live errors are compared with these */
     double error_k, error_v;
+    /* expected of a source that the table was not fitted to; only if sources were left out */
+    struct {
+        bool expected;
+        double distortion;
+        double error[2]; /* by side, as error_k and error_v */
+    } unseen;
+    /* of one source of the tokens, if it is too large for leaving sources out; else 0 */
+    double largest_share;
+    uint32_t reduced;           /* bit i: source i of the statistics is odd (solver.h) and counts less */
+    double left_out_distortion; /* of the source solve_options.without, measured */
 };
 
 /**

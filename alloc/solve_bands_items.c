@@ -255,7 +255,7 @@ int bands_items_init(struct bands_items *s, const struct bands_problem *p)
         return r;
 
     for (size_t i = 0; i < p->n_bands; i++)
-        if (!s->group_first || !bands_items_group_bound(s, p->group[i]))
+        if (!p->group || !s->group_first || !bands_items_group_bound(s, p->group[i]))
             bands_items_add_band(s, i);
     s->n_band_items = s->n_items;
     for (size_t g = 0; s->group_first && g < p->n_groups; g++)

@@ -15,16 +15,15 @@
  */
 #include <cblas.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc/solve_internal.h"
+#include "alloc/solve_regression.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-
-/* Of G's mean variance. 1e-1 costs 2 % KL at 2 bits per number; 1e-3 and less differ by noise. */
-#define RIDGE 1e-4
 
 /* The K codes of one layer, in units of z: [n, cols]; those of head h begin at column first[h]. */
 struct keys {
@@ -51,14 +50,14 @@ static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32
     }
 
     k->first[n_kv] = k->cols;
-    k->codes = malloc((v->s->n_held * k->cols + 1) * sizeof(*k->codes));
+    k->codes = malloc((v->n * k->cols + 1) * sizeof(*k->codes));
     if (!k->codes)
         return -ENOMEM;
 
     for (uint32_t h = 0; h < n_kv; h++) {
         uint32_t hs = head_side_index(v->g, layer, h, SIDE_K);
-        int r = solve_codes(v, hs, v->heads[hs].mean, stats_sample_rows(v->s, hs), k->codes + k->first[h],
-                            k->cols);
+        _cleanup_(freep) float *x = solver_samples(v, hs);
+        int r = x ? solve_codes(v, hs, v->heads[hs].mean, x, k->codes + k->first[h], k->cols) : -ENOMEM;
 
         if (r < 0)
             return r;
@@ -88,20 +87,22 @@ static int solve_decode_fit_init(struct solve_decode_fit *f, const struct solver
     struct stored_order order;
 
     solve_stored_order(&v->heads[hs], &order);
-    *f = (struct solve_decode_fit){
-        .n = v->s->n_held, .d = v->g->d, .n_pred = n_pred, .m = n_pred + order.n_coords};
+    *f = (struct solve_decode_fit){.n = v->n, .d = v->g->d, .n_pred = n_pred, .m = n_pred + order.n_coords};
     f->c = malloc((f->n * f->m + 1) * sizeof(*f->c));
-    f->e = malloc(f->n * f->d * sizeof(*f->e));
-    f->D = malloc((f->d * f->m + 1) * sizeof(*f->D));
+    f->e = calloc(f->n * f->d, sizeof(*f->e));
+    f->D = calloc(f->d * f->m + 1, sizeof(*f->D));
     return f->c && f->e && f->D ? 0 : -ENOMEM;
 }
 
-/* e := x - mean - P c, and the predictors' codes; @keys: their first column among the layer's. */
-static void solve_decode_subtract_prediction(struct solve_decode_fit *f, const struct solver *v, uint32_t hs,
-                                             const struct keys *k, size_t from)
+/* e := x - mean - P c, and the predictors' codes; @from: their first column among the layer's. */
+static int solve_decode_subtract_prediction(struct solve_decode_fit *f, const struct solver *v, uint32_t hs,
+                                            const struct keys *k, size_t from)
 {
     const struct head *h = &v->heads[hs];
-    const float *x = stats_sample_rows(v->s, hs);
+    _cleanup_(freep) float *x = solver_samples(v, hs);
+
+    if (!x)
+        return -ENOMEM;
 
     for (size_t t = 0; t < f->n; t++) {
         for (size_t i = 0; i < f->d; i++)
@@ -113,6 +114,7 @@ static void solve_decode_subtract_prediction(struct solve_decode_fit *f, const s
     if (f->n_pred > 0)
         cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) f->n, (int) f->d, (int) f->n_pred, -1.0,
                     f->c, (int) f->m, h->predict, (int) f->n_pred, 1.0, f->e, (int) f->d);
+    return 0;
 }
 
 /* The codes of e, as a table's encoder makes them. */
@@ -167,35 +169,40 @@ static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
     return 0;
 }
 
+/* With sources left out, from hardly any ridge to the inverse. */
+static const double decode_ridges[] = {SOLVE_DECODE_RIDGE, 1e-2, 1e-1, 1, REGRESSION_NONE};
+
 /* The correction of D and of the mean; the head's decoder is replaced. */
-static int solve_decode_correct(struct solve_decode_fit *f, struct head *h)
+static int solve_decode_correct(const struct solver *v, struct solve_decode_fit *f, uint32_t hs)
 {
     size_t n = f->n, d = f->d, m = f->m;
-    _cleanup_(freep) double *change = malloc(d * m * sizeof(*change)), *mean_c = malloc(m * sizeof(*mean_c));
+    struct head *h = &v->heads[hs];
+    _cleanup_(freep) double *change = malloc(d * m * sizeof(*change));
     _cleanup_(freep) double *mean = malloc(d * sizeof(*mean));
-    double mean_e[GEOMETRY_DIM_MAX];
+    _cleanup_(regression_deinit) struct regression reg = {.m = 0};
+    double ridge = SOLVE_DECODE_RIDGE;
     int r;
 
-    if (!change || !mean_c || !mean)
+    if (!change || !mean)
         return -ENOMEM;
 
     /* P c is already subtracted from e */
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) (m - f->n_pred), -1.0,
                 f->c + f->n_pred, (int) m, f->D + f->n_pred, (int) m, 1.0, f->e, (int) d);
-    solve_centre(f->c, n, m, mean_c);
-    solve_centre(f->e, n, d, mean_e);
-    r = solve_regress(f->c, f->e, n, m, d, RIDGE, change);
-    if (r < 0)
+    r = regression_init(&reg, f->c, m, f->e, d, n, v->leaves_out ? v->source_of : NULL,
+                        v->leaves_out ? v->n_sources : 1);
+    if (r == 0)
+        r = solve_predict_choose(v, hs, &reg, decode_ridges, sizeof(decode_ridges) / sizeof(*decode_ridges),
+                                 &ridge);
+    if (r == 0)
+        r = regression_fit(&reg, REGRESSION_ALL, ridge, change, mean); /* mean: E[e] - change E[c] */
+    if (r != 0)
         return r;
 
-    for (size_t i = 0; i < d; i++) {
-        mean[i] = h->mean[i] + mean_e[i];
-        for (size_t j = 0; j < m; j++) {
-            f->D[i * m + j] += change[i * m + j];
-            mean[i] -= change[i * m + j] * mean_c[j];
-        }
-    }
-
+    for (size_t i = 0; i < d; i++)
+        mean[i] += h->mean[i];
+    for (size_t i = 0; i < d * m; i++)
+        f->D[i] += change[i];
     free(h->decoder.mean);
     h->decoder.mean = take_ptr(mean);
     return solve_decode_split(f, h);
@@ -213,13 +220,14 @@ static int solve_decode_fit_head_side(struct solver *v, uint32_t layer, uint32_t
     if (r < 0 || f.m == 0) /* the decoder is the mean alone */
         return r;
 
-    solve_decode_subtract_prediction(&f, v, hs, k, from);
-    r = solve_decode_encode(&f, v, hs);
+    r = solve_decode_subtract_prediction(&f, v, hs, k, from);
+    if (r == 0)
+        r = solve_decode_encode(&f, v, hs);
     if (r < 0)
         return r;
 
     solve_decode_invert(&f, v, hs);
-    return solve_decode_correct(&f, &v->heads[hs]);
+    return solve_decode_correct(v, &f, hs);
 }
 
 int solve_fit_decoders(struct solver *v, struct errmsg *e)

@@ -193,26 +193,27 @@ static void dp_reduce(struct dp_work *w)
 static void dp_fill(struct dp_work *w)
 {
     for (;;) {
-        uint32_t head = 0, to = 0;
+        struct head_items *best = NULL;
+        uint32_t to = 0;
         double most = 0;
 
         for (size_t h = 0; h < w->n_heads; h++) {
-            const struct head_items *x = &w->heads[h];
+            struct head_items *x = &w->heads[h];
             uint64_t room = w->budget - w->used + x->item[x->at].cost;
 
             for (uint32_t i = x->at + 1; i < x->n && x->item[i].cost <= room; i++)
                 if (x->item[x->at].D - x->item[i].D > most) {
                     most = x->item[x->at].D - x->item[i].D;
-                    head = (uint32_t) h;
+                    best = x;
                     to = i;
                 }
         }
 
-        if (most <= 0)
+        if (!best)
             return;
 
-        w->used += w->heads[head].item[to].cost - w->heads[head].item[w->heads[head].at].cost;
-        w->heads[head].at = to;
+        w->used += best->item[to].cost - best->item[best->at].cost;
+        best->at = to;
     }
 }
 

@@ -35,15 +35,14 @@ static void dp_curve_trial_deinit(struct dp_curve_trial *t)
 /* Takes every k-th sampled token, so that all parts of the text count. */
 static int dp_curve_trial_init(struct dp_curve_trial *t, const struct solver *v, uint32_t head_side)
 {
-    size_t d = v->g->d, step = (v->s->n_held + CURVE_TOKENS - 1) / CURVE_TOKENS,
-           n = (v->s->n_held + step - 1) / step;
-    const float *from = stats_sample_rows(v->s, head_side);
-    const double *mean = v->s->mean + head_side * d;
+    size_t d = v->g->d, step = (v->n + CURVE_TOKENS - 1) / CURVE_TOKENS, n = (v->n + step - 1) / step;
+    _cleanup_(freep) float *from = solver_samples(v, head_side);
+    const double *mean = v->heads[head_side].mean;
 
     *t = (struct dp_curve_trial){.n = n, .d = d};
     t->x = malloc((4 * n * d + 2 * d * d) * sizeof(float));
     t->enc = malloc(d * d * sizeof(double));
-    if (!t->x || !t->enc)
+    if (!from || !t->x || !t->enc)
         return -ENOMEM;
 
     t->z = t->x + n * d;

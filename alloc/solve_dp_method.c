@@ -101,7 +101,7 @@ static int dp_method_solve_side(struct solver *v, enum side side, double bpd, st
 
     if (r == 0)
         r = dp_method_candidates_init(&c, &v->o.paper, n_heads, d);
-    if (r < 0)
+    if (r != 0)
         return fail(e, r, "out of memory for the dynamic programme");
 
     r = spectra_fill(v, side, &p, e);

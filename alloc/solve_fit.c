@@ -16,23 +16,23 @@
 #define CURVE_TOKENS 2048
 
 /* The head's weighted curves, from every k-th token, so that all parts of the text count. */
-static int solve_fit_curves(struct solver *v, struct head *h, const double *mean, const float *x, size_t n)
+static int solve_fit_curves(struct solver *v, struct head *h, const struct solve_view *w, const double *M,
+                            uint64_t seed)
 {
-    size_t step = (n + CURVE_TOKENS - 1) / CURVE_TOKENS, n_used = 0, n_coords = h->t.n_coords, d = v->g->d;
-    _cleanup_(freep) float *z = NULL, *rows = NULL;
+    size_t n = w->n, step = (n + CURVE_TOKENS - 1) / CURVE_TOKENS, n_used = 0, n_coords = h->t.n_coords;
+    _cleanup_(freep) float *z = NULL;
     int r;
 
     if (v->o.curve == CURVE_MEASURED && n_coords > 0) {
-        z = malloc((n / step + 1) * n_coords * sizeof(*z));
-        rows = malloc((n / step + 1) * d * sizeof(*rows));
-        if (!z || !rows)
+        z = malloc((n * n_coords + 1) * sizeof(*z));
+        if (!z)
             return -ENOMEM;
 
-        for (size_t t = 0; t < n; t += step)
-            memcpy(rows + n_used++ * d, x + t * d, d * sizeof(*rows));
-        r = transform_apply(&h->t, mean, rows, n_used, z);
+        r = solve_view_coordinates(v, w, M, seed, &h->t, z);
         if (r < 0)
             return r;
+        for (size_t t = 0; t < n; t += step, n_used++)
+            memmove(z + n_used * n_coords, z + t * n_coords, n_coords * sizeof(*z));
     }
 
     for (uint32_t b = 0; b < h->t.n_bands; b++) {
@@ -50,36 +50,26 @@ static int solve_fit_curves(struct solver *v, struct head *h, const double *mean
     return 0;
 }
 
-int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, const double *mean,
-                   const double *S, const float *x, size_t n, struct errmsg *e)
+int solve_fit_head(struct solver *v, uint32_t head_side, const struct solve_view *w)
 {
     size_t d = v->g->d;
-    uint32_t hs = head_side_index(v->g, layer, head, side);
-    struct head *h = &v->heads[hs];
+    struct head *h = &v->heads[head_side];
     _cleanup_(freep) double *M = malloc(d * d * sizeof(*M));
-    int r;
+    uint64_t seed = splitmix64_seed(v->o.seed, head_side);
+    int r = M ? solver_metric(v, head_side, w->S, M) : -ENOMEM;
 
-    if (!M)
-        return solver_fail(layer, head, side, -ENOMEM, e);
-
-    r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, S, M);
     if (r < 0)
-        return solver_fail(layer, head, side, r, e);
+        return r;
 
-    r = transform_fit(&h->t, S, M, splitmix64_seed(v->o.seed, hs));
-    if (r < 0)
-        return solver_fail(layer, head, side, r, e);
-
-    r = solve_fit_curves(v, h, mean, x, n);
-    return r < 0 ? solver_fail(layer, head, side, r, e) : 0;
+    r = solve_view_fit(v, w, M, seed, &h->t);
+    return r < 0 ? r : solve_fit_curves(v, h, w, M, seed);
 }
 
 int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
 {
-    size_t dd = (size_t) v->g->d * v->g->d;
-    _cleanup_(freep) double *S = malloc(dd * sizeof(*S));
+    _cleanup_(solve_view_deinit) struct solve_view w = {0};
 
-    if (!S)
+    if (solve_view_init(v, &w) < 0)
         return fail(e, -ENOMEM, "out of memory for solving");
 
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
@@ -90,13 +80,12 @@ int solve_fit_side(struct solver *v, enum side side, struct errmsg *e)
                         (double) layer / v->g->n_layers);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
             uint32_t hs = head_side_index(v->g, layer, head, side);
-            int r;
+            int r = solve_view_plain(v, hs, &w);
 
-            solver_covariance(v, hs, S);
-            r = solve_fit_head(v, layer, head, side, v->heads[hs].mean, S, stats_sample_rows(v->s, hs),
-                               v->s->n_held, e);
+            if (r == 0)
+                r = solve_fit_head(v, hs, &w);
             if (r < 0)
-                return r;
+                return solver_fail(layer, head, side, r, e);
         }
     }
 

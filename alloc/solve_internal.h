@@ -9,18 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "alloc/solve_view.h"
 #include "alloc/solver.h"
 
 /* ---- transforms and curves (solve_fit.c) ---- */
 
-/**
- * solve_fit_head() - transform and curve of one head-side from a covariance and vectors
- * @S:    [d, d] covariance of x
- * @x:    [n, d] vectors for measured curves
- * @mean: [d] subtracted from @x
- */
-int solve_fit_head(struct solver *v, uint32_t layer, uint32_t head, enum side side, const double *mean,
-                   const double *S, const float *x, size_t n, struct errmsg *e);
+/* Transform and curve of a head-side from its view. Return: 0; -EDOM; -ENOMEM. */
+int solve_fit_head(struct solver *v, uint32_t head_side, const struct solve_view *w);
 
 /* solve_fit_head() of every coded head-side of @side from the statistics, without prediction. */
 int solve_fit_side(struct solver *v, enum side side, struct errmsg *e);
@@ -45,8 +40,8 @@ void solve_stored_order(const struct head *h, struct stored_order *ret);
 
 /**
  * solve_codes() - decoded codes of a head-side, in units of z and in stored order, under v->levels
- * @mean, @x: [d], [n_samples, d] input of its encoder
- * @ret_c:    [n_samples, coordinates of its stored bands], row stride @stride
+ * @mean, @x: [d], [v->n, d] input of its encoder
+ * @ret_c:    [v->n, coordinates of its stored bands], row stride @stride
  *
  * Return: 0; -EDOM, -ENOMEM.
  */
@@ -58,26 +53,25 @@ int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, 
 size_t solve_predictors(const struct solver *v, uint32_t head);
 int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, size_t stride);
 
-/* Subtracts the column means of a [n, m]; ret_mean [m] := these means. */
-void solve_centre(double *a, size_t n, size_t m, double *ret_mean);
-
-/* ret_P [d, m] := Cov(v, c) (G + l I)^-1 from centred c [n, m] and v [n, d],
- * l = @ridge_share of G's mean variance. */
-int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d, double ridge_share,
-                  double *ret_P);
-
 /**
- * solve_predict_head() - P, mu_V and the residuals of one (layer, head) from its K codes under v->levels
- * @ret_u: [n_samples, d] v - P c - mu_V; the head's mean (mu_V) and predict (P) are replaced
- * @ret_S: [d, d] covariance of u
+ * solve_predict_head() - P and mu_V of one (layer, head) from its K codes under v->levels, and its view
  *
- * K without stored coordinates: no prediction; the residual is v - mean. Statistics made of moments have no
- * residuals: @ret_u is untouched.
+ * The head's mean (mu_V) and predict (P) are replaced. If sources are left out, the ridge of P is the one
+ * with the least error on them; P may be 0. K without stored coordinates: no prediction. Statistics made of
+ * moments have no rows.
+ *
+ * Return: 0; -EDOM; -ENOMEM.
  */
-int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *ret_u, double *ret_S,
-                       struct errmsg *e);
+int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, struct solve_view *w);
 
-/* Ridge of P, relative to the mean variance of the codes' covariance. */
+struct regression;
+
+/* regression_choose_ridge() under the head-side's metric; *ret_ridge stays if no source is left out.
+ * Return: 0; -EDOM; -ENOMEM. */
+int solve_predict_choose(const struct solver *v, uint32_t hs, const struct regression *r,
+                         const double *ridges, size_t n_ridges, double *ret_ridge);
+
+/* Ridge of P with one source, relative to the mean variance of the codes' covariance. */
 #define SOLVE_PREDICT_RIDGE 1e-3
 
 /* Code c = Q(z) of z ~ N(0, variance). */
@@ -101,6 +95,10 @@ int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e);
 
 /* ---- decoders (solve_decode.c) ---- */
 
+/* Ridge of decoders with one source, of the mean variance of the codes' covariance. 1e-1 costs 2 % KL at 2
+ * bits per number; 1e-3 and less differ by noise. */
+#define SOLVE_DECODE_RIDGE 1e-4
+
 /* Least-squares decoders of every head-side for its codes as stored; the last step. */
 int solve_fit_decoders(struct solver *v, struct errmsg *e);
 
@@ -117,6 +115,13 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
 
 /* malloc'ed JSON: every option and the digest of the statistics; no time, path or host. */
 int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e);
+
+/* What the table of @v is expected to cost on other sources, into @ret->unseen; if sources are left out. */
+int solve_expect_unseen(struct solver *v, struct solve_report *ret, struct errmsg *e);
+
+/* The distortion of the source that options leave out, if they do. */
+int solve_measure_left_out(const struct solver *v, const void *bytes, size_t n_bytes,
+                           struct solve_report *ret, struct errmsg *e);
 
 /* Bits and distortion of a finished table, by encoding the samples with the table's own codecs. */
 int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, struct solve_report *ret,

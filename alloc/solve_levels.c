@@ -7,9 +7,9 @@
 
 #include "alloc/levels_fit.h"
 #include "alloc/solve_internal.h"
-#include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/splitmix64.h"
 
 /* Numbers pooled per width: 2^20 are 4096 samples for each of 256 levels. */
 #define POOL_NUMBERS ((size_t) 1 << 20)
@@ -34,11 +34,11 @@ static int level_pool_init(struct level_pool *p, const struct solver *v, enum si
         for (uint32_t b = 0; b < v->heads[hs].t.n_bands; b++)
             coords[v->heads[hs].bits[b]] += band_coords(&v->heads[hs].t, b);
     for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
-        p->step[b] = (coords[b] * v->s->n_held + POOL_NUMBERS - 1) / POOL_NUMBERS;
+        p->step[b] = (coords[b] * v->n + POOL_NUMBERS - 1) / POOL_NUMBERS;
         if (coords[b] == 0)
             continue;
 
-        p->room[b] = coords[b] * (v->s->n_held / p->step[b] + 1);
+        p->room[b] = coords[b] * (v->n / p->step[b] + 1);
         p->z[b] = malloc(p->room[b] * sizeof(float));
         if (!p->z[b])
             return -ENOMEM;
@@ -62,43 +62,37 @@ static void level_pool_add(struct level_pool *p, const struct head *h, const flo
     }
 }
 
-/* The coordinates that the table's codec of this head-side would quantise. @u [n, d] and @S are scratch. */
+/* The coordinates of the view of one head-side. */
 static int solve_levels_add_head(struct solver *v, uint32_t layer, uint32_t head, enum side side,
-                                 struct level_pool *p, float *u, double *S, struct errmsg *e)
+                                 struct level_pool *p, struct solve_view *w)
 {
     uint32_t hs = head_side_index(v->g, layer, head, side);
     struct head *h = &v->heads[hs];
-    size_t n = v->s->n_held;
-    _cleanup_(freep) float *z = malloc((n * h->t.n_coords + 1) * sizeof(*z));
-    const double zero[GEOMETRY_DIM_MAX] = {0};
+    size_t dd = (size_t) v->g->d * v->g->d;
+    _cleanup_(freep) float *z = malloc((v->n * h->t.n_coords + 1) * sizeof(*z));
+    _cleanup_(freep) double *M = malloc(dd * sizeof(*M));
     int r;
 
-    if (!z)
-        return solver_fail(layer, head, side, -ENOMEM, e);
+    if (!z || !M)
+        return -ENOMEM;
 
-    if (side == SIDE_V && v->o.v_from != PREDICT_NONE) {
-        r = solve_predict_head(v, layer, head, u, S, e); /* gives the same P: its inputs are unchanged */
-        if (r < 0)
-            return r;
-
-        r = transform_apply(&h->t, zero, u, n, z);
-    } else {
-        r = transform_apply(&h->t, h->mean, stats_sample_rows(v->s, hs), n, z);
-    }
-    if (r < 0)
-        return solver_fail(layer, head, side, r, e);
-
-    level_pool_add(p, h, z, n);
-    return 0;
+    /* gives the same P: its inputs are unchanged */
+    r = side == SIDE_V && v->o.v_from != PREDICT_NONE ? solve_predict_head(v, layer, head, w)
+                                                      : solve_view_plain(v, hs, w);
+    if (r == 0)
+        r = solver_metric(v, hs, w->S, M);
+    if (r == 0)
+        r = solve_view_coordinates(v, w, M, splitmix64_seed(v->o.seed, hs), &h->t, z);
+    if (r == 0)
+        level_pool_add(p, h, z, v->n);
+    return r;
 }
 
 int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e)
 {
     _cleanup_(level_pool_deinit) struct level_pool p = {0};
-    size_t d = v->g->d;
-    _cleanup_(freep) float *u = malloc(v->s->n_held * d * sizeof(*u));
-    _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
-    int r = u && S ? level_pool_init(&p, v, side) : -ENOMEM;
+    _cleanup_(solve_view_deinit) struct solve_view w = {0};
+    int r = solve_view_init(v, &w) == 0 ? level_pool_init(&p, v, side) : -ENOMEM;
 
     if (r < 0)
         return fail(e, r, "out of memory for fitting levels");
@@ -106,9 +100,9 @@ int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e)
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         solver_progress(v, side == SIDE_K ? "key levels" : "value levels", (double) layer / v->g->n_layers);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-            r = solve_levels_add_head(v, layer, head, side, &p, u, S, e);
+            r = solve_levels_add_head(v, layer, head, side, &p, &w);
             if (r < 0)
-                return r;
+                return solver_fail(layer, head, side, r, e);
         }
     }
 

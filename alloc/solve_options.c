@@ -26,6 +26,7 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
         .fit_levels = bands,
         .v_from = bands ? PREDICT_HEAD : PREDICT_NONE,
         .decoder = bands ? DECODER_LEAST_SQUARES : DECODER_INVERSE,
+        .leave_out = bands,
         .depth_weights = bands,
         .ceil_bpd = TABLE_BITS_MAX,
     };
@@ -59,8 +60,20 @@ static int solve_options_check_budget(const struct solve_options *o, struct errm
     return 0;
 }
 
+/* Sampled tokens of the sources that the solve uses. */
+static size_t solve_options_samples(const struct stats *s, const struct solve_options *o)
+{
+    size_t n = 0;
+
+    for (size_t t = 0; t < s->n_held; t++)
+        n += o->without == 0 || s->domain_of[t] != o->without - 1;
+    return n;
+}
+
 static int solve_options_check_bands(const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
+    const char *those = o->without > 0 ? "the other sources" : "the statistics";
+    size_t n_held = solve_options_samples(s, o);
     /* four tokens for each coefficient that predicts a value */
     size_t samples =
         4 * (size_t) s->o.geometry.d * (o->v_from == PREDICT_LAYER ? s->o.geometry.n_kv_heads : 1);
@@ -75,16 +88,16 @@ static int solve_options_check_bands(const struct stats *s, const struct solve_o
         return fail(e, -EINVAL,
                     "the statistics are moments of single heads: predict values from the keys of their own "
                     "head, not of the layer");
-    if (s->n_held == 0 && !s->cross &&
+    if (n_held == 0 && !s->cross &&
         (o->curve == CURVE_MEASURED || o->fit_levels || o->v_from != PREDICT_NONE))
-        return fail(
-            e, -EINVAL,
-            "the statistics hold no sampled tokens, which measured curves, fitted levels and V from K need");
-    if (o->decoder == DECODER_LEAST_SQUARES && s->n_held < 4 * (size_t) s->o.geometry.d)
         return fail(e, -EINVAL,
-                    "least-squares decoders need at least %u sampled tokens, the statistics hold %zu: "
+                    "%s hold no sampled tokens, which measured curves, fitted levels and V from K need",
+                    those);
+    if (o->decoder == DECODER_LEAST_SQUARES && n_held < 4 * (size_t) s->o.geometry.d)
+        return fail(e, -EINVAL,
+                    "least-squares decoders need at least %u sampled tokens, %s hold %zu: "
                     "calibrate on more text, or solve with --decoder inverse",
-                    4 * s->o.geometry.d, s->n_held);
+                    4 * s->o.geometry.d, those, n_held);
     if (o->levels_from && (o->fit_levels || o->quantiser != QUANT_LLOYD_MAX))
         return fail(e, -EINVAL,
                     "levels are taken from a table, fitted, or those of a uniform quantiser: choose one of "
@@ -101,11 +114,11 @@ static int solve_options_check_bands(const struct stats *s, const struct solve_o
                     "V from K needs moments of at least %zu tokens, these hold %llu: count more, or solve "
                     "with --predict none",
                     samples, (unsigned long long) s->n_tokens);
-    if (o->v_from != PREDICT_NONE && !s->cross && s->n_held < samples)
+    if (o->v_from != PREDICT_NONE && !s->cross && n_held < samples)
         return fail(e, -EINVAL,
-                    "predicting values from %s needs at least %zu sampled tokens, the statistics hold %zu: "
+                    "predicting values from %s needs at least %zu sampled tokens, %s hold %zu: "
                     "calibrate on more text, or solve with --predict %s",
-                    o->v_from == PREDICT_LAYER ? "all keys of a layer" : "keys", samples, s->n_held,
+                    o->v_from == PREDICT_LAYER ? "all keys of a layer" : "keys", samples, those, n_held,
                     o->v_from == PREDICT_LAYER ? "head" : "none");
 
     return 0;
@@ -138,7 +151,7 @@ static int solve_options_check_paper(const struct stats *s, const struct solve_o
     if (o->method == METHOD_DP && o->metric != METRIC_MSE && o->metric != METRIC_QUERY)
         return fail(e, -EINVAL, "method dp is defined for metrics mse and query, not %s",
                     solve_metric_name(o->metric));
-    if (o->method == METHOD_DP && o->curve == CURVE_MEASURED && s->n_held == 0)
+    if (o->method == METHOD_DP && o->curve == CURVE_MEASURED && solve_options_samples(s, o) == 0)
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measured curves need");
     if (o->method != METHOD_DP && o->metric != metric)
         return fail(e, -EINVAL, "method %s is defined by metric %s, not %s", name, solve_metric_name(metric),
@@ -166,6 +179,10 @@ int solve_options_check(const struct stats *s, const struct solve_options *o, st
         return r;
     if (s->n_tokens == 0)
         return fail(e, -EINVAL, "the statistics are empty: no token was counted");
+
+    if (o->without > s->n_domains || (o->without > 0 && s->n_domains < 2))
+        return fail(e, -EINVAL, "the statistics have %u sources: they cannot be solved without source %u",
+                    s->n_domains, o->without);
 
     r = solve_options_check_budget(o, e);
     if (r < 0)

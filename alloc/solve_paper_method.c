@@ -110,7 +110,7 @@ static int paper_method_solve_side(struct solver *v, enum side side, double bpd,
 
     if (r == 0)
         r = paper_method_search_init(&x, &p);
-    if (r < 0)
+    if (r != 0)
         return fail(e, r, "out of memory for the paper's allocator");
 
     solver_progress(v, side == SIDE_K ? "keys" : "values", side == SIDE_K ? 0.0 : 0.5);

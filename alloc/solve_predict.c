@@ -6,11 +6,12 @@
  */
 #include <cblas.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/linalg.h"
 #include "alloc/solve_internal.h"
+#include "alloc/solve_regression.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -30,7 +31,7 @@ int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, 
                 size_t stride)
 {
     const struct head *h = &v->heads[head_side];
-    size_t n = v->s->n_held, r = h->t.n_coords;
+    size_t n = v->n, r = h->t.n_coords;
     _cleanup_(freep) float *z = malloc((n * r + 1) * sizeof(*z));
     struct stored_order order;
     int err = z ? transform_apply(&h->t, mean, x, n, z) : -ENOMEM;
@@ -74,11 +75,13 @@ int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, 
     uint32_t first = head / v->g->n_kv_heads * v->g->n_kv_heads + run.first;
 
     for (uint32_t h = first; h < first + run.n; h++) {
+        _cleanup_(freep) float *x = NULL;
         struct stored_order order;
         int r;
 
         solve_stored_order(&v->heads[2 * h], &order);
-        r = solve_codes(v, 2 * h, v->heads[2 * h].mean, stats_sample_rows(v->s, 2 * h), ret_c, stride);
+        x = solver_samples(v, 2 * h);
+        r = x ? solve_codes(v, 2 * h, v->heads[2 * h].mean, x, ret_c, stride) : -ENOMEM;
         if (r < 0)
             return r;
 
@@ -88,157 +91,146 @@ int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, 
     return 0;
 }
 
-void solve_centre(double *a, size_t n, size_t m, double *ret_mean)
-{
-    memset(ret_mean, 0, m * sizeof(*ret_mean));
-    for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < m; i++)
-            ret_mean[i] += a[t * m + i];
-    for (size_t i = 0; i < m; i++)
-        ret_mean[i] /= (double) n;
-    for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < m; i++)
-            a[t * m + i] -= ret_mean[i];
-}
+/* With sources left out, from hardly any ridge to no prediction. Steps of 10 find the least error to 1 %. */
+static const double predict_ridges[] = {1e-3, 1e-2, 1e-1, 1, REGRESSION_NONE};
 
-int solve_regress(const double *c, const double *v, size_t n, size_t m, size_t d, double ridge_share,
-                  double *ret_P)
+int solve_predict_choose(const struct solver *v, uint32_t hs, const struct regression *r,
+                         const double *ridges, size_t n_ridges, double *ret_ridge)
 {
-    _cleanup_(freep) double *G = malloc((m * m + m * d) * sizeof(*G));
-    double *X, ridge;
-    int r;
+    size_t dd = (size_t) v->g->d * v->g->d;
+    _cleanup_(freep) double *S = NULL;
+    int err;
 
-    if (!G)
+    if (!v->leaves_out)
+        return 0;
+
+    S = malloc(2 * dd * sizeof(*S));
+    if (!S)
         return -ENOMEM;
 
-    X = G + m * m; /* [m, d] Cov(c, v), then P' */
-    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) m, (int) n, 1.0 / (double) n, c,
-                (int) m, c, (int) m, 0.0, G, (int) m);
-    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int) m, (int) d, (int) n, 1.0 / (double) n, c,
-                (int) m, v, (int) d, 0.0, X, (int) d);
-    ridge = ridge_share * linalg_trace(m, G) / (double) m;
-    for (size_t i = 0; i < m; i++)
-        G[i * m + i] += ridge;
-    r = linalg_solve(m, d, G, X);
-    if (r < 0)
-        return r;
+    solver_covariance(v, hs, S);
+    err = solver_metric(v, hs, S, S + dd);
+    return err < 0 ? err : regression_choose_ridge(r, ridges, n_ridges, S + dd, v->share, ret_ridge);
+}
 
-    for (size_t i = 0; i < d; i++)
-        for (size_t j = 0; j < m; j++)
-            ret_P[i * m + j] = X[j * d + i];
+/* Rows of @source (REGRESSION_ALL: of all): u := x - P c - mean. @rows: [n, d] is scratch. */
+static void solve_predict_residuals(const struct solver *v, struct solve_view *w, uint32_t source,
+                                    const double *c, const double *x, const double *P, size_t m,
+                                    const double *mean)
+{
+    size_t d = w->d;
+
+    for (size_t t = 0; t < w->n; t++) {
+        if (source != REGRESSION_ALL && v->source_of[t] != source)
+            continue;
+        for (size_t i = 0; i < d; i++)
+            w->u[t * d + i] =
+                (float) (x[t * d + i] - mean[i] - cblas_ddot((int) m, P + i * m, 1, c + t * m, 1));
+    }
+}
+
+/* The residuals of every source with the prediction fitted without it. */
+static int solve_predict_leave_out(const struct solver *v, struct solve_view *w, const struct regression *r,
+                                   double ridge, const double *c, const double *x, double *P)
+{
+    size_t dd = w->d * w->d;
+    double mean[GEOMETRY_DIM_MAX];
+
+    for (uint32_t i = 0; i < w->n_sources; i++) {
+        int err = regression_fit(r, i, ridge, P, mean);
+
+        if (err == 0)
+            err = regression_covariance(r, i, P, w->rest + i * dd);
+        if (err == 0)
+            err = regression_second_moment(r, i, P, mean, w->left + i * dd);
+        if (err < 0)
+            return err;
+
+        solve_predict_residuals(v, w, i, c, x, P, r->m, mean);
+    }
+
     return 0;
 }
 
-/* Without stored K codes: the residual is v - mean. */
-static void solve_predict_no_prediction(struct solver *v, uint32_t hs, float *ret_u, double *ret_S)
+static int solve_predict_from_codes(struct solver *v, uint32_t hs_v, size_t m, struct solve_view *w)
 {
-    size_t d = v->g->d, n = v->s->n_held;
-    const float *x = stats_sample_rows(v->s, hs);
-    struct head *h = &v->heads[hs];
-
-    free(h->predict);
-    h->predict = NULL;
-    h->n_predict = 0;
-    memcpy(h->mean, v->s->mean + hs * d, d * sizeof(*h->mean));
-    for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < d; i++)
-            ret_u[t * d + i] = (float) ((double) x[t * d + i] - h->mean[i]);
-    solver_covariance(v, hs, ret_S);
-}
-
-static int solve_predict_from_codes(struct solver *v, uint32_t hs_v, size_t m, float *ret_u, double *ret_S)
-{
-    size_t d = v->g->d, n = v->s->n_held;
-    _cleanup_(freep) double *c = malloc(n * (m + d) * sizeof(*c));
+    size_t d = v->g->d, n = v->n;
+    _cleanup_(freep) float *from = solver_samples(v, hs_v);
+    _cleanup_(freep) double *c = calloc(n * (m + d) + 1, sizeof(*c));
     _cleanup_(freep) double *P = malloc(d * m * sizeof(*P));
-    _cleanup_(freep) double *mean_c = malloc(m * sizeof(*mean_c));
-    double mean_v[GEOMETRY_DIM_MAX], *x;
-    const float *from = stats_sample_rows(v->s, hs_v);
+    _cleanup_(regression_deinit) struct regression reg = {.m = 0};
     struct head *h = &v->heads[hs_v];
+    double ridge = SOLVE_PREDICT_RIDGE, *x;
     int r;
 
-    if (!c || !P || !mean_c)
+    if (!from || !c || !P)
         return -ENOMEM;
 
     x = c + n * m;
     for (size_t i = 0; i < n * d; i++)
         x[i] = (double) from[i];
     r = solve_predictor_codes(v, hs_v / 2, c, m);
+    if (r == 0)
+        r = regression_init(&reg, c, m, x, d, n, w->n_sources > 0 ? v->source_of : NULL,
+                            w->n_sources > 0 ? w->n_sources : 1);
+    if (r == 0)
+        r = solve_predict_choose(v, hs_v, &reg, predict_ridges,
+                                 sizeof(predict_ridges) / sizeof(*predict_ridges), &ridge);
+    if (r == 0)
+        r = solve_predict_leave_out(v, w, &reg, ridge, c, x, P);
+    if (r == 0)
+        r = regression_fit(&reg, REGRESSION_ALL, ridge, P, h->mean);
+    if (r == 0)
+        r = regression_covariance(&reg, REGRESSION_ALL, P, w->S);
     if (r < 0)
         return r;
 
-    solve_centre(c, n, m, mean_c);
-    solve_centre(x, n, d, mean_v);
-    r = solve_regress(c, x, n, m, d, SOLVE_PREDICT_RIDGE, P);
-    if (r < 0)
-        return r;
-
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) m, -1.0, c, (int) m, P,
-                (int) m, 1.0, x, (int) d);
-    for (size_t i = 0; i < n * d; i++)
-        ret_u[i] = (float) x[i];
-    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n, 1.0 / (double) n, x, (int) d, 0.0,
-                ret_S, (int) d);
-    linalg_mirror(d, ret_S);
-    /* mu_V = E[v - P c] */
-    for (size_t i = 0; i < d; i++) {
-        h->mean[i] = mean_v[i];
-        for (size_t j = 0; j < m; j++)
-            h->mean[i] -= P[i * m + j] * mean_c[j];
-    }
-
+    if (w->n_sources == 0)
+        solve_predict_residuals(v, w, REGRESSION_ALL, c, x, P, m, h->mean);
     free(h->predict);
     h->predict = take_ptr(P);
     h->n_predict = (uint32_t) m;
     return 0;
 }
 
-int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, float *ret_u, double *ret_S,
-                       struct errmsg *e)
+int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, struct solve_view *w)
 {
     uint32_t hs_v = head_side_index(v->g, layer, head, SIDE_V);
     size_t m = solve_predictors(v, hs_v / 2);
-    int r;
+    struct head *h = &v->heads[hs_v];
+    struct stored_order order;
 
     if (m == 0) {
-        solve_predict_no_prediction(v, hs_v, ret_u, ret_S);
-        return 0;
+        free(h->predict);
+        h->predict = NULL;
+        h->n_predict = 0;
+        return solve_view_plain(v, hs_v, w);
     }
 
-    if (v->s->cross) {
-        struct stored_order order;
+    if (!v->s->cross)
+        return solve_predict_from_codes(v, hs_v, m, w);
 
-        /* moments hold the covariance of a value with the keys of its own head only */
-        solve_stored_order(&v->heads[hs_v - 1], &order);
-        r = solve_predict_moments(v, hs_v - 1, hs_v, &order, ret_S);
-    } else {
-        r = solve_predict_from_codes(v, hs_v, m, ret_u, ret_S);
-    }
-
-    return r < 0 ? solver_fail(layer, head, SIDE_V, r, e) : 0;
+    /* moments hold the covariance of a value with the keys of its own head only */
+    solve_stored_order(&v->heads[hs_v - 1], &order);
+    return solve_predict_moments(v, hs_v - 1, hs_v, &order, w->S);
 }
 
 int solve_fit_residuals(struct solver *v, struct errmsg *e)
 {
-    size_t d = v->g->d, n = v->s->n_held;
-    const double zero[GEOMETRY_DIM_MAX] = {0}; /* the mean of the residuals is 0: mu_V contains it */
-    _cleanup_(freep) float *u = malloc((n * d + 1) * sizeof(*u));
-    _cleanup_(freep) double *S = malloc(d * d * sizeof(*S));
+    _cleanup_(solve_view_deinit) struct solve_view w = {0};
 
-    if (!u || !S)
+    if (solve_view_init(v, &w) < 0)
         return fail(e, -ENOMEM, "out of memory for predicting values");
 
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
         solver_progress(v, "values from keys", (double) layer / v->g->n_layers);
         for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-            int r = solve_predict_head(v, layer, head, u, S, e);
+            int r = solve_predict_head(v, layer, head, &w);
 
+            if (r == 0)
+                r = solve_fit_head(v, head_side_index(v->g, layer, head, SIDE_V), &w);
             if (r < 0)
-                return r;
-
-            r = solve_fit_head(v, layer, head, SIDE_V, zero, S, u, n, e);
-            if (r < 0)
-                return r;
+                return solver_fail(layer, head, SIDE_V, r, e);
         }
     }
 

@@ -124,7 +124,7 @@ static void predict_moments_quantise(struct joint *j, const struct solver *v, ui
                                      const struct stored_order *order)
 {
     const struct head *h = &v->heads[hs_k];
-    struct gaussian_code code[GEOMETRY_DIM_MAX];
+    struct gaussian_code code[GEOMETRY_DIM_MAX] = {{0}};
     size_t m = j->m, at = 0;
 
     for (uint32_t i = 0; i < order->n_bands; i++) {

@@ -8,6 +8,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "alloc/metric.h"
 #include "alloc/solve_internal.h"
@@ -15,138 +16,169 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-static void solve_provenance_set_hex(json_t *to, const char *key, const uint8_t *bytes)
+/* Adds a member. Without memory, for it or for @value, *ok becomes false: a provenance that lacks a member
+ * would give the table another digest. */
+static void solve_provenance_set(bool *ok, json_t *to, const char *key, json_t *value)
+{
+    *ok = json_object_set_new(to, key, value) == 0 && *ok;
+}
+
+static void solve_provenance_set_hex(bool *ok, json_t *to, const char *key, const uint8_t *bytes)
 {
     char hex[2 * DIGEST_BYTES + 1];
 
     (void) sodium_bin2hex(hex, sizeof(hex), bytes, DIGEST_BYTES);
-    (void) json_object_set_new(to, key, json_string(hex));
+    solve_provenance_set(ok, to, key, json_string(hex));
 }
 
 /* As a string: JSON's numbers do not hold 64 bits. */
-static void solve_provenance_set_u64(json_t *to, const char *key, uint64_t x)
+static void solve_provenance_set_u64(bool *ok, json_t *to, const char *key, uint64_t x)
 {
     char text[24];
 
     (void) snprintf(text, sizeof(text), "%llu", (unsigned long long) x);
-    (void) json_object_set_new(to, key, json_string(text));
+    solve_provenance_set(ok, to, key, json_string(text));
 }
 
-static void solve_provenance_set_text(json_t *to, const char *key, const char *text)
+static void solve_provenance_set_text(bool *ok, json_t *to, const char *key, const char *text)
 {
     json_t *s = json_string(text);
 
+    if (!s) /* a lack of memory may be over; else it makes the next call fail too */
+        s = json_string(text);
     /* the name of a model comes from its file and may not be UTF-8 */
-    (void) json_object_set_new(to, key, s ? s : json_string("(name is not UTF-8)"));
+    solve_provenance_set(ok, to, key, s ? s : json_string("(name is not UTF-8)"));
 }
 
-static void solve_provenance_describe_texts(const struct stats *s, json_t *to)
+static void solve_provenance_describe_texts(bool *ok, const struct stats *s, json_t *to)
 {
     static const char *const kinds[] = {"text", "lines", "model"};
     json_t *texts = json_array(); /* owned by @to once set */
 
-    (void) json_object_set_new(to, "texts", texts);
+    solve_provenance_set(ok, to, "texts", texts);
     for (size_t i = 0; i < s->n_sources; i++) {
         const struct stats_source *source = &s->sources[i];
         json_t *text = json_object();
 
-        (void) json_array_append_new(texts, text);
-        solve_provenance_set_hex(text, "sha256", source->digest);
-        solve_provenance_set_text(text, "kind", kinds[source->kind]);
-        solve_provenance_set_u64(text, "bytes", source->bytes);
-        solve_provenance_set_u64(text, "tokens", source->tokens);
-        solve_provenance_set_u64(text, "windows", source->windows);
-        (void) json_object_set_new(text, "window", json_integer(source->window));
+        *ok = json_array_append_new(texts, text) == 0 && *ok;
+        solve_provenance_set_hex(ok, text, "sha256", source->digest);
+        solve_provenance_set_text(ok, text, "kind", kinds[source->kind]);
+        solve_provenance_set_u64(ok, text, "bytes", source->bytes);
+        solve_provenance_set_u64(ok, text, "tokens", source->tokens);
+        solve_provenance_set_u64(ok, text, "windows", source->windows);
+        solve_provenance_set(ok, text, "window", json_integer(source->window));
     }
 }
 
-static void solve_provenance_describe_statistics(const struct solver *v, const uint8_t *digest, json_t *to)
+static void solve_provenance_describe_statistics(bool *ok, const struct solver *v, const uint8_t *digest,
+                                                 json_t *to)
 {
     const struct stats *s = v->s;
 
-    solve_provenance_set_hex(to, "sha256", digest);
+    solve_provenance_set_hex(ok, to, "sha256", digest);
     if (s->cross)
-        (void) json_object_set_new(to, "moments", json_true());
+        solve_provenance_set(ok, to, "moments", json_true());
     if (s->has_metric_digest)
-        solve_provenance_set_hex(to, "metric_from", s->metric_digest);
-    solve_provenance_set_u64(to, "tokens", s->n_tokens);
-    solve_provenance_set_u64(to, "samples", s->n_held);
-    (void) json_object_set_new(to, "key_stride", json_integer(s->o.key_stride));
-    solve_provenance_set_u64(to, "seed", s->o.seed);
-    solve_provenance_describe_texts(s, to);
-    (void) json_object_set_new(to, "depth_measured", json_boolean(stats_has_depth(s)));
+        solve_provenance_set_hex(ok, to, "metric_from", s->metric_digest);
+    solve_provenance_set_u64(ok, to, "tokens", s->n_tokens);
+    solve_provenance_set_u64(ok, to, "samples", s->n_held);
+    solve_provenance_set(ok, to, "key_stride", json_integer(s->o.key_stride));
+    solve_provenance_set_u64(ok, to, "seed", s->o.seed);
+    solve_provenance_describe_texts(ok, s, to);
+    solve_provenance_set(ok, to, "depth_measured", json_boolean(stats_has_depth(s)));
 }
 
 /* The paper's parameters, for the methods that use them. */
-static void solve_provenance_describe_paper(const struct solve_options *o, json_t *to)
+static void solve_provenance_describe_paper(bool *ok, const struct solve_options *o, json_t *to)
 {
     const struct paper_options *p = &o->paper;
 
-    (void) json_object_set_new(to, "b_min_budget", json_real(p->B_min));
-    (void) json_object_set_new(to, "rank_step", json_integer(p->rank_step));
-    (void) json_object_set_new(to, "b_min", json_integer(p->b_min));
-    (void) json_object_set_new(to, "b_max", json_integer(p->b_max));
+    solve_provenance_set(ok, to, "b_min_budget", json_real(p->B_min));
+    solve_provenance_set(ok, to, "rank_step", json_integer(p->rank_step));
+    solve_provenance_set(ok, to, "b_min", json_integer(p->b_min));
+    solve_provenance_set(ok, to, "b_max", json_integer(p->b_max));
     if (o->method == METHOD_DP)
         return;
 
-    (void) json_object_set_new(to, "eta", json_real(p->eta));
-    (void) json_object_set_new(to, "rounds", json_integer(p->rounds));
+    solve_provenance_set(ok, to, "eta", json_real(p->eta));
+    solve_provenance_set(ok, to, "rounds", json_integer(p->rounds));
 }
 
-static void solve_provenance_describe_options(const struct solver *v, json_t *to)
+static void solve_provenance_describe_options(bool *ok, const struct solver *v, json_t *to)
 {
     const struct solve_options *o = &v->o;
 
     if (o->k_bpd > 0) {
-        (void) json_object_set_new(to, "k_bpd", json_real(o->k_bpd));
-        (void) json_object_set_new(to, "v_bpd", json_real(o->v_bpd));
+        solve_provenance_set(ok, to, "k_bpd", json_real(o->k_bpd));
+        solve_provenance_set(ok, to, "v_bpd", json_real(o->v_bpd));
     } else {
-        (void) json_object_set_new(to, "bpd", json_real(o->bpd));
+        solve_provenance_set(ok, to, "bpd", json_real(o->bpd));
     }
 
-    solve_provenance_set_text(to, "method", solve_method_name(o->method));
-    solve_provenance_set_text(to, "metric", solve_metric_name(o->metric));
-    solve_provenance_set_text(to, "curve", solve_curve_name(o->curve));
-    solve_provenance_set_text(to, "quantiser", solve_quantiser_name(o->quantiser));
-    (void) json_object_set_new(to, "fit_levels", json_boolean(o->fit_levels));
+    solve_provenance_set_text(ok, to, "method", solve_method_name(o->method));
+    solve_provenance_set_text(ok, to, "metric", solve_metric_name(o->metric));
+    solve_provenance_set_text(ok, to, "curve", solve_curve_name(o->curve));
+    solve_provenance_set_text(ok, to, "quantiser", solve_quantiser_name(o->quantiser));
+    solve_provenance_set(ok, to, "fit_levels", json_boolean(o->fit_levels));
     if (o->levels_from)
-        solve_provenance_set_hex(to, "levels_from", o->levels_from->digest);
-    solve_provenance_set_text(to, "decoder", solve_decoder_name(o->decoder));
-    (void) json_object_set_new(to, "predict", json_string(solve_prediction_name(o->v_from)));
-    (void) json_object_set_new(
-        to, "depth_weights",
+        solve_provenance_set_hex(ok, to, "levels_from", o->levels_from->digest);
+    solve_provenance_set_text(ok, to, "decoder", solve_decoder_name(o->decoder));
+    solve_provenance_set(ok, to, "predict", json_string(solve_prediction_name(o->v_from)));
+    solve_provenance_set(
+        ok, to, "depth_weights",
         json_boolean(o->depth_weights && o->metric == METRIC_ATTENTION && stats_has_depth(v->s)));
+    if (o->method == METHOD_BANDS)
+        solve_provenance_set(ok, to, "leave_out", json_boolean(v->leaves_out));
+    if (o->without > 0)
+        solve_provenance_set(ok, to, "without", json_integer(o->without));
     if (o->method == METHOD_BANDS && metric_tempers(o->metric))
-        (void) json_object_set_new(to, "temper", json_real(metric_power(o->metric, o->temper)));
-    (void) json_object_set_new(to, "floor_bpd", json_real(o->floor_bpd));
-    (void) json_object_set_new(to, "ceil_bpd", json_real(o->ceil_bpd));
-    solve_provenance_set_u64(to, "seed", o->seed);
+        solve_provenance_set(ok, to, "temper", json_real(metric_power(o->metric, o->temper)));
+    solve_provenance_set(ok, to, "floor_bpd", json_real(o->floor_bpd));
+    solve_provenance_set(ok, to, "ceil_bpd", json_real(o->ceil_bpd));
+    solve_provenance_set_u64(ok, to, "seed", o->seed);
     if (o->method != METHOD_BANDS)
-        solve_provenance_describe_paper(o, to);
+        solve_provenance_describe_paper(ok, o, to);
     if (v->only_layer != ALL_LAYERS) {
-        (void) json_object_set_new(to, "only_layer", json_integer(v->only_layer));
-        solve_provenance_set_text(to, "only_side", v->only_side == SIDE_K ? "K" : "V");
+        solve_provenance_set(ok, to, "only_layer", json_integer(v->only_layer));
+        solve_provenance_set_text(ok, to, "only_side", v->only_side == SIDE_K ? "K" : "V");
     }
 }
 
 /* Five digits: the last ones depend on the number of threads. */
-static void solve_provenance_set_rounded(json_t *to, const char *key, double x)
+static void solve_provenance_set_rounded(bool *ok, json_t *to, const char *key, double x)
 {
     char text[32];
 
     (void) snprintf(text, sizeof(text), "%.5g", x);
-    (void) json_object_set_new(to, key, json_real(strtod(text, NULL)));
+    solve_provenance_set(ok, to, key, json_real(strtod(text, NULL)));
 }
 
 /* The table's errors on the samples it was solved from, in the unit of the
  * daemon's fit; see struct solve_report. */
-static void solve_provenance_describe_expected(const struct solver *v, json_t *root)
+static void solve_provenance_describe_expected(bool *ok, const struct solver *v, json_t *root)
 {
     json_t *expected = json_object(); /* owned by root once set */
 
-    (void) json_object_set_new(root, "expected", expected);
-    solve_provenance_set_rounded(expected, "error_k", v->expected[SIDE_K]);
-    solve_provenance_set_rounded(expected, "error_v", v->expected[SIDE_V]);
+    solve_provenance_set(ok, root, "expected", expected);
+    solve_provenance_set_rounded(ok, expected, "error_k", v->expected[SIDE_K]);
+    solve_provenance_set_rounded(ok, expected, "error_v", v->expected[SIDE_V]);
+    solve_provenance_set_rounded(ok, expected, "distortion", v->report->distortion);
+    if (!v->report->unseen.expected)
+        return;
+
+    solve_provenance_set_rounded(ok, expected, "unseen_error_k", v->report->unseen.error[SIDE_K]);
+    solve_provenance_set_rounded(ok, expected, "unseen_error_v", v->report->unseen.error[SIDE_V]);
+    solve_provenance_set_rounded(ok, expected, "unseen_distortion", v->report->unseen.distortion);
+}
+
+/* The text of @root; NULL without memory. Jansson 2.14 leaves text out if memory for it is short and says
+ * nothing, so the text is made twice. */
+static char *solve_provenance_print(const json_t *root)
+{
+    const size_t flags = JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15);
+    _cleanup_(freep) char *text = json_dumps(root, flags), *again = json_dumps(root, flags);
+
+    return text && again && strcmp(text, again) == 0 ? take_ptr(text) : NULL;
 }
 
 int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
@@ -154,21 +186,22 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
     _cleanup_(json_decrefp) json_t *root = json_object();
     json_t *statistics = json_object(), *options = json_object(); /* owned by root once set */
     uint8_t digest[DIGEST_BYTES] = {0};
+    bool ok = true;
     char *text;
     int r = v->only_layer == ALL_LAYERS ? stats_digest(v->s, digest, e) : 0;
 
-    (void) json_object_set_new(root, "statistics", statistics);
-    (void) json_object_set_new(root, "options", options);
+    solve_provenance_set(&ok, root, "statistics", statistics);
+    solve_provenance_set(&ok, root, "options", options);
     if (r < 0)
         return r;
 
-    solve_provenance_set_text(root, "model", v->s->o.model_name);
-    solve_provenance_set_text(root, "version", KVC_VERSION_STRING); /* of the program that solved */
-    solve_provenance_describe_statistics(v, digest, statistics);
-    solve_provenance_describe_options(v, options);
+    solve_provenance_set_text(&ok, root, "model", v->s->o.model_name);
+    solve_provenance_set_text(&ok, root, "version", KVC_VERSION_STRING); /* of the program that solved */
+    solve_provenance_describe_statistics(&ok, v, digest, statistics);
+    solve_provenance_describe_options(&ok, v, options);
     if (v->measured)
-        solve_provenance_describe_expected(v, root);
-    text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+        solve_provenance_describe_expected(&ok, v, root);
+    text = ok ? solve_provenance_print(root) : NULL;
     if (!text)
         return fail(e, -ENOMEM, "out of memory for the table's provenance");
 

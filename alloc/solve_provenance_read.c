@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "alloc/solve.h"
+#include "alloc/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
@@ -124,6 +125,14 @@ static void provenance_read_options(struct provenance_reader *r, struct solve_op
     provenance_read_check(r, "predict",
                           solve_prediction_from_name(provenance_read_get_text(r, "predict"), &ret->v_from));
     ret->depth_weights = provenance_read_get_bool(r, "depth_weights");
+    /* tables of earlier versions were fitted to their own sources */
+    ret->leave_out = json_object_get(r->options, "leave_out") && provenance_read_get_bool(r, "leave_out");
+    if (json_object_get(r->options, "without")) {
+        double without = provenance_read_get_double(r, "without");
+
+        provenance_read_check(r, "without", without >= 1 && without <= STATS_DOMAINS_MAX ? 0 : -EINVAL);
+        ret->without = without >= 1 && without <= STATS_DOMAINS_MAX ? (uint32_t) without : 0;
+    }
     ret->floor_bpd = provenance_read_get_double(r, "floor_bpd");
     ret->ceil_bpd = provenance_read_get_double(r, "ceil_bpd");
     ret->seed = provenance_read_get_seed(r);

@@ -136,7 +136,7 @@ static int solve_report_measure(const struct solver *v, struct solve_report_scra
     int r;
 
     solver_covariance(v, hs, t->S);
-    r = metric_matrix(v->s, v->o.metric, v->o.temper, layer, head, side, t->S, t->M);
+    r = solver_metric(v, hs, t->S, t->M);
     if (r < 0)
         return solver_fail(layer, head, side, r, e);
 
@@ -151,20 +151,24 @@ static int solve_report_measure_layer(const struct solver *v, const struct table
                                       struct errmsg *e)
 {
     size_t first[GEOMETRY_HEADS_MAX], stride = 0;
+    uint32_t n_heads = v->g->n_kv_heads;
 
-    for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
+    for (uint32_t head = 0; head < n_heads; head++) {
         first[head] = stride;
         stride += table_codec(table, layer, head, SIDE_K)->r;
     }
 
-    for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
-        uint32_t head = i % v->g->n_kv_heads;
-        enum side side = i < v->g->n_kv_heads ? SIDE_K : SIDE_V;
+    for (uint32_t i = 0; i < 2 * n_heads; i++) {
+        uint32_t head = i < n_heads ? i : i - n_heads;
+        enum side side = i < n_heads ? SIDE_K : SIDE_V;
         const struct codec *c = table_codec(table, layer, head, side);
-        const float *x = stats_sample_rows(v->s, head_side_index(v->g, layer, head, side));
+        _cleanup_(freep) float *x = solver_samples(v, head_side_index(v->g, layer, head, side));
         struct head_run run = table_predictors(table, head);
         const float *pred = side == SIDE_V && run.n > 0 ? t->keys + first[run.first] : NULL;
         int r;
+
+        if (!x)
+            return solver_fail(layer, head, side, -ENOMEM, e);
 
         solve_report_encode_rows(t, table, c, side, x, pred, stride);
         for (size_t row = 0; side == SIDE_K && row < t->n; row++)
@@ -194,9 +198,9 @@ int solve_distortion_heads(const struct stats *s, const struct table *table, con
     r = solver_init(&v, s, o, e);
     if (r < 0)
         return r;
-    if (s->n_held == 0)
+    if (v.n == 0)
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measuring a table needs");
-    if (solve_report_scratch_init(&t, s->n_held, g) < 0)
+    if (solve_report_scratch_init(&t, v.n, g) < 0)
         return fail(e, -ENOMEM, "out of memory for measuring the table");
 
     for (uint32_t layer = 0; layer < g->n_layers; layer++) {
@@ -273,9 +277,9 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
 
     solve_report_count_bits(v, table, ret);
     ret->distortion_estimated = v->estimated;
-    if (v->s->n_held == 0) /* no vectors to encode: the report has the estimate only */
+    if (v->n == 0) /* no vectors to encode: the report has the estimate only */
         return 0;
-    if (solve_report_scratch_init(&t, v->s->n_held, v->g) < 0)
+    if (solve_report_scratch_init(&t, v->n, v->g) < 0)
         return fail(e, -ENOMEM, "out of memory for measuring the table");
 
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {

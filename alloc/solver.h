@@ -11,13 +11,27 @@
 
 #include "alloc/curve.h"
 #include "alloc/solve.h"
+#include "alloc/stats.h"
 #include "alloc/table.h"
 #include "alloc/transform.h"
 
 struct errmsg;
-struct stats;
 
 #define ALL_LAYERS UINT32_MAX
+
+/* A source with a larger share of the tokens is not left out, since the others are too few to fit anything
+ * to: then none is. A few hundred tokens beside a million would ruin the table else. */
+#define SOLVER_SHARE_MAX 0.75
+
+/*
+ * A source whose variance is a tenth of that of most of the text is odd: a token that repeats. So is a small
+ * one whose variance is ten times as large: broken vectors. Scales and levels, which are fitted to all
+ * sources, would be wrong for every other text. Of the first kind few tokens count, of the second none: then
+ * others are at most 2 % worse than without the source (test_solve_unseen.c).
+ */
+#define SOLVER_ODD 10.0
+#define SOLVER_NARROW_SHARE 0.01
+#define SOLVER_WIDE_SHARE 0.1 /* with more tokens, the sources that vary less may be the odd ones */
 
 struct head {
     struct transform t;
@@ -39,18 +53,34 @@ struct solver {
     const struct stats *s;
     const struct geometry *g;
     struct solve_options o;
+    uint32_t mask;                               /* bit i: the solve uses source i of the statistics */
+    uint32_t n_sources;                          /* in mask; 0: statistics of moments */
+    uint32_t sources[STATS_DOMAINS_MAX];         /* their numbers in the statistics */
+    uint64_t n_tokens[STATS_DOMAINS_MAX];        /* that count, by number in the statistics */
+    uint32_t reduced;                            /* bit i: source i of the statistics counts less */
+    double share[STATS_DOMAINS_MAX];             /* of the tokens that count */
+    double largest_share;                        /* of a source */
+    bool leaves_out;                             /* fits to sources that were left out (solve_view.h) */
+    size_t n;                                    /* sampled tokens of these sources */
+    uint32_t *rows;                              /* [n] their rows in the statistics */
+    uint8_t *source_of;                          /* [n] below n_sources */
     struct curve_model model;                    /* levels and errors on N(0,1) */
     struct levels levels[2][TABLE_BITS_MAX + 1]; /* of the table, by side and width */
     struct head *heads;                          /* [n_heads], by head_side_index() */
     uint32_t n_heads;
-    uint32_t only_layer; /* ALL_LAYERS, or the only layer to be coded */
-    enum side only_side; /* with only_layer */
-    double estimated;    /* distortion of the last allocation, by the curves */
-    bool measured;       /* expected[] is set */
-    double expected[2];  /* by side: the report's error_k and error_v, for the provenance */
+    uint32_t only_layer;               /* ALL_LAYERS, or the only layer to be coded */
+    enum side only_side;               /* with only_layer */
+    double estimated;                  /* distortion of the last allocation, by the curves */
+    bool measured;                     /* expected[] is set */
+    const struct solve_report *report; /* with measured */
+    double expected[2];                /* by side: the report's error_k and error_v, for the provenance */
 };
 
-/* Checks the options. Return: as solve_table(); call solver_deinit() after a failure too. */
+/* Checks the options. @mask: sources of the statistics that are used. Return: as solve_table(); call
+ * solver_deinit() after a failure too. */
+int solver_init_with(struct solver *v, const struct stats *s, const struct solve_options *o, uint32_t mask,
+                     struct errmsg *e);
+/* With all sources. */
 int solver_init(struct solver *v, const struct stats *s, const struct solve_options *o, struct errmsg *e);
 void solver_deinit(struct solver *v);
 
@@ -68,7 +98,17 @@ static inline void solver_progress(const struct solver *v, const char *what, dou
 /* Sets the sentence for an error @err (-EDOM, -ENOMEM) of one head-side. Return: -EINVAL or -ENOMEM. */
 int solver_fail(uint32_t layer, uint32_t head, enum side side, int err, struct errmsg *e);
 
-/* S = scatter / n of a head-side. */
+/* The sampled vectors [n, d] of one head-side; the caller frees them. NULL: out of memory. */
+float *solver_samples(const struct solver *v, uint32_t head_side);
+
+/* Mean [d] and covariance [d, d] of a head-side over the sources in @mask. */
+void solver_moments(const struct solver *v, uint32_t head_side, uint32_t mask, double *ret_mean,
+                    double *ret_S);
+
+/* M of a head-side under the options of the solve; @S: its covariance. Return: as metric_matrix(). */
+int solver_metric(const struct solver *v, uint32_t head_side, const double *S, double *ret_M);
+
+/* The covariance over all sources of the solve. */
 void solver_covariance(const struct solver *v, uint32_t head_side, double *ret_S);
 
 /* Refuses options that exclude each other or that the statistics cannot serve:

@@ -26,7 +26,7 @@
 
 uint32_t stats_samples_default(const struct geometry *g)
 {
-    uint64_t per_token = (uint64_t) head_side_count(g) * g->d * sizeof(float);
+    uint64_t per_token = (uint64_t) head_side_count(g) * g->d * sizeof(uint16_t);
 
     return per_token * STATS_SAMPLES_DEFAULT <= STATS_SAMPLES_BYTES
                ? STATS_SAMPLES_DEFAULT
@@ -67,13 +67,16 @@ uint64_t stats_bytes(const struct stats_options *o)
 {
     const struct geometry *g = &o->geometry;
     uint64_t n_hs = head_side_count(g), d = g->d;
-    uint64_t per_hs = d * sizeof(double) + d * d * sizeof(double);
+    /* all domains and their sum; offset and scale of samples */
+    uint64_t per_hs = (STATS_DOMAINS_MAX + 1) * (d + d * d) * sizeof(double) + (d + 1) * sizeof(float);
 
     if (o->want_attention || o->want_output) /* half: query moments are per head, not per side */
         per_hs += d * d * sizeof(double) / 2;
     per_hs += d * d * sizeof(double) * ((uint64_t) o->want_attention + o->want_output);
-    per_hs += (uint64_t) o->n_samples * d * sizeof(float);
-    return n_hs * per_hs + (uint64_t) o->n_samples * sizeof(struct sample_id);
+    if (o->want_attention || o->want_output) /* products of W_O */
+        per_hs += d * d * sizeof(double) * geometry_group(g) / 2;
+    per_hs += (uint64_t) o->n_samples * d * sizeof(uint16_t);
+    return n_hs * per_hs + (uint64_t) o->n_samples * (sizeof(struct sample_id) + 1);
 }
 
 static bool stats_alloc_arrays(struct stats *s)
@@ -85,6 +88,8 @@ static bool stats_alloc_arrays(struct stats *s)
     s->scatter = calloc(n_hs * dd, sizeof(double));
     s->depth = calloc((size_t) g->n_layers * 2, sizeof(*s->depth));
     s->have_wo = calloc(g->n_layers, sizeof(*s->have_wo));
+    s->offset = calloc(n_hs * g->d, sizeof(*s->offset));
+    s->scale = calloc(n_hs, sizeof(*s->scale));
     if (stats_wants_queries(s))
         s->query = calloc(n_hs / 2 * dd, sizeof(double));
     if (s->o.want_attention)
@@ -95,7 +100,7 @@ static bool stats_alloc_arrays(struct stats *s)
         (s->o.want_output && !s->output))
         return false;
 
-    return s->mean && s->scatter && s->depth && s->have_wo;
+    return s->mean && s->scatter && s->depth && s->have_wo && s->offset && s->scale;
 }
 
 int stats_alloc(const struct stats_options *o, size_t n_slots, struct stats **ret_stats, struct errmsg *e)
@@ -129,6 +134,10 @@ struct stats *stats_free(struct stats *s)
     if (!s)
         return NULL;
 
+    for (uint32_t i = 0; i < s->n_domains; i++) {
+        free(s->domains[i].mean);
+        free(s->domains[i].scatter);
+    }
     free(s->mean);
     free(s->scatter);
     free(s->query);
@@ -139,7 +148,10 @@ struct stats *stats_free(struct stats *s)
     free(s->sources);
     free(s->cross);
     free(s->ids);
+    free(s->domain_of);
     free(s->samples);
+    free(s->offset);
+    free(s->scale);
     free(s->wo);
     free(s->have_wo);
     free(s->window.picks);
@@ -234,7 +246,7 @@ static void stats_window_moments(struct stats_moments *m, const float *x, size_t
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < d; j++)
             m->scatter[i * d + j] -=
-                (double) n * (m->mean[i] - (double) m->centre[i]) * (m->mean[j] - (double) m->centre[j]);
+                (double) n * ((m->mean[i] - (double) m->centre[i]) * (m->mean[j] - (double) m->centre[j]));
 }
 
 /*
@@ -260,6 +272,7 @@ static int stats_add_moments(struct stats *s, uint32_t layer, size_t n, size_t n
     size_t d = g->d, stride = g->n_kv_heads * d;
     _cleanup_(freep) double *scatter = malloc(d * d * sizeof(*scatter));
     _cleanup_(freep) float *floats = malloc((d * d + BLOCK_ROWS * d) * sizeof(*floats));
+    struct stats_domain *to = &s->domains[s->window.domain];
     struct stats_moments m = {.scatter = scatter, .product = floats};
 
     if (!scatter || !floats)
@@ -271,7 +284,7 @@ static int stats_add_moments(struct stats *s, uint32_t layer, size_t n, size_t n
             uint32_t hs = head_side_index(g, layer, h, (enum side) side);
 
             stats_window_moments(&m, x[side] + n_first * stride + h * d, n - n_first, d, stride);
-            stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * d * d, n - n_first,
+            stats_merge_moments(d, to->n_tokens, to->mean + hs * d, to->scatter + hs * d * d, n - n_first,
                                 m.mean, m.scatter);
         }
     return 0;
@@ -341,27 +354,93 @@ static int stats_check_order(const struct stats *s, uint64_t document, uint64_t 
     return 0;
 }
 
+bool stats_round_sums(double *sums, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float rounded = (float) sums[i];
+
+        if (!isfinite(rounded))
+            return false;
+        sums[i] = (double) rounded;
+    }
+    return true;
+}
+
+/* The sums of one layer. */
+static bool stats_round_layer(struct stats *s, uint32_t layer)
+{
+    size_t per_layer = (size_t) s->o.geometry.n_kv_heads * s->o.geometry.d * s->o.geometry.d;
+
+    return (!s->query || stats_round_sums(s->query + layer * per_layer, per_layer)) &&
+           (!s->metric || stats_round_sums(s->metric + 2 * layer * per_layer, 2 * per_layer)) &&
+           (!s->output || stats_round_sums(s->output + 2 * layer * per_layer, 2 * per_layer));
+}
+
 static int stats_append_layer(struct stats *s, uint32_t layer, const float *q, const float *const x[2],
-                              const float *residual)
+                              const float *residual, struct errmsg *e)
 {
     const struct window *w = &s->window;
     const float *rows[2] = {x[0], x[1]};
     int r;
 
-    stats_sample_copy(s, layer, x);
     if (w->n <= w->n_first) /* the window holds sinks only */
         return 0;
 
+    stats_sample_copy(s, layer, x);
     r = stats_add_moments(s, layer, w->n, w->n_first, rows);
-    if (r < 0 || !stats_wants_queries(s))
-        return r;
-
-    r = stats_add_query(s, layer, w->n, w->n_first, q);
+    if (r == 0 && stats_wants_queries(s))
+        r = stats_add_query(s, layer, w->n, w->n_first, q);
+    if (r == 0 && stats_wants_queries(s))
+        r = metric_sums_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position),
+                            q, x[SIDE_K], x[SIDE_V], residual);
     if (r < 0)
+        return fail(e, r, "out of memory for the statistics of layer %u", layer);
+    if (!stats_round_layer(s, layer))
+        return fail(e, -EINVAL, "the metric of layer %u is too large for binary32: its numbers have no sense",
+                    layer);
+
+    return 0;
+}
+
+/* The first layer: what the window has for all of them. */
+static int stats_begin_window(struct stats *s, uint64_t document, uint64_t position, size_t n,
+                              struct errmsg *e)
+{
+    struct window *w = &s->window;
+    int r;
+
+    w->document = document;
+    w->position = position;
+    w->n = n;
+    w->n_first = 0;
+    if (position == 0)
+        w->n_first = n < s->o.n_sink ? n : s->o.n_sink;
+    r = stats_sample_draw(s, e); /* refuses tokens that were added before, and must change nothing then */
+    if (r < 0 || n <= w->n_first)
         return r;
 
-    return metric_sums_add(s, layer, w->n, w->n_first, stats_token_hash(s->o.seed, w->document, w->position),
-                           q, x[SIDE_K], x[SIDE_V], residual);
+    if (stats_domain_get(s, &s->next, &w->domain) < 0) {
+        s->spoiled = true; /* the drawn tokens have slots */
+        return fail(e, -ENOMEM, "out of memory for the moments of one more source");
+    }
+
+    for (size_t i = 0; i < w->n_picks; i++)
+        s->domain_of[w->picks[i].slot] = (uint8_t) w->domain;
+    return 0;
+}
+
+static void stats_end_window(struct stats *s)
+{
+    struct window *w = &s->window;
+
+    w->next_layer = 0;
+    if (w->n <= w->n_first)
+        return;
+
+    s->has_offset = true;
+    s->n_tokens += w->n - w->n_first;
+    s->domains[w->domain].n_tokens += w->n - w->n_first;
+    stats_domain_sum(s);
 }
 
 int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint32_t layer, size_t n,
@@ -386,28 +465,19 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
     }
 
     if (layer == 0) {
-        w->document = document;
-        w->position = position;
-        w->n = n;
-        w->n_first = 0;
-        if (position == 0)
-            w->n_first = n < s->o.n_sink ? n : s->o.n_sink;
-        r = stats_sample_draw(s, e);
+        r = stats_begin_window(s, document, position, n, e);
         if (r < 0)
             return r;
     }
 
-    r = stats_append_layer(s, layer, q, (const float *[2]){k, v}, residual);
+    r = stats_append_layer(s, layer, q, (const float *[2]){k, v}, residual, e);
     if (r < 0) {
         s->spoiled = true;
-        return fail(e, r, "out of memory for the statistics of layer %u", layer);
+        return r;
     }
 
-    if (++w->next_layer == g->n_layers) {
-        w->next_layer = 0;
-        s->n_tokens += n - w->n_first;
-    }
-
+    if (++w->next_layer == g->n_layers)
+        stats_end_window(s);
     return 0;
 }
 

@@ -44,9 +44,9 @@ int stats_options_check(const struct stats_options *o, struct errmsg *e);
 uint64_t stats_bytes(const struct stats_options *o);
 
 /* Default number of tokens whose vectors are stored: STATS_SAMPLES_DEFAULT, or as many as fit
- * STATS_SAMPLES_BYTES. A model of 32 layers, 8 KV heads and d = 128 has 256 KiB per token, so 12288 tokens
- * take 3 GiB, and solving takes 6 GiB. */
-#define STATS_SAMPLES_BYTES ((uint64_t) 4 << 30)
+ * STATS_SAMPLES_BYTES. A model of 32 layers, 8 KV heads and d = 128 has 128 KiB per token, so 12288 tokens
+ * take 1.5 GiB. */
+#define STATS_SAMPLES_BYTES ((uint64_t) 2 << 30)
 uint32_t stats_samples_default(const struct geometry *g);
 
 int stats_new(const struct stats_options *o, struct stats **ret_stats, struct errmsg *e);
@@ -105,6 +105,7 @@ enum stats_source_kind {
     SOURCE_TEXT = 0,  /* raw */
     SOURCE_LINES = 1, /* a document per line */
     SOURCE_MODEL = 2, /* written by the model */
+    SOURCE_REST = 3,  /* of a domain only: several small sources */
 };
 struct stats_source {
     uint8_t digest[DIGEST_BYTES]; /* SHA-256 of the file's bytes, or of the ids (u32) that the model wrote */
@@ -126,7 +127,32 @@ struct stats_source {
 int stats_add_source(struct stats *s, const struct stats_source *source, struct errmsg *e);
 size_t stats_sources(const struct stats *s, const struct stats_source **ret_sources); /* borrowed */
 
-/* Adds @other to @s. Return: 0; -EINVAL: another model, geometry or options, named; -ENOMEM. */
+/**
+ * stats_begin_source() - name the source of the windows that follow
+ * @digest: of a text; any 32 bytes that are the same in all statistics of this source. SOURCE_REST: ignored
+ *
+ * The moments of each source stay apart, and each sampled token keeps its source, so that a solver can leave
+ * a source out. At most STATS_DOMAINS_MAX of them: one more and the smallest one so far are added up as
+ * SOURCE_REST, and later ones too. Windows before the first call have an unnamed source.
+ *
+ * Return: 0; -EINVAL: within a window, or an unknown kind.
+ */
+#define STATS_DOMAINS_MAX 8
+int stats_begin_source(struct stats *s, uint32_t kind, const uint8_t digest[static DIGEST_BYTES],
+                       struct errmsg *e);
+
+/* Sources that are apart, in the order of kinds and digests. Statistics of moments have none. */
+uint32_t stats_domains(const struct stats *s);
+struct stats_domain_info {
+    uint8_t digest[DIGEST_BYTES];
+    uint32_t kind;
+    uint64_t n_tokens;
+    size_t n_samples; /* of the sampled tokens */
+};
+void stats_domain_info(const struct stats *s, uint32_t domain, struct stats_domain_info *ret);
+
+/* Adds @other to @s. Their seeds may differ. Return: 0; -EINVAL: another model, geometry or options, or a
+ * sampled token of both, named; -ENOMEM: @s can only be freed. */
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e);
 
 int stats_save(const struct stats *s, const char *path, struct errmsg *e);

@@ -50,6 +50,8 @@ int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, 
         cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) d, (int) n, 1.0, rows, (int) d, 1.0, sum,
                     (int) d);
         linalg_mirror(d, sum);
+        if (!stats_round_sums(sum, d * d))
+            return fail(e, -EINVAL, "the gradients of layer %u head %u are too large for binary32", layer, h);
     }
 
     if (layer == 0 && side == SIDE_K) /* the same gradients pass every layer and side: counted once */

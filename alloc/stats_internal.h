@@ -19,6 +19,18 @@ struct sample_id {
     uint64_t hash, document, position;
 };
 
+/*
+ * The tokens of one source of text, or of several small ones: their moments stay apart from those of other
+ * sources, so that solving can leave a source out. Identified by kind and digest, and sorted by them.
+ */
+struct stats_domain {
+    uint8_t digest[DIGEST_BYTES]; /* of the text; zeros: SOURCE_REST, or windows whose source was not named */
+    uint32_t kind;                /* enum stats_source_kind */
+    uint64_t n_tokens;            /* above 0 */
+    double *mean;                 /* [n_head_sides, d] */
+    double *scatter;              /* [n_head_sides, d, d] centred */
+};
+
 /* Sums over measurements of one (layer, side); n = 0: not measured. */
 struct depth_sums {
     double kl, D;
@@ -36,6 +48,7 @@ struct window {
     size_t n;
     size_t n_first;            /* tokens left out at its start: sinks */
     uint32_t next_layer;       /* 0: between windows */
+    uint32_t domain;           /* of its tokens; if n > n_first */
     struct sample_pick *picks; /* [n_slots] room, n_picks used */
     size_t n_picks;
 };
@@ -44,12 +57,15 @@ struct stats {
     struct stats_options o;
     uint64_t n_tokens;
     uint64_t n_fisher; /* gradients per head-side; 0: no Fisher section */
-    double *mean;      /* [n_head_sides, d] */
+    double *mean;      /* [n_head_sides, d] of all domains together */
     double *scatter;   /* [n_head_sides, d, d] centred */
-    double *query;     /* [n_layers, n_kv_heads, d, d] sum of q q' over tokens and the group; or NULL */
-    double *metric;    /* [n_head_sides, d, d] attention metric; or NULL */
-    double *output;    /* [n_head_sides, d, d] output metric; or NULL */
-    double *fisher;    /* [n_head_sides, d, d] sum of g g'; or NULL */
+    struct stats_domain domains[STATS_DOMAINS_MAX];
+    uint32_t n_domains; /* 0 with cross */
+    /* Sums of metrics are rounded to binary32 after each window: what a file holds is what memory holds. */
+    double *query;  /* [n_layers, n_kv_heads, d, d] sum of q q' over tokens and the group; or NULL */
+    double *metric; /* [n_head_sides, d, d] attention metric; or NULL */
+    double *output; /* [n_head_sides, d, d] output metric; or NULL */
+    double *fisher; /* [n_head_sides, d, d] sum of g g'; or NULL */
     struct depth_sums *depth;     /* [n_layers, 2] */
     struct stats_source *sources; /* [n_sources] sorted */
     size_t n_sources;
@@ -57,8 +73,13 @@ struct stats {
      * which have no vectors; else NULL */
     double *cross;
     struct sample_id *ids;  /* [n_slots], by slot; the first n_held are in use */
-    float *samples;         /* [n_head_sides, n_slots, d] */
+    uint8_t *domain_of;     /* [n_slots] */
+    uint16_t *samples;      /* [n_head_sides, n_slots, d] binary16 of (x - offset) / scale */
+    float *offset;          /* [n_head_sides, d] means of the first window */
+    float *scale;           /* [n_head_sides] powers of two */
+    bool has_offset;        /* offset and scale are set */
     size_t n_held, n_slots; /* n_slots: up to o.n_samples; after parsing, as many as the file holds */
+    bool mixed_seeds;       /* merged: hashes of samples have several seeds */
 
     /* with cross: digests of the moments and of the metric's statistics */
     uint8_t moments_digest[DIGEST_BYTES], metric_digest[DIGEST_BYTES];
@@ -68,7 +89,8 @@ struct stats {
     double *wo;    /* [n_layers, n_heads, d, d] W_O,h' W_O,h; NULL until the first is set */
     bool *have_wo; /* [n_layers] */
     struct window window;
-    bool spoiled; /* a window failed after its first layer: the sums hold a part of it */
+    struct stats_domain next; /* kind and digest of the source of the windows that follow */
+    bool spoiled;             /* a window failed after its first layer: the sums hold a part of it */
 };
 
 static inline bool stats_wants_queries(const struct stats *s)
@@ -76,10 +98,14 @@ static inline bool stats_wants_queries(const struct stats *s)
     return s->o.want_attention || s->o.want_output;
 }
 
-static inline float *stats_sample_rows(const struct stats *s, uint32_t head_side)
+/* The stored form of samples of one head-side, [n_slots, d]. NULL: the statistics hold no samples. */
+static inline uint16_t *stats_sample_rows(const struct stats *s, uint32_t head_side)
 {
-    return s->samples + head_side * s->n_slots * s->o.geometry.d;
+    return s->samples ? s->samples + head_side * s->n_slots * s->o.geometry.d : NULL;
 }
+
+/* The sampled vectors [n_held, d] of one head-side; the caller frees them. NULL: out of memory. */
+float *stats_sample_load(const struct stats *s, uint32_t head_side);
 
 static inline int sample_id_compare(const struct sample_id *a, const struct sample_id *b)
 {
@@ -111,6 +137,18 @@ void stats_merge_moments(size_t d, uint64_t n_a, double *mean_a, double *scatter
 
 /* Total order of sources by all members but tokens and windows, which add up. 0: the same source. */
 int stats_source_compare(const struct stats_source *a, const struct stats_source *b);
+
+/* The domain of kind and digest of @id, which is made if it does not exist. If there are STATS_DOMAINS_MAX,
+ * @id joins SOURCE_REST, which the smallest one becomes first if there is none. Return: 0; -ENOMEM. */
+int stats_domain_get(struct stats *s, const struct stats_domain *id, uint32_t *ret_domain);
+/* s->mean and s->scatter := those of all domains together. */
+void stats_domain_sum(struct stats *s);
+/* Adds the domains of @other. @ret_map: [other->n_domains] their numbers in @s. Return: 0; -ENOMEM. */
+int stats_domain_merge(struct stats *s, const struct stats *other, uint32_t *ret_map);
+int stats_domain_compare(const struct stats_domain *a, const struct stats_domain *b);
+
+/* Rounds sums of a metric to binary32. False: one of them is too large for binary32. */
+bool stats_round_sums(double *sums, size_t n);
 
 /* Allocates the Fisher section unless it exists. Return: 0; -ENOMEM. */
 int stats_want_fisher(struct stats *s);

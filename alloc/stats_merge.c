@@ -1,8 +1,10 @@
 /* Merges statistics of disjoint texts (DESIGN 3.5): sums add up; samples are the union,
  * truncated to the smallest hashes. */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
+#include "alloc/stats_format.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
 #include "base/errmsg.h"
@@ -46,23 +48,30 @@ static int stats_merge_check_same(const struct stats_options *a, const struct st
         return fail(e, -EINVAL, "only one of the statistics has the attention metric");
     if (a->want_output != b->want_output)
         return fail(e, -EINVAL, "only one of the statistics has the output metric");
-    if (a->seed != b->seed)
-        return fail(e, -EINVAL, "the statistics have different seeds: %llu and %llu",
-                    (unsigned long long) a->seed, (unsigned long long) b->seed);
 
     return 0;
 }
 
+/* Whether the sums of a metric can be added. Absent ones are NULL. */
+static bool stats_merge_fits(const double *to, const double *from, size_t n)
+{
+    for (size_t i = 0; to && from && i < n; i++)
+        if (!isfinite((float) (to[i] + from[i])))
+            return false;
+    return true;
+}
+
 static void stats_merge_add(double *to, const double *from, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        to[i] += from[i];
+    for (size_t i = 0; to && from && i < n; i++)
+        to[i] = (double) (float) (to[i] + from[i]);
 }
 
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
-    size_t n_hs = head_side_count(g), d = g->d, dd = d * d;
+    size_t n_hs = head_side_count(g), dd = (size_t) g->d * g->d;
+    uint32_t map[STATS_DOMAINS_MAX];
     int r;
 
     if (s->cross || other->cross)
@@ -76,11 +85,25 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
         return fail(e, -EINVAL, "only one of the statistics has gradients");
     if (other->n_fisher > 0 && (r = stats_want_fisher(s)) < 0)
         return fail(e, r, "out of memory for the Fisher metric");
+    if (other->n_tokens > STATS_TOKENS_MAX - s->n_tokens || other->n_fisher > STATS_TOKENS_MAX - s->n_fisher)
+        return fail(e, -EINVAL, "the statistics count more than 2^48 tokens together");
     if (s->n_sources + other->n_sources > STATS_SOURCES_MAX)
         return fail(e, -EINVAL, "the statistics are of %zu and %zu texts, more than %d together",
                     s->n_sources, other->n_sources, STATS_SOURCES_MAX);
 
-    r = stats_sample_merge(s, other, e); /* the last step that can fail; on failure @s is unchanged */
+    if (!stats_merge_fits(s->query, other->query, n_hs / 2 * dd) ||
+        !stats_merge_fits(s->metric, other->metric, n_hs * dd) ||
+        !stats_merge_fits(s->output, other->output, n_hs * dd) ||
+        !stats_merge_fits(s->fisher, other->fisher, n_hs * dd))
+        return fail(e, -EINVAL, "the sums of a metric of both statistics are too large for binary32");
+
+    r = stats_sample_check(s, other, e); /* after this only memory can be missing */
+    if (r < 0)
+        return r;
+    if (stats_domain_merge(s, other, map) < 0)
+        return fail(e, -ENOMEM, "out of memory for the moments of sources");
+
+    r = stats_sample_merge(s, other, map, e);
     if (r < 0)
         return r;
 
@@ -90,17 +113,10 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
             return r;
     }
 
-    for (size_t hs = 0; hs < n_hs && other->n_tokens > 0; hs++)
-        stats_merge_moments(d, s->n_tokens, s->mean + hs * d, s->scatter + hs * dd, other->n_tokens,
-                            other->mean + hs * d, other->scatter + hs * dd);
-    if (s->query)
-        stats_merge_add(s->query, other->query, n_hs / 2 * dd);
-    if (s->metric)
-        stats_merge_add(s->metric, other->metric, n_hs * dd);
-    if (s->output)
-        stats_merge_add(s->output, other->output, n_hs * dd);
-    if (other->n_fisher > 0)
-        stats_merge_add(s->fisher, other->fisher, n_hs * dd);
+    stats_merge_add(s->query, other->query, n_hs / 2 * dd);
+    stats_merge_add(s->metric, other->metric, n_hs * dd);
+    stats_merge_add(s->output, other->output, n_hs * dd);
+    stats_merge_add(s->fisher, other->fisher, n_hs * dd);
     for (size_t i = 0; i < (size_t) g->n_layers * 2; i++) {
         s->depth[i].kl += other->depth[i].kl;
         s->depth[i].D += other->depth[i].D;
@@ -109,5 +125,7 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
 
     s->n_tokens += other->n_tokens;
     s->n_fisher += other->n_fisher;
+    s->mixed_seeds = s->mixed_seeds || other->mixed_seeds || s->o.seed != other->o.seed;
+    stats_domain_sum(s);
     return 0;
 }

@@ -38,7 +38,7 @@ static int stats_moments_check_same(const struct moments_options *m, const struc
 
 static int stats_moments_digest_of(const struct moments *m, uint8_t *ret_digest)
 {
-    size_t n = moments_bytes(&moments_get_options(m)->geometry);
+    size_t n = moments_bytes(&moments_get_options(m)->geometry, moments_get_options(m)->joint);
     _cleanup_(freep) uint8_t *image = malloc(n);
 
     if (!image)

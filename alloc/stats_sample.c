@@ -46,13 +46,13 @@ static int stats_sample_compare_candidates(const void *a, const void *b)
 
 int stats_grow_slots(struct stats *s, size_t n_slots)
 {
-    size_t d = s->o.geometry.d, n_hs = head_side_count(&s->o.geometry), floats;
-    _cleanup_(freep) float *samples = NULL;
+    size_t d = s->o.geometry.d, n_hs = head_side_count(&s->o.geometry), numbers;
+    _cleanup_(freep) uint16_t *samples = NULL;
     void *grown;
 
     if (n_slots <= s->n_slots)
         return 0;
-    if (!checked_mul3(n_hs, n_slots, d, &floats))
+    if (!checked_mul3(n_hs, n_slots, d, &numbers))
         return -ENOMEM;
 
     grown = reallocarray(s->ids, n_slots, sizeof(*s->ids));
@@ -60,12 +60,17 @@ int stats_grow_slots(struct stats *s, size_t n_slots)
         return -ENOMEM;
 
     s->ids = grown;
+    grown = reallocarray(s->domain_of, n_slots, sizeof(*s->domain_of));
+    if (!grown)
+        return -ENOMEM;
+
+    s->domain_of = grown;
     grown = reallocarray(s->window.picks, n_slots, sizeof(*s->window.picks));
     if (!grown)
         return -ENOMEM;
 
     s->window.picks = grown;
-    samples = calloc(floats, sizeof(*samples));
+    samples = calloc(numbers, sizeof(*samples));
     if (!samples)
         return -ENOMEM;
 
@@ -105,11 +110,39 @@ static int stats_sample_assign_slots(struct stats *s, struct candidate *c, size_
         while (taken[slot])
             slot++;
         s->ids[slot] = c[i].id;
-        ret_picks[n_picks++] = (struct sample_pick){.row = c[i].from, .slot = slot++};
+        ret_picks[n_picks++] = (struct sample_pick){.row = c[i].from, .slot = slot};
+        slot++;
     }
 
     s->n_held = n_kept;
     *ret_n_picks = n_picks;
+    return 0;
+}
+
+static int stats_sample_compare_tokens(const void *a, const void *b)
+{
+    const struct sample_id *x = a, *y = b;
+
+    if (x->document != y->document)
+        return x->document < y->document ? -1 : 1;
+    return x->position < y->position ? -1 : x->position > y->position;
+}
+
+int stats_sample_check(const struct stats *s, const struct stats *other, struct errmsg *e)
+{
+    size_t n = s->n_held + other->n_held;
+    _cleanup_(freep) struct sample_id *ids = malloc((n + 1) * sizeof(*ids));
+
+    if (!ids)
+        return fail(e, -ENOMEM, "out of memory for sampled tokens");
+
+    memcpy(ids, s->ids, s->n_held * sizeof(*ids));
+    memcpy(ids + s->n_held, other->ids, other->n_held * sizeof(*ids));
+    qsort(ids, n, sizeof(*ids), stats_sample_compare_tokens);
+    for (size_t i = 1; i < n; i++)
+        if (stats_sample_compare_tokens(&ids[i - 1], &ids[i]) == 0)
+            return fail(e, -EINVAL, "the token at position %llu of document %llu was added before",
+                        (unsigned long long) ids[i].position, (unsigned long long) ids[i].document);
     return 0;
 }
 
@@ -150,23 +183,26 @@ void stats_sample_copy(struct stats *s, uint32_t layer, const float *const x[2])
 {
     const struct geometry *g = &s->o.geometry;
     const struct window *w = &s->window;
-    size_t d = g->d;
+    size_t d = g->d, stride = g->n_kv_heads * d;
 
     for (uint32_t h = 0; h < g->n_kv_heads; h++)
         for (int side = SIDE_K; side <= SIDE_V; side++) {
-            float *to = stats_sample_rows(s, head_side_index(g, layer, h, (enum side) side));
+            uint32_t hs = head_side_index(g, layer, h, (enum side) side);
+            const float *rows = x[side] + h * d;
 
+            if (!s->has_offset)
+                sample_code_set_offset(s, hs, rows + w->n_first * stride, w->n - w->n_first, stride);
             for (size_t i = 0; i < w->n_picks; i++)
-                memcpy(to + w->picks[i].slot * d, x[side] + (w->picks[i].row * g->n_kv_heads + h) * d,
-                       d * sizeof(*to));
+                sample_code_put(s, hs, w->picks[i].slot, rows + w->picks[i].row * stride);
         }
 }
 
-int stats_sample_merge(struct stats *s, const struct stats *other, struct errmsg *e)
+int stats_sample_merge(struct stats *s, const struct stats *other, const uint32_t *map, struct errmsg *e)
 {
-    size_t d = s->o.geometry.d, n, n_picks;
+    size_t n_hs = head_side_count(&s->o.geometry), d = s->o.geometry.d, n, n_picks;
     _cleanup_(freep) struct candidate *c = calloc(s->n_held + other->n_held + 1, sizeof(*c));
     _cleanup_(freep) struct sample_pick *picks = calloc(s->o.n_samples, sizeof(*picks));
+    float row[GEOMETRY_DIM_MAX];
     int r;
 
     if (!c || !picks)
@@ -179,10 +215,19 @@ int stats_sample_merge(struct stats *s, const struct stats *other, struct errmsg
     if (r < 0)
         return r;
 
-    for (uint32_t hs = 0; hs < head_side_count(&s->o.geometry); hs++)
-        for (size_t i = 0; i < n_picks; i++)
-            memcpy(stats_sample_rows(s, hs) + picks[i].slot * d,
-                   stats_sample_rows(other, hs) + picks[i].row * d, d * sizeof(float));
+    if (!s->has_offset && other->has_offset) {
+        memcpy(s->offset, other->offset, n_hs * d * sizeof(*s->offset));
+        memcpy(s->scale, other->scale, n_hs * sizeof(*s->scale));
+        s->has_offset = true;
+    }
+
+    for (size_t i = 0; i < n_picks; i++)
+        s->domain_of[picks[i].slot] = (uint8_t) map[other->domain_of[picks[i].row]];
+    for (uint32_t hs = 0; hs < n_hs; hs++)
+        for (size_t i = 0; i < n_picks; i++) {
+            sample_code_get(other, hs, picks[i].row, row);
+            sample_code_put(s, hs, picks[i].slot, row);
+        }
     return 0;
 }
 
@@ -191,15 +236,19 @@ int stats_sort_samples(struct stats *s)
     size_t d = s->o.geometry.d, n_hs = head_side_count(&s->o.geometry);
     _cleanup_(freep) size_t *slots = malloc((s->n_held + 1) * sizeof(*slots));
     _cleanup_(freep) struct sample_id *ids = malloc((s->n_held + 1) * sizeof(*ids));
-    _cleanup_(freep) float *rows = malloc((s->n_held * d + 1) * sizeof(*rows));
+    _cleanup_(freep) uint8_t *domain_of = malloc(s->n_held + 1);
+    _cleanup_(freep) uint16_t *rows = malloc((s->n_held * d + 1) * sizeof(*rows));
 
-    if (!slots || !ids || !rows)
+    if (!slots || !ids || !domain_of || !rows)
         return -ENOMEM;
 
     stats_sorted_slots(s, slots);
-    for (size_t i = 0; i < s->n_held; i++)
+    for (size_t i = 0; i < s->n_held; i++) {
         ids[i] = s->ids[slots[i]];
+        domain_of[i] = s->domain_of[slots[i]];
+    }
     memcpy(s->ids, ids, s->n_held * sizeof(*ids));
+    memcpy(s->domain_of, domain_of, s->n_held);
     for (uint32_t hs = 0; hs < n_hs; hs++) {
         for (size_t i = 0; i < s->n_held; i++)
             memcpy(rows + i * d, stats_sample_rows(s, hs) + slots[i] * d, d * sizeof(*rows));

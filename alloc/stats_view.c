@@ -33,9 +33,9 @@ int stats_query_moment(const struct stats *s, uint32_t layer, uint32_t head, dou
     return 0;
 }
 
-const float *stats_sampled(const struct stats *s, uint32_t head_side)
+float *stats_sampled(const struct stats *s, uint32_t head_side)
 {
-    return stats_sample_rows(s, head_side);
+    return stats_sample_load(s, head_side);
 }
 
 int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key,

@@ -19,5 +19,6 @@ void stats_covariance(const struct stats *s, uint32_t head_side, double *ret);
  * Return: 0; -ENODATA: statistics without queries. */
 int stats_query_moment(const struct stats *s, uint32_t layer, uint32_t head, double *ret);
 
-/* Sampled vectors [stats_samples(), d] of one head-side; the same tokens for all of them. Borrowed. */
-const float *stats_sampled(const struct stats *s, uint32_t head_side);
+/* Sampled vectors [stats_samples(), d] of one head-side; the same tokens for all of them. The caller frees
+ * them. NULL: out of memory. */
+float *stats_sampled(const struct stats *s, uint32_t head_side);

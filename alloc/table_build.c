@@ -156,7 +156,7 @@ static int table_build_lay_out(struct builder *b)
     b->entries = calloc(b->n_sides, sizeof(*b->entries));
     b->codecs = calloc(b->n_sides, sizeof(*b->codecs));
     if (!b->entries || !b->codecs)
-        return -ENOMEM;
+        return fail(b->e, -ENOMEM, "out of memory for the table");
 
     for (uint32_t i = 0; i < b->n_sides; i++) {
         r = table_build_lay_out_codec(b, i);
@@ -330,7 +330,7 @@ static int table_build_fill_encoder_prediction(const struct builder *b, uint32_t
     _cleanup_(freep) double *product = calloc((size_t) 8 * n + 1, sizeof(*product));
 
     if (!product)
-        return -ENOMEM;
+        return fail(b->e, -ENOMEM, "out of memory for the table");
 
     for (uint32_t k = 0; k < stored; k++) {
         const struct band_spec *band = &c->bands[order[k]];

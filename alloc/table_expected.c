@@ -21,7 +21,10 @@ int table_expected_errors(const char *provenance, double ret[static 2])
     json_t *root = strlen(provenance) <= PROVENANCE_BYTES_MAX ? json_loads(provenance, 0, NULL) : NULL;
     const json_t *expected = json_object_get(root, "expected");
     double k, v;
-    bool good = table_expected_read(expected, "error_k", &k) && table_expected_read(expected, "error_v", &v);
+    bool good =
+        (table_expected_read(expected, "unseen_error_k", &k) &&
+         table_expected_read(expected, "unseen_error_v", &v)) ||
+        (table_expected_read(expected, "error_k", &k) && table_expected_read(expected, "error_v", &v));
 
     json_decref(root);
     if (!good)

@@ -61,6 +61,12 @@ struct codec {
     const float *dec;                   /* [d, r_in] row-major; NULL if r_in == 0 */
 };
 
+/* Row @i of dec, [r_in]. Without columns dec is NULL, from which C forms no address. */
+static inline const float *codec_dec_row(const struct codec *c, size_t i)
+{
+    return c->r_in > 0 ? c->dec + i * c->r_in : c->dec;
+}
+
 struct table {
     struct geometry geometry;
     uint8_t digest[DIGEST_BYTES]; /* SHA-256 of the canonical bytes: the table's name */

@@ -134,6 +134,22 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
     return 0;
 }
 
+void transform_rescale(struct transform *t, const double *scale)
+{
+    for (uint32_t b = 0; b < t->n_bands; b++) {
+        double factor = scale[b] / t->scale[b];
+        size_t first = (size_t) b * BAND_COORDS * t->d;
+
+        if (!(factor > 0) || !isfinite(factor))
+            continue;
+        for (size_t i = 0; i < band_coords(t, b) * (size_t) t->d; i++) {
+            t->enc[first + i] /= factor;
+            t->dec[first + i] *= factor;
+        }
+        t->scale[b] = scale[b];
+    }
+}
+
 int transform_apply(const struct transform *t, const double *mean, const float *x, size_t n, float *ret_z)
 {
     size_t d = t->d, r = t->n_coords;

@@ -52,6 +52,9 @@ void transform_deinit(struct transform *t);
  */
 int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed);
 
+/* Gives the bands new scales: @scale [n_bands]. A band whose scale is 0 keeps its own. */
+void transform_rescale(struct transform *t, const double *scale);
+
 /* z [n, n_coords] := unit-variance coordinates of x [n, d] - mean; binary32 products. Return: 0; -EDOM: not
  * finite in binary32; -ENOMEM. */
 int transform_apply(const struct transform *t, const double *mean, const float *x, size_t n, float *ret_z);

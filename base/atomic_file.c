@@ -13,20 +13,16 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Syncs the folder of @path, so that the new name survives a power failure. */
-static int atomic_file_sync_folder_of(const char *path)
+static int atomic_file_open_folder_of(const char *path)
 {
     _cleanup_(freep) char *copy = strdup(path);
-    _cleanup_(closep) int fd = -1;
+    int fd;
 
     if (!copy)
         return -ENOMEM;
 
     fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-
-    return fsync(fd) < 0 ? -errno : 0;
+    return fd < 0 ? -errno : fd;
 }
 
 /* Draws a random name beside @path. No file has the name but by a collision of 64 random bits. */
@@ -176,6 +172,7 @@ static int atomic_file_name(struct atomic_file *f)
 
 static int atomic_file_finish(struct atomic_file *f)
 {
+    _cleanup_(closep) int folder_fd = -1;
     int r = f->error;
 
     if (r < 0)
@@ -183,13 +180,19 @@ static int atomic_file_finish(struct atomic_file *f)
     if (fflush(f->stream) != 0 || fsync(f->fd) < 0)
         return errno ? -errno : -EIO;
 
+    /* before the file has its name: afterwards only the sync can fail */
+    folder_fd = atomic_file_open_folder_of(f->path);
+    if (folder_fd < 0)
+        return folder_fd;
+
     r = atomic_file_name(f);
     if (r < 0)
         return r;
     if (r == 0 && rename(f->temporary, f->path) < 0)
         return -errno;
 
-    return atomic_file_sync_folder_of(f->path);
+    /* so that the new name survives a power failure */
+    return fsync(folder_fd) < 0 ? -errno : 0;
 }
 
 int atomic_file_commit(struct atomic_file *f, struct errmsg *e)

@@ -52,7 +52,7 @@ int atomic_file_start(const char *path, struct atomic_file *ret, struct errmsg *
 void atomic_file_put(struct atomic_file *f, const void *bytes, size_t n);
 
 /* Syncs the file, gives it its name and syncs the folder. Return: 0; a negative errno
- * with a sentence: @path is unchanged. */
+ * with a sentence: @path is unchanged, unless the disk failed in the last sync. */
 int atomic_file_commit(struct atomic_file *f, struct errmsg *e);
 
 /* Discards a file that is not committed. Works as a cleanup. */

@@ -7,7 +7,9 @@
  */
 #pragma once
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #define ERRMSG_BYTES 384
@@ -22,15 +24,36 @@ static inline void errmsg_clear(struct errmsg *e)
         e->text[0] = '\0';
 }
 
-/* Records the sentence and returns @err, for use as: return fail(e, -EINVAL, "...", ...); */
-__attribute__((format(printf, 3, 4))) static inline int fail(struct errmsg *e, int err, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static inline void errmsg_set(struct errmsg *e, const char *fmt, ...)
 {
-    if (e) {
-        va_list ap;
+    va_list ap;
 
-        va_start(ap, fmt);
-        (void) vsnprintf(e->text, sizeof(e->text), fmt, ap);
-        va_end(ap);
-    }
-    return err;
+    if (!e)
+        return;
+    va_start(ap, fmt);
+    (void) vsnprintf(e->text, sizeof(e->text), fmt, ap);
+    va_end(ap);
 }
+
+/*
+ * Records the sentence; its value is @err, for use as: return fail(e, -EINVAL, "...", ...);
+ *
+ * The value is negative: -EIO if @err is not, as -errno is not after a function that failed without setting
+ * errno. So no caller takes a failure for success. A macro, since compilers do not inline functions with
+ * variable arguments: they would not see that the value is negative, and would warn of variables that are not
+ * set after a failure. @err is evaluated first: -errno.
+ */
+#define fail(e, err, ...)                                                                                    \
+    __extension__({                                                                                          \
+        int fail_err = (err);                                                                                \
+                                                                                                             \
+        errmsg_set(e, __VA_ARGS__);                                                                          \
+        fail_err < 0 ? fail_err : -EIO;                                                                      \
+    })
+
+/* The same for functions that return whether something holds: return refute(e, "...", ...); */
+#define refute(e, ...)                                                                                       \
+    __extension__({                                                                                          \
+        errmsg_set(e, __VA_ARGS__);                                                                          \
+        false;                                                                                               \
+    })

@@ -2,9 +2,9 @@
  * libkvcobra for operators: tables, trials on live traffic, aliases of models, quotas, draining and the
  * status of kvcobrad. For programs that manage a daemon; inference engines need kvcobra.h only.
  *
- * The calls need a connected client (kvc_client_connect()), usually on the operator socket: by default
- * /run/kvcobra/operator.sock, see operator-socket in kvcobrad.conf(5). On the socket of inference clients
- * they return -EPERM, except those that are marked "either socket".
+ * The calls need a connected client (kvc_client_connect()), usually on the operator socket: kvc_socket_path()
+ * finds it. On the socket of inference clients they return -EPERM, except those that are marked "either
+ * socket".
  *
  * Threads, errors and structs are as in kvcobra.h. Every call returns -ENOTCONN without a daemon, -EPROTO if
  * the daemon's reply is not valid, and -EINVAL for an argument that is NULL and must not be.
@@ -21,6 +21,44 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- sockets ---- */
+
+enum kvc_socket { KVC_SOCKET_CLIENTS = 0, KVC_SOCKET_OPERATORS = 1 };
+
+/**
+ * kvc_socket_path() - the socket at which a program of this user finds kvcobrad
+ * @which:     the clients' socket, which kvc_client_connect() finds so, too, or that of operators
+ * @path:      what the user of the program chose, such as an option; NULL or "": nothing
+ * @ret_path:  [ret_bytes] the path, with its final zero byte; untouched on failure
+ *
+ * The first of these: @path; the environment variable KVCOBRA_SOCKET, for operators KVCOBRA_OPERATOR_SOCKET;
+ * the socket of the user's own daemon (kvcobrad --user) in $XDG_RUNTIME_DIR/kvcobra/, if it exists; that of
+ * the system's daemon, /run/kvcobra/kvcobra.sock, for operators /run/kvcobra/operator.sock. Programs with
+ * rights that their user lacks, such as setuid programs, ignore the environment.
+ *
+ * Return: 0; -EINVAL; -ENOSPC: the path is longer than @ret_bytes - 1.
+ */
+KVC_EXPORT int kvc_socket_path(enum kvc_socket which, const char *path, char *ret_path, size_t ret_bytes);
+
+typedef struct kvc_connect_options {
+    size_t struct_bytes; /* sizeof(kvc_connect_options) */
+    const char *path;    /* as in kvc_client_connect() */
+    uint32_t timeout_ms; /* the daemon must accept, and answer each request, within it; 0: 12000 */
+    uint32_t unused;     /* 0 */
+} kvc_connect_options;
+
+/**
+ * kvc_client_connect_with() - connect to kvcobrad with options
+ * @o: NULL = all members 0, which is kvc_client_connect() without a path
+ *
+ * timeout_ms is at most 3600000 and holds for all later calls of the client: one that is not answered in time
+ * closes the connection and returns -ENOTCONN. A match waits for the disk for two thirds of it at most. On a
+ * client that has lost its connection 0 keeps the earlier value.
+ *
+ * Return: as kvc_client_connect(); -EINVAL: an option is not valid.
+ */
+KVC_EXPORT int kvc_client_connect_with(kvc_client *c, const kvc_connect_options *o);
 
 /* ---- tables ---- */
 
@@ -206,6 +244,38 @@ KVC_EXPORT int kvc_moments_fetch(kvc_client *c, const uint8_t model_digest[KVC_D
 KVC_EXPORT int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST_BYTES],
                          uint64_t *ret_pages, uint64_t *ret_bytes);
 
+typedef struct kvc_flush_options {
+    size_t struct_bytes;         /* sizeof(kvc_flush_options) */
+    const char *tenant;          /* as in kvc_status; "@gpu0" behind it on a GPU */
+    const uint8_t *table_digest; /* [KVC_DIGEST_BYTES] */
+    const void *salt;            /* [salt_bytes] as in kvc_seq_new() */
+    size_t salt_bytes;
+    uint32_t first_kv_head; /* of the shard */
+    uint32_t n_kv_heads;    /* 0 = all heads */
+} kvc_flush_options;
+
+typedef struct kvc_flush_state {
+    size_t struct_bytes; /* sizeof(kvc_flush_state) */
+    uint64_t tokens;     /* of the whole chunks of the prefix */
+    uint32_t pages;      /* found in memory: 0 to 2, one without and one with KVC_SEQ_REPEATABLE */
+    uint32_t held;       /* of these: sequences hold them, and keep them until they end */
+} kvc_flush_state;
+
+/**
+ * kvc_flush() - make a prefix unfindable, in memory and on the disk
+ * @tokens:    [n_tokens] of the prefix, at least 64; tokens beyond whole chunks of 64 are not looked at
+ * @ret_state: struct_bytes set by the caller; may be NULL
+ *
+ * The page of the last whole chunk goes: no sequence finds it, nor anything that continues the prefix.
+ * Pages of earlier chunks stay: other prompts begin with them. Sequences that hold the page keep it. What
+ * continues the prefix is found again if a client publishes the chunk again before that was evicted.
+ *
+ * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is retired; -ENODEV, -ETIMEDOUT, -EAGAIN:
+ * the disk may still have the page: call again; -ENOSPC: as -EAGAIN, for a page that is held.
+ */
+KVC_EXPORT int kvc_flush(kvc_client *c, const kvc_flush_options *o, const uint32_t *tokens, size_t n_tokens,
+                         kvc_flush_state *ret_state);
+
 #define KVC_QUOTA_KEEP UINT64_MAX /* leave this value unchanged */
 
 typedef struct kvc_quota_state {
@@ -214,20 +284,24 @@ typedef struct kvc_quota_state {
     uint64_t guarantee_bytes;
     uint64_t previous_max_bytes; /* before the call */
     uint64_t previous_guarantee_bytes;
-    uint64_t used_bytes; /* after eviction of unheld pages to meet a lower maximum */
+    uint64_t used_bytes;         /* after eviction of unheld pages to meet a lower maximum */
+    uint64_t client_arena_bytes; /* that each client takes of the maximum; 0 on a GPU */
+    uint64_t pool_bytes;         /* of the tenant's device */
 } kvc_quota_state;
 
 /**
- * kvc_quota_set() - change the quota of a tenant
- * @tenant:          "uid-1000", on a GPU "uid-1000@gpu0"; the call creates a tenant that does not exist
+ * kvc_quota_set() - change the quota of a tenant, or read it
+ * @tenant:          "uid-1000" or the name of a section in kvcobrad.conf, on a GPU "uid-1000@gpu0"; a change
+ *                   creates a tenant that does not exist
  * @max_bytes:       maximum bytes of pages and arenas; or KVC_QUOTA_KEEP
  * @guarantee_bytes: bytes of the pool, in whole extents, that the tenant can always get; or KVC_QUOTA_KEEP
  * @ret_state:       struct_bytes set by the caller; may be NULL
  *
- * The change survives a restart if the daemon has a state folder.
+ * If both values are KVC_QUOTA_KEEP, nothing is changed or created; @ret_state has the limits that apply. A
+ * change survives a restart if the daemon has a state folder.
  *
  * Return: 0; -ENOENT: not a tenant's name; -ENOSPC: the guarantees of all tenants would not fit the pool;
- * -EINVAL: the maximum is 0 or below the guarantee, or both values are KVC_QUOTA_KEEP.
+ * -EINVAL: the maximum is 0 or below the guarantee.
  */
 KVC_EXPORT int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t max_bytes, uint64_t guarantee_bytes,
                              kvc_quota_state *ret_state);
@@ -251,6 +325,72 @@ typedef struct kvc_drain_state {
  * Return: 0; -EINVAL: @what is not an enum kvc_drain.
  */
 KVC_EXPORT int kvc_drain(kvc_client *c, enum kvc_drain what, kvc_drain_state *ret_state);
+
+/* ---- sessions and events ---- */
+
+typedef struct kvc_session_info {
+    size_t struct_bytes;  /* sizeof(kvc_session_info) */
+    uint64_t session;     /* its number in the daemon's log: kvc_client_info.session of the client */
+    char client_name[72]; /* what the client calls itself, such as "libkvcobra 0.1.0" */
+    char tenant[64];
+    uint32_t pid;
+    uint32_t uid;
+    uint32_t connected; /* 0: the process lives and holds pages, without a connection */
+    uint64_t models;    /* models that it opened */
+    uint64_t age_ms;    /* since it was opened, or restored at a restart of the daemon */
+    uint64_t idle_ms;   /* since its last sign of life */
+    uint64_t leases;
+    uint64_t held_pages; /* pages that cannot be evicted because of it */
+    uint64_t reservations;
+    uint64_t arena_bytes;
+    uint64_t hits; /* chunks looked up and found, and not found, as the client reports */
+    uint64_t misses;
+} kvc_session_info;
+
+/**
+ * kvc_session_list() - list the sessions of all clients
+ * @item_bytes:   sizeof(kvc_session_info)
+ * @ret_sessions: malloc'ed array of *ret_n items in the order of their numbers; free() it
+ *
+ * Return: 0; -ENOMEM.
+ */
+KVC_EXPORT int kvc_session_list(kvc_client *c, size_t item_bytes, kvc_session_info **ret_sessions,
+                                size_t *ret_n);
+
+/**
+ * kvc_session_disconnect() - close the connection of a session
+ * @ret_pid: its process; may be NULL
+ *
+ * The client loses its reservations and the protection of its grants from eviction; pages that it maps stay
+ * as they are until the process exits. libkvcobra connects again: to keep a client away, end its process or
+ * take its user's right to the socket.
+ *
+ * Return: 0; -ENOENT: no such session; -ENOTCONN: it is not connected.
+ */
+KVC_EXPORT int kvc_session_disconnect(kvc_client *c, uint64_t session, uint32_t *ret_pid);
+
+typedef struct kvc_event {
+    size_t struct_bytes; /* sizeof(kvc_event) */
+    uint64_t number;     /* of the line, from 1 since the daemon started */
+    uint64_t time_us;    /* since 1970 */
+    uint32_t level;      /* of syslog(3): 3 error .. 6 event, 7 debugging */
+    char json[2048];     /* an object with the key "event" and the fields of the line */
+} kvc_event;
+
+/**
+ * kvc_event_list() - read lines of the daemon's log
+ * @after:      number of the last line that the caller has; 0: none
+ * @item_bytes: sizeof(kvc_event)
+ * @ret_events: malloc'ed array of *ret_n items, oldest first; free() it
+ * @ret_last:   number of the newest line; may be NULL. If it is above the last item's, call again
+ *
+ * The daemon keeps the newest 512 lines of level 6 and below. A gap in the numbers is lines that are lost. A
+ * daemon that was restarted begins with 1 again: *ret_last is then below @after.
+ *
+ * Return: 0; -ENOMEM.
+ */
+KVC_EXPORT int kvc_event_list(kvc_client *c, uint64_t after, size_t item_bytes, kvc_event **ret_events,
+                              size_t *ret_n, uint64_t *ret_last);
 
 /* ---- aliases of models ---- */
 
@@ -302,11 +442,29 @@ KVC_EXPORT int kvc_model_alias_list(kvc_client *c, size_t item_bytes, kvc_model_
 
 /* ---- status ---- */
 
+/*
+ * What another capacity would hit. Chunks count that clients leased, which they found, and chunks that they
+ * published, which were not there; a chunk that a client neither found nor published does not count. The most
+ * that any cache could have found in a window is lookups - distinct. Estimated hits are those of a cache that
+ * drops the least recently used chunk, from a sample, within some hundredths of lookups. All begin with 0
+ * when the daemon starts.
+ */
+typedef struct kvc_advice {
+    uint64_t hour_lookups, hour_found, hour_distinct; /* chunks of the last hour; distinct ones: estimated */
+    uint64_t day_lookups, day_found, day_distinct;    /* of the last day */
+    uint64_t lookups;        /* chunks of the last one to two days; those that would be hits: */
+    uint64_t capacity_bytes; /* with this capacity: the pool, or the tenant's quota if that is smaller */
+    uint64_t millibits;      /* thousandths of a bit of the pool per number, of the chunks looked up last */
+    uint64_t hits_pool_half, hits_pool_same, hits_pool_2x, hits_pool_4x,
+        hits_pool_8x;                                               /* times the capacity */
+    uint64_t hits_bits_16, hits_bits_4_5, hits_bits_3, hits_bits_2; /* with so many bits per number */
+} kvc_advice;
+
 typedef struct kvc_tenant_status {
     size_t struct_bytes; /* sizeof(kvc_tenant_status) */
     char name[64];
-    uint64_t quota_bytes; /* maximum bytes of pages and arenas */
-    uint64_t used_bytes;  /* bytes of pages and arenas */
+    uint64_t quota_bytes; /* maximum of used_bytes */
+    uint64_t used_bytes;  /* bytes of pages, arenas, and the index and records of many pages */
     uint64_t held_bytes;  /* bytes of leased and reserved pages, which cannot be evicted */
     uint64_t arena_bytes;
     uint64_t pages;
@@ -319,6 +477,8 @@ typedef struct kvc_tenant_status {
     uint64_t asked_back_bytes; /* the part of extent_bytes that is lent and being reclaimed for its owner */
     /* sequences by the reason why their first missing chunk was not found */
     uint64_t misses_unknown, misses_evicted, misses_other_table, misses_retired_table;
+    uint64_t misses_slow_tier; /* only a slower tier had it, and the client did not wait */
+    kvc_advice advice;         /* zeros if the daemon keeps none for this tenant: it does for 64 */
 } kvc_tenant_status;
 
 /* Pages of one table and shard. */
@@ -356,6 +516,7 @@ typedef struct kvc_device_status {
     uint32_t retired_extents;   /* take no new pages, because an exited process may still access them */
     uint64_t quarantined_slots; /* written by exited processes, not reused yet */
     uint32_t lent_extents;      /* external memory of clients: kvc_client_lend() */
+    kvc_advice advice;          /* of all tenants of the device together */
 } kvc_device_status;
 
 /* The state of a daemon. pool_bytes, extent_bytes, page_bytes,
@@ -379,6 +540,7 @@ typedef struct kvc_status {
     size_t n_devices;
     kvc_device_status *devices;         /* [n_devices] */
     uint64_t mover_pid, mover_restarts; /* of kvcobra-mover; pid 0: kvcobra-mover does not run */
+    char disk_tier[16];                 /* "none", "ready", "opening", "off" */
 } kvc_status;
 
 /* The sizes of the caller's structs. A size of 0 for tenants, spaces or devices leaves that list out. */

@@ -1,6 +1,7 @@
 /*
  * libkvcobra: a compressed, shared key-value cache for language models. This header is for inference engines;
- * kvcobra-gpu.h adds the calls of clients on a GPU; kvcobra-operator.h is for programs that manage kvcobrad.
+ * kvcobra-gpu.h adds the calls of clients on a GPU, kvcobra-tiers.h those of schedulers, kvcobra-operator.h
+ * those of programs that manage kvcobrad.
  *
  * A client is a connection to kvcobrad, or works without one (embedded). A model binds the client to the
  * geometry of one language model and to its active allocation table. A sequence is one growing text. The
@@ -73,7 +74,8 @@ KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
 
 /**
  * kvc_client_connect() - connect to kvcobrad
- * @path: Unix socket; NULL = /run/kvcobra/kvcobra.sock
+ * @path: Unix socket; NULL or "": that of $KVCOBRA_SOCKET, else $XDG_RUNTIME_DIR/kvcobra/kvcobra.sock if it
+ *        exists (kvcobrad --user), else /run/kvcobra/kvcobra.sock; see kvc_socket_path()
  *
  * A client that never called this, or whose call failed, works embedded: it opens models with
  * kvc_model_open_table(), and its sequences are private.
@@ -85,6 +87,7 @@ KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
  * Return: 0, or
  *   -ENOENT, -ECONNREFUSED, -EACCES  no daemon, or no permission to connect
  *   -EPROTO                          the peer is not kvcobrad, or has an incompatible version
+ *   -ETIMEDOUT                       no answer within 12 s, or the time of kvc_client_connect_with()
  *   -EISCONN                         the client is already connected, or @path differs from the first call's
  *   -ENOTCONN                        the connection was lost and could not be opened again
  *   -ENODEV                          GPU: the daemon has no pool on this GPU, or cannot open it now
@@ -96,9 +99,9 @@ typedef struct kvc_client_info {
     size_t struct_bytes;   /* sizeof(kvc_client_info) */
     uint32_t connected;    /* 1: connected now; this call checks the socket */
     uint32_t resumed;      /* 1: the last connection resumed the session, so all leases are still held */
-    uint32_t session;      /* the session's number in the daemon's log */
     uint32_t n_failed;     /* failed attempts to reconnect, in a row; 0 while connected */
     uint32_t retry_ms;     /* milliseconds until the next attempt */
+    uint64_t session;      /* the session's number in the daemon's log */
     uint64_t n_reconnects; /* successful reconnections since kvc_client_new() */
     uint8_t boot_id[16];   /* identifies the daemon that replied last; zeros: never connected */
 } kvc_client_info;
@@ -157,11 +160,11 @@ KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 typedef struct kvc_geometry {
     size_t struct_bytes; /* sizeof(kvc_geometry) */
     uint32_t n_layers;
-    uint32_t n_heads;        /* query heads per layer */
-    uint32_t n_kv_heads;     /* query head h reads KV head h / (n_heads / n_kv_heads) */
-    uint32_t head_dim;       /* even, 32..256 */
-    uint32_t n_rot;          /* rotated dimensions, first in the vector, half-split pairs (i, i + n_rot/2) */
-    double attn_scale;       /* usually 1/sqrt(head_dim) */
+    uint32_t n_heads;    /* query heads per layer */
+    uint32_t n_kv_heads; /* query head h reads KV head h / (n_heads / n_kv_heads) */
+    uint32_t head_dim;   /* even, 32..256 */
+    uint32_t n_rot;      /* rotated dimensions, first in the vector, in pairs (i, i + n_rot/2); 0: no RoPE */
+    double attn_scale;   /* usually 1/sqrt(head_dim) */
     const double *rope_freq; /* [n_rot/2] radians per position, with scaling; borrowed during the call */
 } kvc_geometry;
 
@@ -206,12 +209,9 @@ KVC_EXPORT int kvc_table_geometry(kvc_client *c, const void *bytes, size_t n_byt
  * A new sequence uses the table that is active when it is created (or a canary: kvc_table_canary()), and
  * keeps it for life. On a GPU kvc_seq_new() checks the table, not this call.
  *
- * Return: 0, or
- *   -ENOTCONN          no daemon
- *   -ENODATA           the daemon has no active table for this model
- *   -EINVAL            geometry or shard is not valid; the sentence names the cause
- *   -EDQUOT            a limit of the daemon is reached
- *   -EPROTO, -EBADMSG  the daemon's reply is not valid
+ * Return: 0; -ENOTCONN: no daemon; -ENODATA: the daemon has no active table for this model; -EINVAL:
+ * geometry or shard is not valid, as the sentence says; -EDQUOT: a limit of the daemon is reached;
+ * -EPROTO, -EBADMSG: the daemon's reply is not valid
  */
 KVC_EXPORT int kvc_model_open(kvc_client *c, const kvc_model_id *id, kvc_model **ret_model);
 
@@ -282,19 +282,17 @@ KVC_EXPORT int kvc_model_get_fit(kvc_model *m, kvc_model_fit *ret_fit);
  * On a GPU the first sequence of a table waits for the stream while every kernel that the table selects is
  * checked against the CPU. This takes some ten milliseconds; later sequences do not wait.
  *
- * Return: 0, or
- *   -ENOMEM      out of memory
- *   -EINVAL      salt_bytes is above KVC_SALT_BYTES_MAX
- *   -EOPNOTSUPP  GPU: no kernel supports the table, or the kernel that the sentence names computes wrong
- *                results with it on this device. This client can use other tables
- *   -EBUSY       GPU: the stream is being captured
- *   -EIO         GPU: the GPU is lost
+ * Return: 0; -ENOMEM; -EINVAL: salt_bytes is above KVC_SALT_BYTES_MAX; on a GPU -EOPNOTSUPP: no kernel
+ * supports the table, or the kernel that the sentence names computes wrong results with it on this device,
+ * and this client can use other tables; -EBUSY: the stream is being captured; -EIO: the GPU is lost
  */
 KVC_EXPORT int kvc_seq_new(kvc_model *m, const void *salt, size_t salt_bytes, kvc_seq **ret_seq);
 
 /* Flags of a sequence. */
 #define KVC_SEQ_PUBLISH_ALL 1u /* publish every full chunk: for callers with an exact cache of their own */
 #define KVC_SEQ_REPEATABLE 2u  /* attention depends neither on how a prompt was cut nor on a match */
+#define KVC_SEQ_COUNTED 4u     /* its matches count neither hits nor misses: another sequence counts them */
+#define KVC_FETCH_NEVER 0xffffffffu /* fetch_ms: a match uses pages in memory only */
 
 typedef struct kvc_seq_options {
     size_t struct_bytes; /* sizeof(kvc_seq_options) */
@@ -304,7 +302,7 @@ typedef struct kvc_seq_options {
     uint32_t keys;               /* enum kvc_keys: of keys in append and read, and of queries in attend */
     uint32_t pairs;              /* enum kvc_pairs: order of the dimensions of keys and queries */
     uint32_t flags;              /* KVC_SEQ_* */
-    uint32_t unused;             /* 0 */
+    uint32_t fetch_ms; /* a match waits so long for pages that only a disk has; at most 8000; 0: 1000 */
 } kvc_seq_options;
 
 /**
@@ -323,12 +321,14 @@ typedef struct kvc_seq_options {
  * queries read all its keys exactly, like an engine's own attention: a run with a match and a cold one differ
  * by the error of the codes. With it they are the same for a caller that computes chunk by chunk.
  *
+ * KVC_SEQ_COUNTED: for an engine that matches one request in several processes, in all but the first.
+ *
  * Return: as kvc_seq_new(), or
- *   -EINVAL      an option is not valid
+ *   -EINVAL      an option is not valid, such as fetch_ms above 8000 that is not KVC_FETCH_NEVER
  *   -ENOENT      neither this client nor the daemon has the table @o->table_digest for this model
  *   -ESTALE      that table is neither active nor a canary, and no sequence of this client uses it
  *   -ENOTCONN    that table must be fetched, and the connection is lost
- *   -EOPNOTSUPP  GPU: keys after RoPE, interleaved pairs and flags need a client on the CPU
+ *   -EOPNOTSUPP  GPU: keys after RoPE, interleaved pairs and the first two flags need a client on the CPU
  */
 KVC_EXPORT int kvc_seq_new_with(kvc_model *m, const kvc_seq_options *o, kvc_seq **ret_seq);
 

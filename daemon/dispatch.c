@@ -8,6 +8,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/metrics.h"
 #include "daemon/operator/handlers.h"
+#include "daemon/requests/change.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
@@ -20,6 +21,7 @@ static const struct dispatch_entry {
     int (*run)(struct request *rq);
     enum conn_state needs; /* the earliest state of the connection in which the request is served */
     unsigned sockets;
+    bool changes_state; /* writes files of the state folder: runs through change_run() */
 } handlers[] = {
     [KVCOBRA__REQUEST__BODY_HELLO] = {handshake_handle_hello, CONN_NEW, ON_BOTH},
     [KVCOBRA__REQUEST__BODY_CONFIRM] = {handshake_handle_confirm, CONN_GREETED, ON_BOTH},
@@ -27,14 +29,15 @@ static const struct dispatch_entry {
     [KVCOBRA__REQUEST__BODY_OPEN_MODEL] = {models_handle_open, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_GET_EXTENT] = {models_handle_get_extent, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_LEND_EXTENT] = {lend_extent_handle, CONN_OPEN, ON_CLIENT},
+    [KVCOBRA__REQUEST__BODY_GET_FILTER] = {models_handle_get_filter, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_LIST_TABLES] = {tables_requests_handle_list, CONN_OPEN, ON_BOTH},
     [KVCOBRA__REQUEST__BODY_FETCH_TABLE] = {tables_requests_handle_fetch, CONN_OPEN, ON_BOTH},
     [KVCOBRA__REQUEST__BODY_REF_TABLE] = {tables_requests_handle_ref, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_UNREF_TABLE] = {tables_requests_handle_unref, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_STAGE_TABLE] = {stage_handle, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE] = {tables_requests_handle_activate, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE] = {tables_requests_handle_rollback, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_RETIRE_TABLE] = {tables_requests_handle_retire, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE] = {tables_requests_handle_activate, CONN_OPEN, ON_OPERATOR, true},
+    [KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE] = {tables_requests_handle_rollback, CONN_OPEN, ON_OPERATOR, true},
+    [KVCOBRA__REQUEST__BODY_RETIRE_TABLE] = {tables_requests_handle_retire, CONN_OPEN, ON_OPERATOR, true},
     [KVCOBRA__REQUEST__BODY_RESERVE] = {pages_write_handle_reserve, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_COMMIT] = {commit_handle, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_ABORT] = {pages_write_handle_abort, CONN_OPEN, ON_CLIENT},
@@ -45,16 +48,21 @@ static const struct dispatch_entry {
     [KVCOBRA__REQUEST__BODY_READ_RAW] = {raw_read_handle, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_GET_STATUS] = {status_handle, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_EVICT] = {operator_handle_evict, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_SHADOW_TABLE] = {trials_requests_handle_shadow, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_CANARY_TABLE] = {trials_requests_handle_canary, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_SHADOW_TABLE] = {trials_requests_handle_shadow, CONN_OPEN, ON_OPERATOR, true},
+    [KVCOBRA__REQUEST__BODY_CANARY_TABLE] = {trials_requests_handle_canary, CONN_OPEN, ON_OPERATOR, true},
     [KVCOBRA__REQUEST__BODY_REPORT] = {report_handle, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_FETCH_MOMENTS] = {moments_handle_fetch, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_GET_FIT] = {trials_requests_handle_get_fit, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_SET_QUOTA] = {quota_handle_set, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_ALIAS_MODEL] = {aliases_requests_handle_alias, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_UNALIAS_MODEL] = {aliases_requests_handle_unalias, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_ALIAS_MODEL] = {aliases_requests_handle_alias, CONN_OPEN, ON_OPERATOR, true},
+    [KVCOBRA__REQUEST__BODY_UNALIAS_MODEL] = {aliases_requests_handle_unalias, CONN_OPEN, ON_OPERATOR, true},
     [KVCOBRA__REQUEST__BODY_LIST_ALIASES] = {aliases_requests_handle_list, CONN_OPEN, ON_BOTH},
     [KVCOBRA__REQUEST__BODY_DRAIN] = {drain_handle, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_LIST_SESSIONS] = {watch_handle_list_sessions, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_DISCONNECT_SESSION] = {watch_handle_disconnect, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_CONTROL_TIER] = {tier_handle_control, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_FLUSH] = {flush_handle, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_LIST_EVENTS] = {watch_handle_list_events, CONN_OPEN, ON_OPERATOR},
 };
 
 /* The name of a request for sentences. */
@@ -64,6 +72,19 @@ static const char *dispatch_name(const Kvcobra__Request *m)
         protobuf_c_message_descriptor_get_field(&kvcobra__request__descriptor, (unsigned) m->body_case);
 
     return f ? f->name : "empty";
+}
+
+/* A request of operators came over the clients' socket, or the other way round. */
+static int dispatch_fail_socket(struct request *rq)
+{
+    const struct server *s = rq->server;
+    bool is_operator = rq->conn->is_operator;
+    const char *other = is_operator ? s->client_path : s->operator_path;
+
+    return fail(&rq->error, -EPERM,
+                "this is the socket of %s, which does not serve %s: use the socket of %s%s%s",
+                is_operator ? "operators" : "clients", dispatch_name(rq->message),
+                is_operator ? "clients" : "operators", other[0] ? ", " : "", other);
 }
 
 static int dispatch_request(struct request *rq)
@@ -81,11 +102,12 @@ static int dispatch_request(struct request *rq)
         return fail(&rq->error, -EPROTO, "%s before %s", dispatch_name(rq->message),
                     c->state == CONN_NEW ? "hello" : "confirm");
     if (!(h->sockets & socket))
-        return fail(&rq->error, -EPERM, "%s is not served on the %s socket", dispatch_name(rq->message),
-                    c->is_operator ? "operator" : "client");
+        return dispatch_fail_socket(rq);
 
     r = request_check_draining(rq);
-    return r < 0 ? r : h->run(rq);
+    if (r < 0)
+        return r;
+    return h->changes_state ? change_run(rq, h->run) : h->run(rq);
 }
 
 int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet)
@@ -120,5 +142,6 @@ int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet
     wire_packet_close_fds(packet);
     r = r == REQUEST_PENDING ? 0 : request_reply(&rq, r);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
+    offload_note_requests(s->offload);
     return r;
 }

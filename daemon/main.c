@@ -1,17 +1,23 @@
-/* kvcobrad: read the configuration, then check it or serve. */
+/* kvcobrad: read the configuration, then check it, print it or serve. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/damage.h"
 #include "base/errmsg.h"
 #include "daemon/config/command_line.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
+#include "daemon/config/config_print.h"
+#include "daemon/config/config_warnings.h"
+#include "daemon/config/machine.h"
+#include "daemon/config/user_folders.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/server.h"
@@ -23,14 +29,16 @@ static struct command_line command_line; /* SIGHUP reads it again */
 
 static int kvcobrad_reload(struct config *fresh, struct errmsg *e)
 {
-    const char *check;
+    struct command_line_mode mode;
 
-    return command_line_load(&command_line, fresh, &check, e);
+    return command_line_load(&command_line, fresh, &mode, e);
 }
 
-static void kvcobrad_report_ready(const struct config *c)
+static void kvcobrad_report_ready(struct server *s)
 {
-    supervisor_notify("READY=1");
+    const struct config *c = s->config;
+
+    supervisor_notify(&s->supervisor, "READY=1");
     if (c->ready_fd < 0)
         return;
 
@@ -39,59 +47,125 @@ static void kvcobrad_report_ready(const struct config *c)
     (void) close(c->ready_fd);
 }
 
+static const char *kvcobrad_metrics_place(const struct server *s)
+{
+    if (!s->metrics_http)
+        return "none";
+    if (s->config->metrics_socket_path)
+        return s->config->metrics_socket_path;
+    return s->config->metrics_address ? s->config->metrics_address : "inherited";
+}
+
+/* Return: the exit status. */
 static int kvcobrad_run(struct config *c)
 {
     _cleanup_(server_freep) struct server *s = NULL;
     struct errmsg e = {""};
-    int r = server_new(c, kvcobrad_reload, &s, &e);
+    int r = server_new(c, kvcobrad_reload, &s, &e), code = r == -EINVAL ? EX_CONFIG : EXIT_FAILURE;
 
     if (r == 0) {
-        log_event(LOG_INFO, "serving", "version=%s pid=%ld socket=%s backend=%s pool_bytes=%" PRIu64,
-                  KVCOBRA_VERSION, (long) getpid(), c->listen_fd >= 0 ? "inherited" : c->socket_path,
-                  ev_backend_name(s->ev), c->pool_bytes);
-        kvcobrad_report_ready(c);
+        log_event(
+            LOG_INFO, "serving",
+            "version=%s pid=%ld socket=%s operator_socket=%s metrics=%s state_dir=%s config=%s backend=%s "
+            "pool_bytes=%" PRIu64,
+            KVCOBRA_VERSION, (long) getpid(), s->client_path, s->operator_path, kvcobrad_metrics_place(s),
+            c->state_dir ? c->state_dir : "none", c->file ? c->file : "none", ev_backend_name(s->ev),
+            c->pool_bytes);
+        kvcobrad_report_ready(s);
         r = server_run(s, &e);
+        supervisor_notify(&s->supervisor, "STOPPING=1");
     }
 
-    supervisor_notify("STOPPING=1");
     if (r < 0)
         log_event(LOG_ERR, "failed", "message=\"%s\"", e.text[0] ? e.text : strerror(-r));
-    return r;
+    return r < 0 ? code : EXIT_SUCCESS;
 }
 
-/* --check-config. Return: the exit status. */
-static int kvcobrad_check(const char *path, int r, const struct errmsg *e)
+/* ---- --check-config, --print-config ---- */
+
+static void kvcobrad_print_warning(void *ctx, const char *event, const char *sentence)
+{
+    (void) event;
+    printf("%s: warning: %s\n", (const char *) ctx, sentence);
+}
+
+/* Return: the exit status. */
+static int kvcobrad_check(const struct command_line_mode *mode, const struct config *c, int r,
+                          const struct errmsg *e)
+{
+    uint64_t memory_bytes = machine_memory_bytes();
+
+    if (r < 0) {
+        if (!mode->printed_errors)
+            fprintf(stderr, "kvcobrad: %s\n", e->text);
+        return EXIT_FAILURE;
+    }
+
+    config_warnings(c, memory_bytes, kvcobrad_print_warning, (void *) mode->check);
+    printf("%s: ok\n", mode->check);
+    printf("memory: a pool of %.2f GiB on a machine or control group with %.2f GiB; a tenant has room for "
+           "%" PRIu64 " clients with a page each\n",
+           (double) c->pool_bytes / 0x1p30, (double) memory_bytes / 0x1p30, config_clients_per_tenant(c));
+    tenant_rules_print(&c->tenants, stdout);
+    return EXIT_SUCCESS;
+}
+
+/* Return: the exit status. */
+static int kvcobrad_print(const struct config *c, int r, const struct errmsg *e)
 {
     if (r < 0) {
         fprintf(stderr, "kvcobrad: %s\n", e->text);
         return EXIT_FAILURE;
     }
-    printf("%s: ok\n", path);
-    return EXIT_SUCCESS;
+
+    config_print(c, stdout);
+    if (fflush(stdout) == 0)
+        return EXIT_SUCCESS;
+    fprintf(stderr, "kvcobrad: cannot write to standard output: %s\n", strerror(errno));
+    return EXIT_FAILURE;
 }
 
-static int kvcobrad_serve(struct config *c, int r, const struct errmsg *e)
+/* ---- serving ---- */
+
+static void kvcobrad_log_warning(void *ctx, const char *event, const char *sentence)
 {
-    if (r < 0)
-        log_event(LOG_ERR, "failed", "message=\"%s\"", e->text);
-    else
-        r = kvcobrad_run(c);
-    return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    (void) ctx;
+    log_event(LOG_WARNING, event, "message=\"%s\"", sentence);
+}
+
+/*
+ * Return: the exit status. The unit does not start kvcobrad again after EX_CONFIG. -EAGAIN: a name service
+ * did not answer.
+ */
+static int kvcobrad_serve(const struct command_line_mode *mode, struct config *c, int r, struct errmsg *e)
+{
+    if (r == 0)
+        config_warnings(c, machine_memory_bytes(), kvcobrad_log_warning, NULL);
+    if (r == 0 && mode->is_user)
+        r = user_folders_create(c, e);
+    if (r == 0)
+        return kvcobrad_run(c);
+
+    log_event(LOG_ERR, "failed", "message=\"%s\"", e->text);
+    return damage_is_cause(r) || r == -EACCES ? EX_CONFIG : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)
 {
     _cleanup_(config_deinit) struct config config;
-    const char *check_path = NULL;
+    struct command_line_mode mode = {.check = NULL};
     struct errmsg e = {""};
     int r;
 
     command_line = (struct command_line){argc, argv};
-    r = command_line_load(&command_line, &config, &check_path, &e);
+    r = command_line_load(&command_line, &config, &mode, &e);
     log_open(config.log_level);
+    log_set_format(config.log_format);
     (void) signal(SIGPIPE, SIG_IGN); /* the reader of the log may exit */
 
-    if (check_path)
-        return kvcobrad_check(check_path, r, &e);
-    return kvcobrad_serve(&config, r, &e);
+    if (mode.check)
+        return kvcobrad_check(&mode, &config, r, &e);
+    if (mode.prints)
+        return kvcobrad_print(&config, r, &e);
+    return kvcobrad_serve(&mode, &config, r, &e);
 }

@@ -12,35 +12,43 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/config/config_keys.h"
+#include "daemon/tables/state_folder.h"
 #include "daemon/dispatch.h"
 #include "daemon/gpu/gpu_open.h"
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/gpu/mover.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/work.h"
+#include "daemon/offload/offload.h"
 #include "daemon/operator/metrics_http.h"
 #include "daemon/operator/quota.h"
+#include "daemon/reload.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/request.h"
+#include "daemon/server_tier.h"
 #include "daemon/session/restore.h"
 #include "daemon/session/session.h"
 #include "daemon/store/control.h"
 #include "daemon/store/persist.h"
+#include "daemon/store/pool_mark.h"
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/tables.h"
+#include "daemon/tier/keyring.h"
 
 enum {
-    FDS_PER_SESSION = 8, /* socket, pidfd, arena, session page; copies for a reply */
+    FDS_PER_SESSION =
+        9, /* socket, pidfd and its copy for the supervisor, arena, session page; copies for a reply */
     FDS_PER_EXTENT = 2,
     FDS_RESERVED = 64,
     TICK_MS_MIN = 20,
     TICK_MS_MAX = 1000,
+    STOP_MS = 5000, /* for pages that are not on the disk yet; the unit waits longer */
+    DISK_END_MS = 2000,
 };
 
 /* ---- time and signals ---- */
@@ -51,8 +59,8 @@ static void server_close_slow_handshakes(struct server *s, uint64_t now)
         next = c->next;
         if (c->state == CONN_OPEN || now - c->accepted_ms < s->config->handshake_ms)
             continue;
-        log_event(LOG_NOTICE, "handshake-timeout", "pid=%ld uid=%ld, closing the connection",
-                  (long) c->peer.pid, (long) c->peer.uid);
+        log_client_event(&c->account->log, LOG_NOTICE, "handshake-timeout",
+                         "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid, (long) c->peer.uid);
         conn_close(c);
     }
 }
@@ -83,7 +91,7 @@ static void server_feed_watchdog(struct server *s, uint64_t now)
         return;
     }
     s->fed_ms = now;
-    supervisor_notify("WATCHDOG=1");
+    supervisor_notify(&s->supervisor, "WATCHDOG=1");
 }
 
 static void server_update_tick(struct server *s);
@@ -95,6 +103,10 @@ static void server_on_tick(void *ctx)
 
     server_feed_watchdog(s, now);
     work_expire(s->work, now);
+    state_writer_tick(&s->tables.state);
+    extent_wait_expire(s, now);
+    offload_tick(s->offload);
+    host_extents_tick(&s->host_extents);
     server_close_slow_handshakes(s, now);
     sessions_tick(&s->sessions, now);
     tables_retire_idle(&s->tables, now);
@@ -103,10 +115,15 @@ static void server_on_tick(void *ctx)
     for (uint32_t i = 1; i < s->devices.n; i++)
         gpu_pool_tick(s->devices.list[i].gpu, now);
     metrics_http_tick(s->metrics_http);
+    s->has_idle_tenants = devices_forget_idle(&s->devices, now, s->config->lease_ms);
     server_update_tick(s);
+    server_tier_stop_if_flushed(s);
 }
 
-/* Sets the timer for connections, sessions, draining tables and monitoring; else for the watchdog only. */
+/*
+ * Sets the timer for connections, sessions, idle tenants, draining tables and monitoring; else for the
+ * watchdog only.
+ */
 static void server_update_tick(struct server *s)
 {
     uint64_t shortest =
@@ -119,32 +136,40 @@ static void server_update_tick(struct server *s)
         period = TICK_MS_MAX;
     if (s->watchdog_ms > 0 && period > s->watchdog_ms / 4)
         period = s->watchdog_ms / 4;
+    if (s->stop_by_ms > 0)
+        period = TICK_MS_MIN;
     ev_tick_set_demand(s->ev, period);
 
-    if (s->n_conns + s->sessions.n + s->sessions.n_watched + s->tables.n_draining == 0 &&
-        !metrics_http_is_busy(s->metrics_http))
+    if (s->stop_by_ms == 0 &&
+        s->n_conns + s->n_operator_conns + s->sessions.n + s->sessions.n_watched + s->tables.n_draining ==
+            0 &&
+        !s->has_idle_tenants && !metrics_http_is_busy(s->metrics_http))
         period = s->watchdog_ms / 4; /* 0: off */
     ev_tick_every(s->ev, period, server_on_tick, s);
 }
 
-static void server_reload_config(struct server *s)
+/* Tenants change with the next HELLO of each connection; sessions stay in theirs. */
+static int server_apply_config(struct server *s, struct config *fresh, struct keyring *ring, struct errmsg *e)
 {
-    struct errmsg e = {""};
-    struct config fresh;
+    int r = quota_check_reload(s, fresh, e);
 
-    supervisor_notify("RELOADING=1");
-    if (s->reload(&fresh, &e) < 0) {
-        log_event(LOG_ERR, "reload-failed", "message=\"%s\", keeping the present configuration", e.text);
-    } else {
-        config_reload(s->config, &fresh);
-        log_open(s->config->log_level);
-        quota_reload(s);
-        server_update_tick(s);
-        log_event(LOG_NOTICE, "reloaded", "message=\"the configuration was read again\"");
-    }
+    if (r == 0 && ring)
+        r = keyring_check_successor(s->keyring, ring, e);
+    if (r < 0)
+        return r;
 
-    config_deinit(&fresh);
-    supervisor_notify("READY=1");
+    if (ring)
+        server_tier_set_keyring(s, ring);
+
+    config_reload(s->config, fresh);
+    s->n_reloads++;
+    log_open(s->config->log_level);
+    log_set_format(s->config->log_format);
+    quota_reload(s);
+    server_update_tick(s);
+    log_event(LOG_NOTICE, "reloaded", "tenants=%" PRIu32 " message=\"the configuration was read again\"",
+              s->config->tenants.n_sections);
+    return 0;
 }
 
 static void server_on_signal(void *ctx)
@@ -155,11 +180,13 @@ static void server_on_signal(void *ctx)
     if (read(s->signal_fd, &info, sizeof(info)) != sizeof(info))
         return;
     if (info.ssi_signo == SIGHUP) {
-        server_reload_config(s);
+        reload_begin(s->reload);
         return;
     }
     log_event(LOG_INFO, "stopping", "signal=%" PRIu32 " sessions=%" PRIu32, info.ssi_signo, s->sessions.n);
-    ev_stop(s->ev);
+    if (server_tier_begin_stop(s, STOP_MS))
+        server_update_tick(s);
+    server_tier_stop_if_flushed(s);
 }
 
 static int server_watch_signals(struct server *s, struct errmsg *e)
@@ -214,21 +241,25 @@ static void server_take_sockets(struct server *s, int *client_fd, int *operator_
     }
 }
 
-/* @fd: a socket that systemd passed; -1: the configuration has a path or an address, or serves no metrics. */
-static int server_open_metrics(struct server *s, int fd, struct errmsg *e)
+/*
+ * @fd: a socket that systemd passed; -1: the configuration has a path or an address, or serves no metrics.
+ * @clients_fd: the client socket, which clients of this host reach.
+ */
+static int server_open_metrics(struct server *s, int fd, int clients_fd, struct errmsg *e)
 {
     const struct config *c = s->config;
     int r = 0;
 
     if (fd >= 0) {
-        r = metrics_socket_check(fd, e);
+        r = metrics_socket_check(fd, c, e);
         if (r < 0)
             (void) close(fd);
     } else if (c->metrics_socket_path) {
-        r = listen_at(&s->metrics_socket, SOCK_STREAM, c->metrics_socket_path, c->metrics_socket_mode, e);
+        r = listen_at(&s->metrics_socket, SOCK_STREAM, c->metrics_socket_path, c->metrics_socket_mode,
+                      (gid_t) -1, e);
         fd = take_fd(&s->metrics_socket.fd);
     } else if (c->metrics_address) {
-        r = metrics_listen(c->metrics_address, &fd, e);
+        r = metrics_listen(c->metrics_address, clients_fd, &fd, e);
     }
 
     return r == 0 && fd >= 0 ? metrics_http_new(s, fd, &s->metrics_http, e) : r;
@@ -242,24 +273,31 @@ static int server_open_client_socket(struct server *s, int fd, struct errmsg *e)
     if (fd >= 0)
         r = listen_adopt(&s->client_socket, fd, "client socket", e);
     else
-        r = listen_at(&s->client_socket, SOCK_SEQPACKET, c->socket_path, c->socket_mode, e);
+        r = listen_at(&s->client_socket, SOCK_SEQPACKET, c->socket_path, c->socket_mode, (gid_t) -1, e);
     if (r < 0)
         return r;
+
+    listen_refuse_descriptors(&s->client_socket);
+    listen_path(s->client_socket.fd, s->client_path);
     return ev_listen(s->ev, take_fd(&s->client_socket.fd), server_on_client, s, &s->listener);
 }
 
 static int server_open_operator_socket(struct server *s, int fd, struct errmsg *e)
 {
+    const struct config *c = s->config;
     int r;
 
-    if (fd < 0 && !s->config->operator_socket_path)
+    if (fd < 0 && !c->operator_socket_path)
         return 0;
     if (fd >= 0)
         r = listen_adopt(&s->operator_socket, fd, "operator socket", e);
     else
-        r = listen_at(&s->operator_socket, SOCK_SEQPACKET, s->config->operator_socket_path, 0600, e);
+        r = listen_at(&s->operator_socket, SOCK_SEQPACKET, c->operator_socket_path,
+                      c->operator_group ? 0660 : 0600, c->operator_gid, e);
     if (r < 0)
         return r;
+
+    listen_path(s->operator_socket.fd, s->operator_path);
     return ev_listen(s->ev, take_fd(&s->operator_socket.fd), server_on_operator, s, &s->operator_listener);
 }
 
@@ -272,18 +310,20 @@ static int server_open_sockets(struct server *s, struct errmsg *e)
     if (r == 0)
         r = server_open_operator_socket(s, operator_fd, e);
     if (r == 0)
-        r = server_open_metrics(s, metrics_fd, e);
+        r = server_open_metrics(s, metrics_fd, client_fd, e);
     if (r < 0 && e && e->text[0] == '\0')
         return fail(e, r, "cannot wait for connections: %s", strerror(-r));
     return r;
 }
 
-/* ---- limit of descriptors, secret ---- */
+/* ---- limit of descriptors ---- */
 
 /* Raises the limit of open descriptors to the number that all connections, tables and extents can need. */
 static void server_fit_descriptors(const struct devices *d, const struct config *c)
 {
-    uint64_t need = FDS_RESERVED + (uint64_t) c->connections_max * FDS_PER_SESSION + c->tables_max;
+    uint64_t need = FDS_RESERVED +
+                    ((uint64_t) c->connections_max + OPERATOR_CONNECTIONS_MAX) * FDS_PER_SESSION +
+                    c->tables_max;
     struct rlimit limit;
 
     for (uint32_t i = 0; i < d->n; i++)
@@ -301,45 +341,6 @@ static void server_fit_descriptors(const struct devices *d, const struct config 
                   "limit=%llu wanted=%" PRIu64
                   " message=\"clients above the limit get EAGAIN: raise LimitNOFILE or lower --connections\"",
                   (unsigned long long) limit.rlim_cur, need);
-}
-
-/*
- * Reads the secret of the index keys from the state folder, or creates it there. Keys so stay the same over
- * restarts. Operators may copy the file to other hosts, which then derive the same keys.
- */
-static int server_load_secret(struct server *s, struct errmsg *e)
-{
-    _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) void *bytes = NULL;
-    mode_t old_mask;
-    size_t n;
-    int r;
-
-    randombytes_buf(s->devices.secret, sizeof(s->devices.secret));
-    if (!s->config->state_dir)
-        return 0;
-    if (asprintf(&path, "%s/secret", s->config->state_dir) < 0) {
-        path = NULL;
-        return fail(e, -ENOMEM, "out of memory");
-    }
-
-    r = atomic_file_read(path, sizeof(s->devices.secret), &bytes, &n, e);
-    if (r == 0 && n != sizeof(s->devices.secret))
-        return fail(e, -EBADMSG, "%s has %zu bytes instead of %zu: remove it to make a new one", path, n,
-                    sizeof(s->devices.secret));
-    if (r == 0) {
-        memcpy(s->devices.secret, bytes, sizeof(s->devices.secret));
-        sodium_memzero(bytes, n);
-        return 0;
-    }
-
-    if (r != -ENOENT)
-        return r;
-
-    old_mask = umask(0077);
-    r = atomic_file_write(path, s->devices.secret, sizeof(s->devices.secret), e);
-    (void) umask(old_mask);
-    return r;
 }
 
 /* ---- start and end ---- */
@@ -366,6 +367,7 @@ static void server_connect_rooms(struct server *s)
         .ev = s->ev,
         .devices = &s->devices,
         .persist = &s->persist,
+        .memory = &s->memory,
         .sessions = sessions_for_gpus(&s->sessions),
     };
     s->sessions = (struct sessions){
@@ -373,15 +375,18 @@ static void server_connect_rooms(struct server *s)
         .ev = s->ev,
         .devices = &s->devices,
         .persist = &s->persist,
+        .memory = &s->memory,
         .tables = &s->tables,
         .owner = conn_session_owner(s),
     };
+    s->devices.accounts.journal = &s->persist.journal;
     s->dispatch = dispatch_packet;
     s->recheck_on_gpu = recheck_gpu_begin;
 }
 
-static int server_start_gpus(struct server *s, struct errmsg *e)
+static int server_start_pools(struct server *s, struct errmsg *e)
 {
+    const struct host_extents_owner owner = {extent_wait_retry, s};
     int r = s->devices.n > 1 ? mover_new(s->ev, s->config->mover_path, &s->gpus.mover, e) : 0;
 
     if (r < 0)
@@ -390,6 +395,9 @@ static int server_start_gpus(struct server *s, struct errmsg *e)
     r = persist_open(&s->persist, &s->supervisor, &s->devices, e);
     if (r < 0)
         return r;
+
+    host_extents_init(&s->host_extents, s->ev, &s->memory, &s->devices.list[0].store.pool,
+                      s->config->spare_extents, &owner);
 
     for (uint32_t i = 1; i < s->devices.n; i++) {
         r = gpu_pool_new(&s->devices.list[i], &s->gpus, &s->devices.list[i].gpu, e);
@@ -403,8 +411,12 @@ static int server_start_gpus(struct server *s, struct errmsg *e)
 /* Creates everything that must exist before the pages of an earlier process are restored. */
 static int server_start(struct server *s, struct errmsg *e)
 {
-    int r = server_start_loop(s, e);
+    int r = s->config->state_dir ? state_folder_lock(s->config->state_dir, &s->state_lock_fd, e) : 0;
 
+    if (r < 0)
+        return r;
+
+    r = server_start_loop(s, e);
     if (r < 0)
         return r;
 
@@ -414,7 +426,11 @@ static int server_start(struct server *s, struct errmsg *e)
     if (r < 0)
         return r;
 
-    r = server_start_gpus(s, e);
+    r = host_memory_init(&s->memory, s->ev, e);
+    if (r < 0)
+        return r;
+
+    r = server_start_pools(s, e);
     if (r < 0)
         return r;
 
@@ -430,14 +446,15 @@ static int server_start(struct server *s, struct errmsg *e)
     if (r < 0)
         return r;
 
-    r = server_load_secret(s, e);
+    r = server_tier_start(s, e);
     if (r < 0)
         return r;
 
+    pool_mark_set(s->config->state_dir, s->supervisor.keeps);
     return server_watch_signals(s, e);
 }
 
-int server_new(struct config *config, config_reload_fn reload, struct server **ret, struct errmsg *e)
+int server_new(struct config *config, reload_read_fn read_config, struct server **ret, struct errmsg *e)
 {
     _cleanup_(server_freep) struct server *s = calloc(1, sizeof(*s));
     int r;
@@ -446,8 +463,7 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
         return fail(e, -ENOMEM, "out of memory at the start");
 
     s->config = config;
-    s->reload = reload;
-    s->signal_fd = s->moments_fd = -1;
+    s->signal_fd = s->moments_fd = s->state_lock_fd = -1;
     s->persist.journal.fd = -1;
     listen_init(&s->client_socket);
     listen_init(&s->operator_socket);
@@ -458,14 +474,28 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
     devices_init(&s->devices, config);
     randombytes_buf(s->devices.boot_id, sizeof(s->devices.boot_id));
     server_fit_descriptors(&s->devices, config);
-    supervisor_init(&s->supervisor, config->state_dir ? config->keep_pool : KEEP_NO);
-
-    r = server_start(s, e);
+    r = supervisor_init(&s->supervisor, config->state_dir ? config->keep_pool : KEEP_NO, e);
     if (r < 0)
         return r;
 
-    quota_load(s);
-    restore_pools(&s->sessions);
+    r = server_start(s, e);
+    if (r == 0)
+        r = reload_new(s, read_config, server_apply_config, &s->reload, e);
+    if (r < 0)
+        return r;
+
+    r = quota_load(s, e);
+    if (r < 0)
+        return r;
+
+    r = restore_pools(&s->sessions, e);
+    if (r < 0) {
+        /* a cleanup would meet half-restored pages, and change their records */
+        log_event(LOG_ERR, "failed", "message=\"%s\"", e->text);
+        _exit(EXIT_FAILURE);
+    }
+
+    host_extents_tick(&s->host_extents);
     errmsg_clear(e);
 
     r = server_open_sockets(s, e);
@@ -474,6 +504,7 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
 
     s->tables.returns_until_ms = ev_now_ms(s->ev) + config->lease_ms;
     s->watchdog_ms = supervisor_watchdog_ms();
+    state_writer_start(&s->tables.state, s->work);
     gpu_open_all(&s->gpus);
     server_update_tick(s);
     *ret = take_ptr(s);
@@ -482,8 +513,10 @@ int server_new(struct config *config, config_reload_fn reload, struct server **r
 
 int server_run(struct server *s, struct errmsg *e)
 {
-    int r = ev_run(s->ev);
+    int r;
 
+    s->served = true;
+    r = ev_run(s->ev);
     return r < 0 ? fail(e, r, "the event loop failed: %s", strerror(-r)) : 0;
 }
 
@@ -506,13 +539,19 @@ struct server *server_free(struct server *s)
     if (!s)
         return NULL;
 
+    offload_stop(s->offload);
     s->work = work_free(s->work); /* first: threads read arenas and write pages */
+    s->offload = offload_free(s->offload, DISK_END_MS);
+    change_end_all(s);
+    extent_wait_expire(s, UINT64_MAX);
     s->gpus.mover = mover_free(s->gpus.mover);
     if (s->supervisor.keeps && s->persist.journal.data && persist_freeze(&s->persist) < 0)
-        _exit(EXIT_SUCCESS); /* cleaning up would delete the stored pool */
+        _exit(s->served ? EXIT_SUCCESS : EXIT_FAILURE); /* cleaning up would delete the stored pool */
     while (s->conns)
         conn_close(s->conns);
     sessions_deinit(&s->sessions);
+    host_memory_deinit(&s->memory); /* after the sessions: it frees their arenas */
+    host_extents_deinit(&s->host_extents);
     for (uint32_t i = 0; i < s->devices.n; i++)
         server_drop_pages(s, &s->devices.list[i].store);
     tables_deinit(&s->tables);
@@ -526,12 +565,15 @@ struct server *server_free(struct server *s)
     s->listener = ev_source_free(s->listener);
     s->operator_listener = ev_source_free(s->operator_listener);
     s->signals = ev_source_free(s->signals);
+    s->reload = reload_free(s->reload);
     s->metrics_http = metrics_http_free(s->metrics_http);
     s->ev = ev_free(s->ev);
     closep(&s->signal_fd);
+    closep(&s->state_lock_fd);
     listen_deinit(&s->client_socket);
     listen_deinit(&s->operator_socket);
     listen_deinit(&s->metrics_socket);
+    (void) keyring_unref(s->keyring);
     sodium_memzero(s->devices.secret, sizeof(s->devices.secret));
     free(s->scratch);
     free(s);

@@ -4,13 +4,15 @@
  */
 #pragma once
 
+#include "daemon/reload.h"
 #include "daemon/requests/state.h"
 
 /*
- * @config: borrowed, checked. SIGHUP calls @reload and copies the settings that may change. The sockets
- * listen when server_new() returns. Return: 0; errno with a sentence.
+ * @config: borrowed, checked. After SIGHUP a thread calls @read_config, and the settings that may change are
+ * copied. The sockets listen when server_new() returns. Return, with a sentence: 0; -EINVAL: the
+ * configuration, or what the unit passed, can never work; errno.
  */
-int server_new(struct config *config, config_reload_fn reload, struct server **ret, struct errmsg *e);
+int server_new(struct config *config, reload_read_fn read_config, struct server **ret, struct errmsg *e);
 
 /* Serves until SIGTERM or SIGINT. Return: 0; errno of the event loop. */
 int server_run(struct server *s, struct errmsg *e);

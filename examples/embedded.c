@@ -52,7 +52,7 @@ static void *embedded_read_file(const char *path, size_t *ret_bytes)
         *ret_bytes = (size_t) size;
     }
     if (f)
-        fclose(f);
+        (void) fclose(f);
     return bytes;
 }
 

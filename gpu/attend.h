@@ -53,9 +53,7 @@ size_t attend_scratch_bytes(const struct page_layout *l, size_t n_q);
  * (asserted). No allocation, no system call. */
 void attend(const struct attend_args *a);
 
-/* attend_ref() is attend() in plain C, the oracle of the other variants; attend_with() runs any variant of
- * gpu/cpu/ops.h. */
-void attend_ref(const struct attend_args *a);
+/* attend() with any variant of gpu/cpu/ops.h; the plain C one is the oracle of the others. */
 void attend_with(const struct attend_args *a, const struct ops *ops);
 
 /**

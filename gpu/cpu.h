@@ -17,17 +17,23 @@ static inline unsigned cpu_capabilities(void)
 
 #if defined(__x86_64__)
     __builtin_cpu_init();
+#if defined(__clang__)
+    /* clang 14 has no names for F16C, AVX-VNNI and AMX. Every CPU with AVX2 and FMA has F16C */
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        mask |= CPU_AVX2;
+#else
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
         mask |= CPU_AVX2;
+    if (__builtin_cpu_supports("avxvnni"))
+        mask |= CPU_AVX_VNNI;
+    if (__builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8"))
+        mask |= CPU_AMX;
+#endif
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         mask |= CPU_AVX512;
     if (__builtin_cpu_supports("avx512vnni"))
         mask |= CPU_VNNI;
-    if (__builtin_cpu_supports("avxvnni"))
-        mask |= CPU_AVX_VNNI;
-    if (__builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8"))
-        mask |= CPU_AMX;
 #endif
     return mask;
 }

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -96,14 +97,24 @@ static int extent_memfd_open(const char *name, int *ret_fd)
     return 0;
 }
 
-static int extent_allocate(int fd, size_t bytes)
+static int extent_fallocate(int fd, int mode, size_t offset, size_t bytes)
 {
     int r;
 
     do
-        r = fallocate(fd, 0, 0, (off_t) bytes);
+        r = fallocate(fd, mode, (off_t) offset, (off_t) bytes);
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
+}
+
+int extent_allocate(int fd, size_t offset, size_t bytes)
+{
+    return extent_fallocate(fd, 0, offset, bytes);
+}
+
+void extent_discard(const struct extent *x, size_t offset, size_t bytes)
+{
+    (void) madvise((uint8_t *) x->data + offset, bytes, MADV_REMOVE);
 }
 
 /* F_SEAL_SEAL comes last: after it no seal can be added, so an importer refuses a descriptor that lacks one
@@ -157,8 +168,9 @@ static int extent_make_export(struct extent *x, int owner, enum extent_access ac
     return x->fd < 0 ? -errno : 0;
 }
 
-int extent_new_kept(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
-                    int *ret_owner_fd, struct errmsg *e)
+/* @allocated: the bytes from the start that get memory now. */
+static int extent_new_partial(const char *name, size_t bytes, size_t allocated, enum extent_access access,
+                              struct extent **ret_extent, int *ret_owner_fd, struct errmsg *e)
 {
     _cleanup_(extent_freep) struct extent *x = NULL;
     _cleanup_(closep) int fd = -1;
@@ -176,7 +188,9 @@ int extent_new_kept(const char *name, size_t bytes, enum extent_access access, s
     if (r < 0)
         return fail(e, r, "memory object %s: memfd_create: %s", name, strerror(-r));
 
-    r = extent_allocate(fd, bytes);
+    r = ftruncate(fd, (off_t) bytes) < 0 ? -errno : 0;
+    if (r == 0 && allocated > 0)
+        r = extent_allocate(fd, 0, allocated);
     if (r < 0)
         return fail(e, r, "memory object %s: cannot allocate %zu bytes: %s", name, bytes, strerror(-r));
 
@@ -198,6 +212,18 @@ int extent_new_kept(const char *name, size_t bytes, enum extent_access access, s
     return 0;
 }
 
+int extent_new_kept(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
+                    int *ret_owner_fd, struct errmsg *e)
+{
+    return extent_new_partial(name, bytes, bytes, access, ret_extent, ret_owner_fd, e);
+}
+
+int extent_new_sparse(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
+                      int *ret_owner_fd, struct errmsg *e)
+{
+    return extent_new_partial(name, bytes, 0, access, ret_extent, ret_owner_fd, e);
+}
+
 int extent_new(const char *name, size_t bytes, enum extent_access access, struct extent **ret_extent,
                struct errmsg *e)
 {
@@ -207,6 +233,38 @@ int extent_new(const char *name, size_t bytes, enum extent_access access, struct
     if (r == 0)
         (void) close(owner_fd); /* the mapping stays writable */
     return r;
+}
+
+int extent_new_unmapped(const char *name, size_t bytes, struct extent **ret_extent, struct errmsg *e)
+{
+    _cleanup_(extent_freep) struct extent *x = NULL;
+    int r = extent_check_request(name, bytes, e);
+
+    if (r < 0)
+        return r;
+
+    x = extent_alloc(bytes);
+    if (!x)
+        return fail(e, -ENOMEM, "memory object %s: out of memory", name);
+
+    r = extent_memfd_open(name, &x->fd);
+    if (r < 0)
+        return fail(e, r, "memory object %s: memfd_create: %s", name, strerror(-r));
+    if (ftruncate(x->fd, (off_t) bytes) < 0)
+        return fail(e, -errno, "memory object %s: cannot set its size to %zu bytes: %s", name, bytes,
+                    strerror(errno));
+
+    r = extent_seal(x->fd, EXTENT_READ_WRITE);
+    if (r < 0)
+        return fail(e, r, "memory object %s: cannot seal: %s", name, strerror(-r));
+
+    *ret_extent = take_ptr(x);
+    return 0;
+}
+
+int extent_empty(struct extent *x)
+{
+    return extent_fallocate(x->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, x->bytes);
 }
 
 /* ---- importer ---- */
@@ -277,7 +335,9 @@ int extent_adopt(int owner_fd, size_t bytes_expected, enum extent_access access,
 
     if (r < 0)
         return r;
-    if (!(fcntl(owned, F_GET_SEALS) & F_SEAL_SEAL) || fstat(owned, &st) < 0 ||
+    if (fstat(owned, &st) < 0)
+        return fail(e, -errno, "kept memory object: fstat: %s", strerror(errno));
+    if (!(fcntl(owned, F_GET_SEALS) & F_SEAL_SEAL) ||
         (st.st_mode & 0777) != (access == EXTENT_READ ? 0400 : 0600))
         return fail(e, -EBADMSG, "kept memory object has other seals or another mode than its owner gave it");
 

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,7 +89,7 @@ int nvml_open(struct nvml **ret_nvml, struct errmsg *e)
 /* UUIDs of MIG instances begin with "GPU-" in the driver and with "MIG-" in this library. */
 static int nvml_find_device(const struct nvml *n, const struct cu_uuid *uuid, nvml_device *ret)
 {
-    char text[CUDA_UUID_CHARS];
+    char text[CUDA_UUID_CHARS], instance[CUDA_UUID_CHARS];
     int r;
 
     cuda_uuid_format(uuid, text);
@@ -96,8 +97,8 @@ static int nvml_find_device(const struct nvml *n, const struct cu_uuid *uuid, nv
     if (r == NVML_SUCCESS)
         return r;
 
-    memcpy(text, "MIG", 3);
-    return n->by_uuid(text, ret) == NVML_SUCCESS ? NVML_SUCCESS : r;
+    (void) snprintf(instance, sizeof(instance), "MIG%s", text + 3);
+    return n->by_uuid(instance, ret) == NVML_SUCCESS ? NVML_SUCCESS : r;
 }
 
 bool nvml_has_mps(struct nvml *n, const struct cu_uuid *uuid)

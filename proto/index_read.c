@@ -80,7 +80,8 @@ enum index_result index_lookup(const struct index_reader *r, const struct chunk_
     uint64_t words[2];
 
     memcpy(words, key->bytes, sizeof(words));
-    if (INDEX_LOAD(head->moved) != 0)
+    /* zeros: the daemon gave the memory back some time after the index was moved */
+    if (INDEX_LOAD(head->moved) != 0 || INDEX_LOAD(head->magic) != INDEX_MAGIC)
         return INDEX_MOVED;
 
     for (unsigned i = 0; i < INDEX_PROBE_MAX; i++) {

@@ -44,7 +44,6 @@ void index_writer_init(struct index_writer *w, void *object, size_t bytes)
     assert(bytes >= sizeof(h) + sizeof(struct index_bucket));
     h.n_buckets = (bytes - sizeof(h)) / sizeof(struct index_bucket);
     assert(h.n_buckets <= UINT32_MAX);
-    memset(object, 0, bytes);
     memcpy(object, &h, sizeof(h));
     *w = (struct index_writer){.object = object, .bytes = bytes, .n_buckets = h.n_buckets};
 }

@@ -12,7 +12,10 @@
 #define WIRE_ITEMS_MAX 512     /* per message; ReserveItem .. LeaseItem */
 #define WIRE_LIST_ITEMS_MAX 64 /* per page of LIST and STATUS */
 #define WIRE_ALIASES_MAX 256   /* of a daemon, all in one reply */
-#define WIRE_DEVICES_MAX 17    /* of a daemon: host memory and 16 GPUs */
+#define WIRE_SESSIONS_MAX 64   /* per page of LIST_SESSIONS */
+#define WIRE_EVENTS_MAX 16     /* per page of LIST_EVENTS */
+#define WIRE_EVENT_BYTES_MAX 2048
+#define WIRE_DEVICES_MAX 17 /* of a daemon: host memory and 16 GPUs */
 #define WIRE_PRODUCT_BYTES_MAX 127
 #define WIRE_TEXT_BYTES_MAX 512 /* sentence in a reply, reason of a rejection */
 #define WIRE_CLIENT_NAME_BYTES_MAX 64

@@ -44,10 +44,13 @@ struct control_page {
     uint32_t magic;
     uint32_t version;
     uint8_t boot_id[BOOT_ID_BYTES];
-    _Atomic uint64_t moved; /* non-zero: obsolete, send OPEN_MODEL for the new one */
+    /* non-zero: obsolete, send OPEN_MODEL for the new one. Some time later all of the page reads as zeros. */
+    _Atomic uint64_t moved;
     /* extent to be reclaimed for its lender: release its pages and take no new ones; 0: none */
     _Atomic uint64_t reclaim;
-    uint8_t reserved[24];
+    /* number of the filter over chunks of slower tiers, for GET_FILTER; 0: they have none of this tenant */
+    _Atomic uint64_t filter;
+    uint8_t reserved[16];
     struct control_model models[CONTROL_MODELS_MAX];
     _Atomic uint64_t shadow[CONTROL_MODELS_MAX];
 };

@@ -11,6 +11,10 @@
 
 #include "proto/wire_limits.h"
 
+#ifndef SO_PASSRIGHTS /* Linux 6.16 */
+#define SO_PASSRIGHTS 83
+#endif
+
 /* ---- messages ---- */
 
 /*
@@ -146,7 +150,11 @@ int wire_send(int socket, const void *packet, size_t bytes, const int *fds, size
     return n < 0 ? -errno : 0; /* a SOCK_SEQPACKET socket sends all bytes or none */
 }
 
-bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
+/*
+ * Adds the credentials and descriptors of @msg to @p, which then owns them. False if there are more
+ * descriptors than a packet may have; those are closed.
+ */
+static bool wire_take_control(struct msghdr *msg, struct wire_packet *p)
 {
     bool ok = true;
 
@@ -180,7 +188,7 @@ bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p)
     return ok;
 }
 
-int wire_receive(int socket, void *buf, struct wire_packet *ret)
+static int wire_receive_flags(int socket, int flags, void *buf, struct wire_packet *ret)
 {
     union receive_control control;
     struct iovec iov = {buf, WIRE_PACKET_BYTES_MAX};
@@ -195,12 +203,12 @@ int wire_receive(int socket, void *buf, struct wire_packet *ret)
     bool whole;
 
     do
-        n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC);
+        n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC | flags);
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
 
-    whole = wire_packet_take_control(&msg, &p) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
+    whole = wire_take_control(&msg, &p) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
     if (n == 0 || !whole) {
         wire_packet_close_fds(&p);
         return whole ? -EPIPE : -EBADMSG;
@@ -209,6 +217,58 @@ int wire_receive(int socket, void *buf, struct wire_packet *ret)
     p.bytes = (size_t) n;
     *ret = p;
     return 0;
+}
+
+int wire_receive(int socket, void *buf, struct wire_packet *ret)
+{
+    return wire_receive_flags(socket, 0, buf, ret);
+}
+
+int wire_receive_now(int socket, void *buf, struct wire_packet *ret)
+{
+    return wire_receive_flags(socket, MSG_DONTWAIT, buf, ret);
+}
+
+int wire_refuse_descriptors(int socket)
+{
+    const int off = 0;
+
+    return setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)) < 0 ? -errno : 0;
+}
+
+bool wire_refuses_descriptors(int socket)
+{
+    socklen_t bytes = sizeof(int);
+    int on = 1;
+
+    return getsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &on, &bytes) == 0 && on == 0;
+}
+
+/*
+ * Credentials fill the whole room, so the kernel discards its copies of the descriptors and says MSG_CTRUNC.
+ * That never waits: the packet stays in the queue with references of its own. A close() of a copy could
+ * wait, since close() flushes files.
+ */
+int wire_peek_descriptors(int socket)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+    } control;
+    struct msghdr msg = {.msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+    struct wire_packet p = {0};
+    bool some;
+    ssize_t n;
+
+    do
+        n = recvmsg(socket, &msg, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+
+    some = !wire_take_control(&msg, &p) || p.n_fds > 0 || msg.msg_flags & MSG_CTRUNC;
+    wire_packet_close_fds(&p);
+    return some;
 }
 
 void wire_packet_close_fds(struct wire_packet *p)

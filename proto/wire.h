@@ -14,7 +14,6 @@
 #include "proto/protocol.h"
 
 struct errmsg;
-struct msghdr;
 
 /**
  * wire_request_unpack() - decode a packet with a byte budget (WIRE_UNPACK_BYTES_MAX) and all counts capped
@@ -57,8 +56,19 @@ struct wire_packet {
  * (MSG_TRUNC, MSG_CTRUNC; all received descriptors are closed).
  */
 int wire_receive(int socket, void *buf, struct wire_packet *ret);
+int wire_receive_now(int socket, void *buf,
+                     struct wire_packet *ret); /* never waits, whatever the socket's flags */
 void wire_packet_close_fds(struct wire_packet *p);
 
-/* For event loops that do not receive with recvmsg(): adds the credentials and descriptors of @msg to @p,
- * which then owns them. False if there are more descriptors than a packet may have; those are closed. */
-bool wire_packet_take_control(struct msghdr *msg, struct wire_packet *p);
+/*
+ * Makes the kernel refuse descriptors that the peer sends: its sendmsg() returns EPERM. Connections inherit
+ * this from the listening socket when they are made. Return: 0; -ENOPROTOOPT before Linux 6.16.
+ */
+int wire_refuse_descriptors(int socket);
+bool wire_refuses_descriptors(int socket);
+
+/*
+ * Looks whether the next packet brings descriptors, and leaves it in the queue. Never waits. @socket passes
+ * credentials (SO_PASSCRED). Return: 1; 0: no, or end of stream; -EAGAIN; errno of the socket.
+ */
+int wire_peek_descriptors(int socket);

@@ -99,6 +99,10 @@ static uint32_t wire_limits_items_max(const ProtobufCFieldDescriptor *field)
         return WIRE_LIST_ITEMS_MAX;
     if (field->descriptor == &kvcobra__device_status__descriptor)
         return WIRE_DEVICES_MAX;
+    if (field->descriptor == &kvcobra__session_info__descriptor)
+        return WIRE_SESSIONS_MAX;
+    if (field->descriptor == &kvcobra__log_event__descriptor)
+        return WIRE_EVENTS_MAX;
     if (field->descriptor == &kvcobra__model_alias__descriptor)
         return WIRE_ALIASES_MAX;
 

@@ -1,7 +1,11 @@
 #!/bin/sh
 # Builds KV-COBRA twice, first with warnings as errors, then with the address and undefined-behaviour sanitizers, and
-# runs every test in both. The tests of the sources' form run once. The last line counts: N passed, N failed, N skipped.
-# Exit status 0 if no test failed. Any user can run it, from any directory and any number of times; it makes only build-*.
+# runs every test in both. The tests of the sources' form run once, and the code for GPUs is compiled once: no sanitizer
+# knows it. The last line counts: N passed, N failed, N skipped. Exit status 0 if no test failed. Any user can run it, from
+# any directory and any number of times; it makes only build-*.
+#
+#     sh tools/check.sh --retry      runs the tests that failed once more, one at a time, and names those that passed then:
+#                                    they depend on time or load, and are to be mended
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,6 +19,13 @@ die() {
     echo "check: $*" >&2
     exit 1
 }
+
+retry=false
+case ${1:-} in
+"") ;;
+--retry) retry=true ;;
+*) die "unknown argument: $1. Usage: sh tools/check.sh [--retry]" ;;
+esac
 
 # shellcheck source=tools/run_child.sh
 . "$root/tools/run_child.sh"
@@ -34,13 +45,22 @@ build() {
     run ninja -C "$folder" --quiet || die "the build in $folder failed"
 }
 
-# Failed tests are counted at the end; their output is printed at once.
+# run_tests FOLDER ARGUMENT...: failed tests are counted at the end, their output is printed at once
 run_tests() {
     folder=$1
+    log=$folder/meson-logs/testlog.json
     shift
-    rm -f "$folder/meson-logs/testlog.json"
+    rm -f "$log" "$folder/meson-logs/testlog-first.json"
     run meson test -C "$folder" --no-rebuild --print-errorlogs "$@" || true
-    [ -f "$folder/meson-logs/testlog.json" ] || die "the tests in $folder did not run"
+    [ -f "$log" ] || die "the tests in $folder did not run"
+    "$retry" || return 0
+    failed=$(python3 tools/test_summary.py --failed "$log")
+    [ -n "$failed" ] || return 0
+    say "running again what failed: $(echo "$failed" | tr '\n' ' ')"
+    mv "$log" "$folder/meson-logs/testlog-first.json"
+    # shellcheck disable=SC2086 # names of tests have no spaces
+    run meson test -C "$folder" --no-rebuild --print-errorlogs --num-processes 1 "$@" $failed || true
+    [ -f "$log" ] || die "the tests in $folder did not run again"
 }
 
 run sh tools/setup.sh build model test
@@ -55,8 +75,8 @@ say "1 of 2: testing"
 run_tests build-check --timeout-multiplier 8
 
 say "2 of 2: building with ASan and UBSan in build-sanitize"
-build build-sanitize -Db_sanitize=address,undefined -Dtests=enabled
+build build-sanitize -Db_sanitize=address,undefined -Dtests=enabled -Dcuda=disabled
 say "2 of 2: testing"
 run_tests build-sanitize --timeout-multiplier 8 --no-suite form
 
-python3 tools/test_summary.py build-check/meson-logs/testlog.json build-sanitize/meson-logs/testlog.json
+python3 tools/test_summary.py build-check/meson-logs build-sanitize/meson-logs

@@ -4,8 +4,13 @@
 #
 #   sh tools/setup.sh build         packages for the build
 #   sh tools/setup.sh build test    and for the tests
+#   sh tools/setup.sh build test fuzz  and for tools/fuzz.sh
+#   sh tools/setup.sh build test coverage  and for tools/coverage.sh
+#   sh tools/setup.sh build lint    and for tools/lint.sh
 #   sh tools/setup.sh build engines and for the tests with real engines
+#   sh tools/setup.sh boot          for tests/boot/run.sh, beside those of build and test
 #   sh tools/setup.sh build demo    and for the demonstration
+#   sh tools/setup.sh build test packages  and for tools/packages.sh
 set -eu
 
 # package, group, purpose
@@ -14,6 +19,7 @@ packages() {
 gcc                     build    C compiler
 libc6-dev               build    headers of the C library
 meson                   build    build system
+python3                 build    makes the man pages of the command and the libraries
 ninja-build             build    runs the build
 pkg-config              build    finds libraries
 libopenblas-dev         build    matrix products
@@ -27,6 +33,7 @@ protobuf-c-compiler     build    compiles the messages
 libunistring-dev        build    UTF-8
 liburing-dev            build    event loop of the daemon
 libinih-dev             build    configuration file of the daemon
+libhiredis-dev          build    replies of a Redis or Valkey cluster
 libmicrohttpd-dev       build    metrics of the daemon, over HTTP
 libsystemd-dev          build    readiness and stored descriptors under systemd
 ca-certificates         model    certificates for downloads
@@ -40,11 +47,26 @@ python3                 test     tests of the sources, results of the tests
 python3-cffi            test     tests of the Python package
 python3-numpy           test     tests of the Python package
 curl                    test     reads the metrics of the daemon
+redis-server            test     servers for kvcobra-cluster
 strace                  test     counts the system calls of an append
 chromium                test     shows the page of kvcobra inspect --html
+debootstrap             boot     installs a bare Debian
+systemd-container       boot     boots it
+clang                   fuzz     compiler with libFuzzer
+libclang-rt-14-dev      fuzz     libFuzzer, and the sanitizers of clang
+llvm                    fuzz     names of functions in reports
+gcovr                   coverage line coverage
+cppcheck                lint     checks of the code
+clang-tidy              lint     checks of the code
+clang                   lint     compiler with more checks of undefined behaviour
+libclang-rt-14-dev      lint     the sanitizers of clang
 cmake                   engines  compiles llama.cpp
 g++                     engines  compiles llama.cpp; vLLM compiles models
 python3-venv            engines  virtual environment for transformers and vLLM
+dpkg-dev                packages builds Debian packages
+debhelper               packages builds Debian packages
+dh-python               packages builds the package of the Python client
+lintian                 packages checks Debian packages
 gzip                    demo     unpacks the texts
 debian-reference-en     demo     text for the calibration
 developers-reference    demo     text for the evaluation
@@ -89,11 +111,11 @@ as_root() {
     fi
 }
 
-[ $# -gt 0 ] || die "name one or more groups: build, model, test, engines, demo"
+[ $# -gt 0 ] || die "name one or more groups: build, model, test, boot, fuzz, coverage, lint, engines, packages, demo"
 for group in "$@"; do
     case $group in
-    build | model | test | engines | demo) ;;
-    *) die "there is no group '$group'; the groups are build, model, test, engines, demo" ;;
+    build | model | test | boot | fuzz | coverage | lint | engines | packages | demo) ;;
+    *) die "there is no group '$group'; the groups are build, model, test, boot, fuzz, coverage, lint, engines, packages, demo" ;;
     esac
 done
 for tool in dpkg-query apt-get; do

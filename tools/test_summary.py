@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """Adds up meson test logs and prints 'N passed, N failed, N skipped' as the last line; exit status 1 if a test failed.
 
+    test_summary.py FOLDER...          folders with testlog.json, and testlog-first.json where failed tests ran twice
+    test_summary.py --failed LOG       prints the names of the tests that failed, one a line
+
 A test program that ends with such a line counts with its cases; any other test counts as one. A program that failed without
-a failed case (a crash, a time-out, a leak found at exit) counts as one more failure.
+a failed case (a crash, a time-out, a leak found at exit) counts as one more failure. Of a test that ran twice the second run
+counts; if it passed then, its name is printed.
 """
 import json
+import os
 import re
 import sys
 
@@ -24,16 +29,36 @@ def count(test):
     return int(result in PASSED), int(result not in PASSED | SKIPPED), int(result in SKIPPED)
 
 
-def main(paths):
+def read_log(path):
+    """The counts of each test, by name."""
+    with open(path, encoding="utf-8") as log:
+        tests = [json.loads(line) for line in log]
+    return {test["name"]: count(test) for test in tests}
+
+
+def read_folder(folder):
+    """The counts of each test of a build; prints what failed, and what failed once."""
+    counts = read_log(os.path.join(folder, "testlog.json"))
+    first_path = os.path.join(folder, "testlog-first.json")
+    if os.path.exists(first_path):
+        first = read_log(first_path)
+        for name in sorted(n for n in counts if first[n][1] and not counts[n][1]):
+            print(f"unsteady: {name} ({folder}) failed once and passed when it ran again")
+        counts = first | counts
+    for name in sorted(n for n in counts if counts[n][1]):
+        print(f"failed: {name} ({folder})")
+    return counts
+
+
+def main(arguments):
+    if arguments[0] == "--failed":
+        # meson prints "project:suite / name" and takes the name
+        print("\n".join(name.split(" / ")[-1] for name, counts in read_log(arguments[1]).items() if counts[1]))
+        return 0
     total = [0, 0, 0]
-    for path in paths:
-        with open(path, encoding="utf-8") as log:
-            for line in log:
-                test = json.loads(line)
-                counts = count(test)
-                total = [a + b for a, b in zip(total, counts)]
-                if counts[1]:
-                    print(f"failed: {test['name']} ({path})")
+    for folder in arguments:
+        for counts in read_folder(folder).values():
+            total = [a + b for a, b in zip(total, counts)]
     print("{} passed, {} failed, {} skipped".format(*total))
     return 1 if total[1] else 0
 

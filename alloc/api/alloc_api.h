@@ -11,6 +11,7 @@
 #include "base/errmsg.h"
 
 struct geometry;
+struct solve_options;
 struct stats;
 struct table;
 
@@ -50,3 +51,12 @@ int alloc_api_read_geometry(const kvc_geometry *from, struct geometry *ret, stru
  * Return: 0; -ENOMEM.
  */
 int alloc_api_adopt_stats(kvc_alloc *a, struct stats *sums, kvc_stats **ret_stats);
+
+/**
+ * solve_api_read() - the options of a solve, with every default in its place
+ * @ret_levels: the table of from->levels_from, or NULL; the caller drops the reference
+ *
+ * Return: 0; -EINVAL, -EBADMSG with a sentence.
+ */
+int solve_api_read(const kvc_stats *s, const kvc_solve_options *from, struct solve_options *ret,
+                   struct table **ret_levels, struct errmsg *e);

@@ -56,10 +56,8 @@ static int solve_api_check(const kvc_solve_options *o, struct errmsg *e)
         (r = solve_api_check_enum("predict", o->predict, KVC_PREDICT_LAYER, e)) < 0 ||
         (r = solve_api_check_enum("decoder", o->decoder, KVC_DECODER_LEAST_SQUARES, e)) < 0)
         return r;
-    if (o->flags & ~(KVC_SOLVE_NORMAL_LEVELS | KVC_SOLVE_NO_DEPTH_WEIGHTS))
+    if (o->flags & ~(KVC_SOLVE_NORMAL_LEVELS | KVC_SOLVE_NO_DEPTH_WEIGHTS | KVC_SOLVE_OWN_SOURCES))
         return fail(e, -EINVAL, "flags is 0x%x, which has unknown flags", o->flags);
-    if (o->unused != 0)
-        return fail(e, -EINVAL, "kvc_solve_options.unused is %u: it must be 0", o->unused);
     if (!o->levels_from != (o->levels_from_bytes == 0))
         return fail(e, -EINVAL, "levels_from is a table of %zu bytes, or NULL and 0", o->levels_from_bytes);
 
@@ -133,11 +131,13 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
         ret->decoder = DECODER_INVERSE;
     if (o->flags & KVC_SOLVE_NO_DEPTH_WEIGHTS)
         ret->depth_weights = false;
+    if (o->flags & KVC_SOLVE_OWN_SOURCES)
+        ret->leave_out = false;
+    ret->without = o->without;
 }
 
-/* @ret_levels: the table of o->levels_from, or NULL; the caller drops the reference. */
-static int solve_api_read(const kvc_stats *s, const kvc_solve_options *from, struct solve_options *ret,
-                          struct table **ret_levels, struct errmsg *e)
+int solve_api_read(const kvc_stats *s, const kvc_solve_options *from, struct solve_options *ret,
+                   struct table **ret_levels, struct errmsg *e)
 {
     struct errmsg why = {""};
     kvc_solve_options o;
@@ -186,6 +186,12 @@ static int solve_api_report(const struct solve_report *x, const struct solve_opt
         .error_v = x->error_v,
         .measured = x->measured,
         .metric = (uint32_t) o->metric + 1,
+        .unseen_distortion = x->unseen.distortion,
+        .unseen_error_k = x->unseen.error[SIDE_K],
+        .unseen_error_v = x->unseen.error[SIDE_V],
+        .largest_share = x->largest_share,
+        .without_distortion = x->left_out_distortion,
+        .reduced_sources = x->reduced,
     };
     int r = table_parse(bytes, n_bytes, &table, e);
 

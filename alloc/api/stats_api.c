@@ -1,5 +1,6 @@
 /* Statistics in the public header: creating, merging, files, description. stats_api_add.c adds windows. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,7 @@ static int stats_api_read_options(const kvc_stats_options *from, struct stats_op
     stats_options_default(ret, &g);
     memcpy(ret->model_digest, o.model_digest, sizeof(ret->model_digest));
     if (o.model_name)
-        (void) strcpy(ret->model_name, o.model_name);
+        (void) snprintf(ret->model_name, sizeof(ret->model_name), "%s", o.model_name);
     ret->n_sink = o.n_sink;
     if (o.n_samples)
         ret->n_samples = o.n_samples;

@@ -7,6 +7,8 @@
 #include "base/cleanup.h"
 #include "base/options.h"
 
+_Static_assert(KVC_SOURCE_REST == (int) SOURCE_REST && KVC_SOURCE_MODEL == (int) SOURCE_MODEL,
+               "the same numbers");
 _Static_assert(KVC_K == (int) SIDE_K && KVC_V == (int) SIDE_V, "the same numbers");
 
 int kvc_stats_set_output_projection(kvc_stats *s, const kvc_stats_projection *p)
@@ -117,6 +119,23 @@ int kvc_stats_add_layer(kvc_stats *s, const kvc_stats_layer *x)
 
     return stats_add_layer(s->sums, layer.document, layer.position, layer.layer, layer.n, rows.q, rows.k,
                            rows.v, rows.residual, e);
+}
+
+int kvc_stats_begin_source(kvc_stats *s, uint32_t kind, const uint8_t *digest)
+{
+    static const uint8_t none[KVC_DIGEST_BYTES];
+    struct errmsg *e;
+
+    if (!s)
+        return -EINVAL;
+
+    e = alloc_api_enter(s->alloc);
+    if (!digest && kind != KVC_SOURCE_REST)
+        return fail(e, -EINVAL, "kvc_stats_begin_source: digest is NULL");
+    if (stats_is_moments(s->sums))
+        return fail(e, -EINVAL, "statistics made of moments have no sources");
+
+    return stats_begin_source(s->sums, kind, digest ? digest : none, e);
 }
 
 int kvc_stats_add_gradients(kvc_stats *s, const kvc_stats_gradients *x)

@@ -33,10 +33,12 @@ struct kvc_client {
     struct extent_cache extents;
     struct client_leases leases;
     struct workers workers;
-    struct kvc_fetch *fetches;      /* all that exist (client/sequence/seq_fetch.c) */
-    struct kvc_model *models;       /* all that exist, also those that only sequences still reference */
-    struct page *free_pages;        /* unused page handles */
-    struct backoff extent_creation; /* of waits for extents that the daemon creates (publish_gpu.c) */
+    struct kvc_fetch *fetches;       /* all that exist (client/sequence/seq_fetch.c) */
+    struct seq_prefetch *prefetches; /* whose replies are awaited (client/sequence/seq_prefetch.c) */
+    uint64_t n_prefetches;           /* calls that started one: the number of the last */
+    struct kvc_model *models;        /* all that exist, also those that only sequences still reference */
+    struct page *free_pages;         /* unused page handles */
+    struct backoff extent_creation;  /* of waits for extents that the daemon creates (publish_gpu.c) */
     uint64_t n_reconnects;
     uint64_t n_appends;   /* append calls so far; kvc_seq.last_append is the number of such a call */
     uint64_t pages_moved; /* raised when a page changes its address: sequences then refresh their pointers */

@@ -4,30 +4,39 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "client/connection/clock.h"
+#include "client/connection/socket_path.h"
 
 enum {
-    REQUEST_TIMEOUT_MS = 10000, /* a COMMIT of 512 pages copies and checks 200 MB */
-    REPLY_GRACE_MS = 2000,
+    TIMEOUT_MS = 12000, /* a COMMIT of 512 pages copies and checks 200 MB, which takes up to 10 s */
     CHECK_EVERY_MS = 1000,
     SHORT_LIFE_MS = 1000, /* a reconnection that lasted for less counts as a failed attempt */
 };
 
-static const char default_path[] = "/run/kvcobra/kvcobra.sock";
-
 void connection_init(struct connection *c)
 {
-    *c = (struct connection){.fd = -1, .request_ms = REQUEST_TIMEOUT_MS, .grace_ms = REPLY_GRACE_MS};
+    *c = (struct connection){.fd = -1};
+    connection_set_timeout(c, TIMEOUT_MS);
+}
+
+void connection_set_timeout(struct connection *c, uint32_t timeout_ms)
+{
+    c->grace_ms = timeout_ms / 6;
+    c->request_ms = timeout_ms - c->grace_ms;
 }
 
 void connection_set_device(struct connection *c, const char *uuid)
@@ -72,33 +81,103 @@ void connection_close(struct connection *c)
 
 /* ---- greeting ---- */
 
+/* Names who may connect to the socket at @path, where this user may not. */
+static int connection_explain_refusal(const char *path, struct errmsg *e)
+{
+    struct passwd user, *found_user = NULL;
+    struct group group, *found_group = NULL;
+    char bytes[4096]; /* of a database entry; a larger one leaves the number as the name */
+    struct stat st;
+
+    if (stat(path, &st) < 0 || !S_ISSOCK(st.st_mode))
+        return fail(e, -EACCES, "cannot connect to kvcobrad at %s: %s", path, strerror(EACCES));
+
+    if (st.st_mode & S_IWGRP) {
+        (void) getgrgid_r(st.st_gid, &group, bytes, sizeof(bytes), &found_group);
+        if (found_group)
+            return fail(e, -EACCES,
+                        "this user may not connect to kvcobrad at %s, only members of the group %s may: "
+                        "root adds a user with \"usermod -a -G %s USER\", which applies at the next login",
+                        path, group.gr_name, group.gr_name);
+        return fail(e, -EACCES, "this user may not connect to kvcobrad at %s, only members of group %lu may",
+                    path, (unsigned long) st.st_gid);
+    }
+
+    (void) getpwuid_r(st.st_uid, &user, bytes, sizeof(bytes), &found_user);
+    if (found_user)
+        return fail(e, -EACCES, "this user may not connect to kvcobrad at %s, only %s may", path,
+                    user.pw_name);
+    return fail(e, -EACCES, "this user may not connect to kvcobrad at %s, only user %lu may", path,
+                (unsigned long) st.st_uid);
+}
+
+/* connect() of a Unix socket waits for room in the queue of the listener, and for nothing else.
+ * Return: 0: it waits until @deadline_ms at most; -ETIMEDOUT: that is over; -errno. */
+static int connection_limit_wait(int fd, int64_t deadline_ms)
+{
+    int64_t left = deadline_ms - clock_ms();
+    struct timeval t = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
+
+    if (left <= 0)
+        return -ETIMEDOUT;
+
+    return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t)) < 0 ? -errno : 0;
+}
+
+/* Return: 0; -ETIMEDOUT: a listener without room in its queue; -errno. */
+static int connection_connect(int fd, const struct sockaddr_un *sa, uint32_t wait_ms)
+{
+    int64_t deadline_ms = clock_ms() + wait_ms;
+    int r = 0;
+
+    do {
+        if (wait_ms > 0)
+            r = connection_limit_wait(fd, deadline_ms);
+        if (r < 0)
+            return r;
+
+        r = connect(fd, (const struct sockaddr *) sa, sizeof(*sa)) < 0 ? -errno : 0;
+    } while (r == -EINTR);
+
+    return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
 /*
- * @patient: wait for room in the queue of the listener, the only cause for which connect() on a Unix socket
- * waits. Connecting again does not wait: it is a part of calls with another purpose.
+ * @wait_ms: longest wait for room in the queue of the listener. 0: connecting again does not wait, since it
+ * is a part of calls with another purpose.
  */
-static int connection_open_socket(const char *path, bool patient, int *ret_fd, struct errmsg *e)
+static int connection_open_socket(const char *path, uint32_t wait_ms, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    int r;
 
-    if (strlen(path) >= sizeof(sa.sun_path))
-        return fail(e, -EINVAL,
-                    "socket path %.80s... is longer than the %zu bytes that a Unix socket may have", path,
-                    sizeof(sa.sun_path) - 1);
-
+    assert(strlen(path) < sizeof(sa.sun_path)); /* connection_find_path() */
     memcpy(sa.sun_path, path, strlen(path));
 
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (patient ? 0 : SOCK_NONBLOCK), 0);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (wait_ms > 0 ? 0 : SOCK_NONBLOCK), 0);
     if (fd < 0)
         return fail(e, -errno, "cannot create a socket: %s", strerror(errno));
 
-    while (connect(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0) {
-        if (errno == EINTR)
-            continue;
-        if (errno == EPROTOTYPE || errno == ENOTSOCK)
-            return fail(e, -EPROTO, "%s is not kvcobrad's socket", path);
-
-        return fail(e, -errno, "cannot connect to kvcobrad at %s: %s", path, strerror(errno));
+    r = connection_connect(fd, &sa, wait_ms);
+    switch (r) {
+    case 0:
+        break;
+    case -EPROTOTYPE:
+    case -ENOTSOCK:
+        return fail(e, -EPROTO, "%s is not kvcobrad's socket", path);
+    case -EACCES:
+        if (wait_ms > 0) /* a database of users may take long to answer */
+            return connection_explain_refusal(path, e);
+        return fail(e, r, "cannot connect to kvcobrad at %s: %s", path, strerror(-r));
+    case -ENOENT:
+    case -ECONNREFUSED:
+        return fail(e, r, "no kvcobrad serves %s: %s", path, strerror(-r));
+    case -ETIMEDOUT:
+        return fail(e, r, "kvcobrad at %s did not accept the connection within %g s: " CONNECTION_SILENT,
+                    path, wait_ms * 1e-3);
+    default:
+        return fail(e, r, "cannot connect to kvcobrad at %s: %s", path, strerror(-r));
     }
 
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
@@ -200,24 +279,42 @@ static int connection_greet(struct connection *c, int fd, struct errmsg *e)
     return 0;
 }
 
+/* @ret: [ret_bytes], of the size of a Unix socket's path. */
+static int connection_find_path(const char *path, size_t ret_bytes, char *ret, struct errmsg *e)
+{
+    int r = socket_path_find(false, path, ret, ret_bytes);
+
+    if (r == -ENOSPC)
+        return fail(e, -EINVAL,
+                    "socket path %.80s... is longer than the %zu bytes that a Unix socket may have",
+                    path && *path ? path : "of KVCOBRA_SOCKET", ret_bytes - 1);
+    return r;
+}
+
 int connection_open(struct connection *c, const char *path, struct errmsg *e)
 {
+    char found[sizeof(((struct sockaddr_un *) 0)->sun_path)];
     _cleanup_(freep) char *copy = NULL;
     int fd = -1, r;
 
     assert(!c->greeted);
-    copy = strdup(path ? path : default_path);
+    r = connection_find_path(path, sizeof(found), found, e);
+    if (r < 0)
+        return r;
+
+    copy = strdup(found);
     if (!c->packet)
         c->packet = malloc(WIRE_PACKET_BYTES_MAX);
     if (!copy || !c->packet)
         return fail(e, -ENOMEM, "out of memory while connecting");
 
-    r = connection_open_socket(copy, true, &fd, e);
+    r = connection_open_socket(copy, c->request_ms + c->grace_ms, &fd, e);
     if (r < 0)
         return r;
 
     free(c->path);
     c->path = take_ptr(copy);
+    c->chosen = path && *path;
     r = connection_greet(c, fd, e);
     if (r == -ENOTCONN) /* a peer that closes during the greeting is not kvcobrad, or refuses this client */
         return fail(e, -EPROTO, "no kvcobrad answers at %s", c->path);
@@ -227,7 +324,9 @@ int connection_open(struct connection *c, const char *path, struct errmsg *e)
 
 bool connection_is_to(const struct connection *c, const char *path)
 {
-    return c->path && strcmp(c->path, path ? path : default_path) == 0;
+    if (!path || !*path)
+        return c->path && !c->chosen;
+    return c->path && strcmp(c->path, path) == 0;
 }
 
 int connection_reopen(struct connection *c, struct resumption *ret, struct errmsg *e)
@@ -236,7 +335,7 @@ int connection_reopen(struct connection *c, struct resumption *ret, struct errms
     int fd = -1, r;
 
     assert(c->greeted && c->fd < 0);
-    r = connection_open_socket(c->path, false, &fd, e);
+    r = connection_open_socket(c->path, 0, &fd, e);
     if (r < 0) {
         backoff_failed(&c->backoff, clock_ms());
         if (r == -EPROTO)

@@ -18,6 +18,11 @@
 
 struct errmsg;
 
+/* Why a daemon that was found is silent, at the end of a sentence. */
+#define CONNECTION_SILENT                                                                                    \
+    "it is busy, or its process is stopped (T at 'ps -o pid,stat -C kvcobrad'; 'kill -CONT PID' continues "  \
+    "it)"
+
 /* How much of the old session a new connection still has. */
 struct resumption {
     bool resumed;     /* the session is the same: its leases are still held */
@@ -33,6 +38,7 @@ struct connection_post {
     /* Set by the caller: called once, when the state becomes POST_DONE. After that the connection does not
      * use the post, so this may free it; it must not use the connection. */
     void (*on_done)(struct connection_post *p);
+    bool yields; /* set by the caller: sent after all others, and only two at a time */
 
     enum post_state state;
     int err;            /* DONE: 0; -ENOTCONN: the connection was lost before the reply */
@@ -53,19 +59,20 @@ struct connection {
     uint8_t boot_id[BOOT_ID_BYTES];
     uint8_t pool_id[BOOT_ID_BYTES];
     uint8_t token[SESSION_TOKEN_BYTES];
-    uint32_t session;    /* its number in the daemon's log */
+    uint64_t session;    /* its number in the daemon's log */
     bool resumed;        /* the last greeting resumed the session */
     uint32_t request_ms; /* time that the daemon has for a request */
     uint32_t grace_ms;   /* time that its reply may take beyond request_ms */
     int64_t opened_ms, checked_ms;
-    struct backoff backoff;        /* of attempts to connect again */
-    char device[CUDA_UUID_CHARS];  /* where pages lie: a GPU's UUID; "": host memory */
-    uint64_t extent_bytes;         /* of the device, from the last greeting; 0: unknown */
-    uint32_t items_per_message;    /* the daemon's limit, at most WIRE_ITEMS_MAX */
-    uint8_t *packet;               /* WIRE_PACKET_BYTES_MAX */
-    struct connection_post *posts; /* not done, oldest first */
-    unsigned n_posts_sent;
+    struct backoff backoff;                 /* of attempts to connect again */
+    char device[CUDA_UUID_CHARS];           /* where pages lie: a GPU's UUID; "": host memory */
+    uint64_t extent_bytes;                  /* of the device, from the last greeting; 0: unknown */
+    uint32_t items_per_message;             /* the daemon's limit, at most WIRE_ITEMS_MAX */
+    uint8_t *packet;                        /* WIRE_PACKET_BYTES_MAX */
+    struct connection_post *posts;          /* not done, oldest first */
+    unsigned n_posts_sent, n_yielding_sent; /* the latter are some of the former */
     char *path;
+    bool chosen; /* the caller gave the path */
 };
 
 void connection_init(struct connection *c);
@@ -73,6 +80,10 @@ void connection_deinit(struct connection *c);
 
 /* Sessions are opened for GPU @uuid, shorter than CUDA_UUID_CHARS. Call it before connection_open(). */
 void connection_set_device(struct connection *c, const char *uuid);
+
+/* Waits for room in the daemon's queue, and for each reply, last at most @timeout_ms, which is above 0.
+ * connection_init() sets 12 s. */
+void connection_set_timeout(struct connection *c, uint32_t timeout_ms);
 
 /* See kvc_client_connect(). Only for a connection that was never open. */
 int connection_open(struct connection *c, const char *path, struct errmsg *e);
@@ -88,7 +99,7 @@ int connection_open(struct connection *c, const char *path, struct errmsg *e);
 #define RECONNECT_MS 1000
 int connection_reopen(struct connection *c, struct resumption *ret, struct errmsg *e);
 
-/* Whether @path (NULL: the default) is the path that the connection was opened with. */
+/* Whether @path (NULL: found, not given) is what the connection was opened with. */
 bool connection_is_to(const struct connection *c, const char *path);
 
 /* Closes the connection if the daemon closed its end. Checks at most once a second unless @now. For calls
@@ -133,7 +144,7 @@ int connection_send(struct connection *c, Kvcobra__Request__BodyCase kind, void 
 /**
  * connection_post() - send a request and return at once
  * @message: as in connection_call(); not used after the call
- * @p:       body and on_done are set, the rest is zeros. It belongs to the connection until on_done()
+ * @p:       body, on_done and yields are set, the rest is zeros. It belongs to the connection until on_done()
  *
  * Only a few posts are sent at a time; the others are queued until replies arrive. Other calls may use the
  * connection meanwhile.

@@ -18,6 +18,7 @@ enum {
     /* Posts that the daemon may have to answer at a time. 4 requests and 4 replies of 512 pages fit the
      * buffers of a socket, so that neither side has to wait for the other one to read. */
     POSTS_SENT_MAX = 4,
+    YIELDING_SENT_MAX = 2,
 };
 
 static int exchange_wait_for(int fd, short events, int64_t deadline_ms)
@@ -97,9 +98,10 @@ static int exchange_fail(struct connection *c, int err, struct errmsg *e)
     case -ECONNRESET:
         return fail(e, -ENOTCONN, "kvcobrad at %s closed the connection; what sequences hold is now private",
                     c->path);
-    case -ETIMEDOUT:
-        return fail(e, -ENOTCONN, "kvcobrad at %s did not reply within %u s; the connection is closed",
-                    c->path, (c->request_ms + c->grace_ms + 999) / 1000);
+    case -ETIMEDOUT: /* -ENOTCONN is for connections that are lost, not for one that never was */
+        return fail(e, c->greeted ? -ENOTCONN : -ETIMEDOUT,
+                    "kvcobrad at %s did not answer within %g s: " CONNECTION_SILENT, c->path,
+                    (c->request_ms + c->grace_ms) * 1e-3);
     case -EPROTO:
     case -EBADMSG:
     case -E2BIG:
@@ -110,11 +112,18 @@ static int exchange_fail(struct connection *c, int err, struct errmsg *e)
     }
 }
 
+/* Whether @m answers request @id. A reply with id 0 refuses the connection, and so its first request. */
+static bool exchange_answers(uint64_t id, const Kvcobra__Reply *m)
+{
+    return m->id == id || (id == 1 && m->id == 0 && m->err < 0);
+}
+
 /* Whether the reply belongs to request @id and has a valid form; it may have an errno. */
 static bool exchange_is_valid(const struct connection *c, uint64_t id, const Kvcobra__Reply *m,
                               Kvcobra__Reply__BodyCase body)
 {
-    if (m->id != id || m->err > 0 || m->err < -ERRNO_MAX || !bytes_are(m->boot_id, BOOT_ID_BYTES))
+    if (!exchange_answers(id, m) || m->err > 0 || m->err < -ERRNO_MAX ||
+        !bytes_are(m->boot_id, BOOT_ID_BYTES))
         return false;
     if (id > 1 && memcmp(m->boot_id.data, c->boot_id, BOOT_ID_BYTES) != 0)
         return false; /* another daemon behind the same socket */
@@ -131,6 +140,7 @@ static void exchange_unlink_post(struct connection *c, struct connection_post *p
         at = &(*at)->next;
     *at = p->next;
     c->n_posts_sent -= p->state == POST_SENT;
+    c->n_yielding_sent -= p->state == POST_SENT && p->yields;
     free(p->packet);
     p->packet = NULL;
     p->next = NULL;
@@ -168,13 +178,18 @@ static int exchange_deliver(struct connection *c, struct reply *reply)
     return -EPROTO;
 }
 
-/* Sends the oldest posts that are queued, while the daemon has few to answer. Return: 0; -EPIPE ... */
-static int exchange_send_queued(struct connection *c)
+static bool exchange_has_room(const struct connection *c, bool yielding)
 {
-    for (struct connection_post *p = c->posts; p && c->n_posts_sent < POSTS_SENT_MAX; p = p->next) {
+    return c->n_posts_sent < POSTS_SENT_MAX && (!yielding || c->n_yielding_sent < YIELDING_SENT_MAX);
+}
+
+/* Sends the oldest posts of a kind that are queued. Return: 0; -EPIPE ... */
+static int exchange_send_queued_of(struct connection *c, bool yielding)
+{
+    for (struct connection_post *p = c->posts; p && exchange_has_room(c, yielding); p = p->next) {
         int r;
 
-        if (p->state != POST_QUEUED)
+        if (p->state != POST_QUEUED || p->yields != yielding)
             continue;
 
         r = wire_send(c->fd, p->packet, p->packet_bytes, NULL, 0);
@@ -186,9 +201,18 @@ static int exchange_send_queued(struct connection *c)
         p->state = POST_SENT;
         p->deadline_ms = clock_ms() + c->request_ms + c->grace_ms;
         c->n_posts_sent++;
+        c->n_yielding_sent += yielding;
     }
 
     return 0;
+}
+
+/* Sends queued posts while the daemon has few to answer. Return: 0; -EPIPE ... */
+static int exchange_send_queued(struct connection *c)
+{
+    int r = exchange_send_queued_of(c, false);
+
+    return r < 0 ? r : exchange_send_queued_of(c, true);
 }
 
 static bool exchange_is_overdue(const struct connection *c)
@@ -286,7 +310,7 @@ static int exchange_await(struct connection *c, uint64_t id, int64_t deadline_ms
         _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
         int r = exchange_wait(c, deadline_ms, &reply);
 
-        if (r == 0 && reply.message->id == id) {
+        if (r == 0 && exchange_answers(id, reply.message)) {
             *ret = reply;
             reply = (struct reply){.message = NULL};
             return 0;
@@ -297,6 +321,17 @@ static int exchange_await(struct connection *c, uint64_t id, int64_t deadline_ms
         if (r < 0)
             return r;
     }
+}
+
+/*
+ * The daemon closed the connection before it read the first request: reads the refusal that it sent. The
+ * first receive may report the error of the socket instead. Return: 0; errno: there is no refusal.
+ */
+static int exchange_read_refusal(struct connection *c, struct reply *ret)
+{
+    int r = exchange_receive(c, ret);
+
+    return r == -ECONNRESET ? exchange_receive(c, ret) : r;
 }
 
 /* The daemon sends descriptors only to a client that has read all earlier replies: waits until none is
@@ -344,11 +379,13 @@ int connection_request(struct connection *c, Kvcobra__Request *request, const in
     r = exchange_send(c, (size_t) bytes, fds, n_fds, deadline_ms);
     if (r == 0)
         r = exchange_await(c, request->id, deadline_ms, &reply);
+    if (request->id == 1 && (r == -EPIPE || r == -ECONNRESET) && exchange_read_refusal(c, &reply) == 0)
+        r = 0;
     if (r == 0 && !exchange_is_valid(c, request->id, reply.message, body))
         r = -EPROTO;
     if (r == 0)
         r = exchange_send_queued(c);
-    if (r < 0)
+    if (r != 0)
         return exchange_fail(c, r, e);
 
     if (request->id == 1)

@@ -3,11 +3,16 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "gpu/device.h"
+
+enum {
+    ARENA_PIECE_BYTES = 4 << 20
+}; /* a system call for each; a larger piece would allocate memory in vain */
 
 struct session_page *session_page(const struct session *s)
 {
@@ -37,6 +42,10 @@ int session_import(struct session *s, int page_fd, uint64_t page_bytes, int aren
     if (r < 0)
         return r;
 
+    r = extent_allocate(extent_fd(new.page_extent), 0, SESSION_PAGE_BYTES);
+    if (r < 0)
+        return fail(e, -ENOMEM, "cannot allocate the session page: %s", strerror(-r));
+
     r = extent_import(take_fd(&arena), (size_t) arena_bytes, EXTENT_READ_WRITE, &new.arena_extent, e);
     if (r < 0)
         return r;
@@ -46,5 +55,28 @@ int session_import(struct session *s, int page_fd, uint64_t page_bytes, int aren
     session_deinit(s);
     *s = new;
     new = (struct session){.page_extent = NULL};
+    return 0;
+}
+
+int session_arena_take(struct session *s, size_t bytes, size_t *ret_off)
+{
+    size_t off, end, piece;
+
+    if (!arena_take(&s->arena, bytes, &off))
+        return -ENOSPC;
+
+    end = off + bytes;
+    if (end > s->arena_allocated) { /* the allocator takes low places first, so the rest was never used */
+        piece = (end - s->arena_allocated + ARENA_PIECE_BYTES - 1) / ARENA_PIECE_BYTES * ARENA_PIECE_BYTES;
+        if (piece > s->arena.bytes - s->arena_allocated)
+            piece = s->arena.bytes - s->arena_allocated;
+        if (extent_allocate(extent_fd(s->arena_extent), s->arena_allocated, piece) < 0) {
+            arena_give(&s->arena, off, bytes);
+            return -ENOMEM;
+        }
+        s->arena_allocated += piece;
+    }
+
+    *ret_off = off;
     return 0;
 }

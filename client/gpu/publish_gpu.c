@@ -119,7 +119,7 @@ static int publish_gpu_checksums(struct kvc_seq *s, struct publish_gpu_filling *
 
 static int publish_gpu_fill(struct kvc_seq *s, struct publish_gpu_filling *f)
 {
-    uint32_t sums[WIRE_ITEMS_MAX];
+    uint32_t sums[WIRE_ITEMS_MAX] = {0};
     size_t at = 0;
     int r = 0;
 

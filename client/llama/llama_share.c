@@ -385,7 +385,7 @@ static const char share_help[] =
     "\n"
     "Takes from kvcobrad what other processes published of the text, evaluates the rest, and publishes it.\n"
     "\n"
-    "  --socket PATH   kvcobrad's socket (default /run/kvcobra/kvcobra.sock)\n"
+    "  --socket PATH   kvcobrad's socket (default: see kvc_socket_path())\n"
     "  --tokens N      use at most the first N tokens of the text (default 2048)\n"
     "  --type TYPE     number type of the context's cache: f16 (default), bf16 or f32; q8_0 is refused\n"
     "  --no-flash      make the context without flash attention, so that it stores values transposed\n"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "client/model/model_filter.h"
 #include "client/model/model_remote.h"
 #include "client/model/model_table.h"
 #include "gpu/device.h"
@@ -14,6 +15,7 @@ void model_remote_deinit(struct model_remote *r)
 {
     r->control = extent_free(r->control);
     r->index = extent_free(r->index);
+    model_filter_forget(r);
 }
 
 static int model_remote_import_control(struct reply *reply, struct extent **ret, struct errmsg *e)

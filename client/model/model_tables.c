@@ -178,7 +178,7 @@ static int model_tables_fetch_current(struct kvc_model *m, const uint8_t *digest
     r = model_table_download(m->client, digest, &table);
     if (r == 0)
         r = model_table_add(m, table, true, &t, &m->client->error);
-    if (r < 0) {
+    if (r != 0) {
         if (model_is_connected(m))
             model_table_unref_at_daemon(m, digest);
         return r;
@@ -232,12 +232,12 @@ static int model_tables_switch_to(struct kvc_model *m, const uint8_t *digest)
     return 0;
 }
 
-/* Opens the model again if the daemon rebuilt its control page. */
+/* Opens the model again if the daemon rebuilt its control page. A page that was replaced twice is zeros. */
 static int model_tables_refresh_control(struct kvc_model *m)
 {
     const struct control_page *page = extent_data(m->remote.control);
 
-    if (atomic_load_explicit(&page->moved, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&page->moved, memory_order_acquire) == 0 && page->magic == CONTROL_MAGIC)
         return 0;
 
     return model_remote_open(m);

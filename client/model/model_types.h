@@ -17,6 +17,7 @@
 #include "gpu/chunk.h"
 #include "gpu/page_layout.h"
 #include "gpu/rope.h"
+#include "proto/bloom.h"
 #include "proto/index.h"
 #include "proto/shared.h"
 
@@ -45,6 +46,9 @@ struct model_remote {
     uint32_t control_slot;
     struct extent *control, *index;
     struct index_reader reader;
+    struct extent *filter;  /* over slower tiers: model_filter.h; NULL: none */
+    uint64_t filter_object; /* its number in the control page, also if it could not be mapped */
+    struct bloom_reader bloom;
     uint8_t index_key[INDEX_KEY_BYTES];
 };
 

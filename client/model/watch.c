@@ -67,8 +67,9 @@ static void watch_free_work(struct watch *w)
     free(w->sent);
     free(w->rows);
     free(w->keys);
+    free(w->values);
     w->layers = w->sent = NULL;
-    w->rows = w->keys = NULL;
+    w->rows = w->keys = w->values = NULL;
 }
 
 void watch_deinit(struct kvc_model *m)
@@ -83,6 +84,18 @@ void watch_deinit(struct kvc_model *m)
     *w = (struct watch){.report_ppm = 0};
 }
 
+/*
+ * Whether moments have the covariance between heads: a table that predicts values from all heads of a layer
+ * can be fitted again with it only. It takes so much more room that a large model's moments stay without.
+ */
+static bool watch_wants_joint(const struct kvc_model *m)
+{
+    const struct extent *arena = m->client->session.arena_extent;
+
+    return m->current->table->v_from == PREDICT_LAYER && m->shard.n_heads == m->geometry.n_kv_heads &&
+           arena && moments_bytes(&m->geometry, true) <= extent_bytes(arena) / 2 && !m->watch.joint_refused;
+}
+
 static int watch_prepare_moments(struct kvc_model *m)
 {
     struct moments_options o = {.geometry = m->geometry, .n_sink = m->current->table->n_sink};
@@ -90,6 +103,7 @@ static int watch_prepare_moments(struct kvc_model *m)
     if (m->watch.moments || !m->watch.wants_moments)
         return 0;
     memcpy(o.model_digest, m->model_digest, DIGEST_BYTES);
+    o.joint = watch_wants_joint(m);
     return moments_new(&o, &m->watch.moments, NULL);
 }
 
@@ -102,7 +116,8 @@ static int watch_prepare_work(struct kvc_model *m)
     w->sent = calloc(m->geometry.n_layers, sizeof(*w->sent));
     w->rows = malloc(rows * sizeof(float));
     w->keys = malloc(m->shard.n_heads * rows * sizeof(float));
-    if (!w->layers || !w->sent || !w->rows || !w->keys ||
+    w->values = malloc(m->shard.n_heads * rows * sizeof(float));
+    if (!w->layers || !w->sent || !w->rows || !w->keys || !w->values ||
         chunk_work_init(&w->own, &m->geometry, m->shard) < 0 ||
         chunk_work_init(&w->other, &m->geometry, m->shard) < 0) {
         watch_free_work(w);
@@ -226,12 +241,26 @@ struct model_table *watch_pick_table(struct kvc_model *m, const void *salt, size
     return canary ? canary : model_table_ref(m->current);
 }
 
+/* Whether @t's chunks can be added: the sums are of one table until they are reported. Then the first chunk
+ * decides, so that the canary has its share of reports. A shadow is compared with the current table only. */
+static bool watch_measures(const struct kvc_model *m, const struct model_table *t)
+{
+    const struct watch *w = &m->watch;
+
+    if (t != m->current && (t != m->canary || w->shadow))
+        return false;
+
+    return w->tokens == 0 || w->table == t || (w->table != m->current && w->table != m->canary);
+}
+
 bool watch_samples(const struct kvc_model *m, const struct model_table *t, uint64_t seq, size_t chunk)
 {
     const struct watch *w = &m->watch;
     uint32_t ppm = w->report_ppm > w->shadow_ppm ? w->report_ppm : w->shadow_ppm;
 
-    if (ppm == 0 || chunk == 0 || t != m->current || (m->remote.opened && w->tokens >= WATCH_TOKENS_MAX))
+    if (ppm == 0 || chunk == 0 || !watch_measures(m, t))
+        return false;
+    if (m->remote.opened && w->tokens >= WATCH_TOKENS_MAX)
         return false;
 
     return watch_mix(watch_mix(seq) ^ chunk) % PPM < ppm;
@@ -263,20 +292,20 @@ static double watch_squared_signal(const float *x, const float *mean, size_t n, 
 static void watch_add_moments(struct kvc_model *m, const struct watch_chunk *c)
 {
     struct watch *w = &m->watch;
-    size_t rows = (size_t) CHUNK_TOKENS * m->geometry.d;
-    float *keys = w->keys + c->head * rows;
+    size_t d = m->geometry.d, heads = m->shard.n_heads;
+    float *rows = (c->side == SIDE_K ? w->keys : w->values) + c->head * d;
 
     if (!w->moments || w->moments_tokens >= WATCH_MOMENTS_TOKENS_MAX)
         return;
 
-    if (c->side == SIDE_K) {
-        memcpy(keys, c->x, rows * sizeof(*keys));
+    for (size_t t = 0; t < CHUNK_TOKENS; t++)
+        memcpy(rows + t * heads * d, c->x + t * d, d * sizeof(*rows));
+    if (c->side == SIDE_K || c->head + 1 < heads)
         return;
-    }
 
-    (void) moments_add(w->moments, c->layer, m->shard.first_head + c->head, 1, CHUNK_TOKENS, keys, c->x,
-                       NULL); /* cannot fail: appending refused numbers that are not finite */
-    if (c->layer == 0 && c->head == 0)
+    (void) moments_add(w->moments, c->layer, m->shard.first_head, m->shard.n_heads, CHUNK_TOKENS, w->keys,
+                       w->values, NULL); /* cannot fail: appending refused numbers that are not finite */
+    if (c->layer == 0)
         w->moments_tokens += CHUNK_TOKENS;
 }
 
@@ -358,7 +387,7 @@ static size_t watch_place_moments(struct kvc_model *m, size_t bytes)
     struct kvc_client *c = m->client;
     size_t off;
 
-    if (!m->watch.moments || m->watch.moments_tokens == 0 || !arena_take(&c->session.arena, bytes, &off))
+    if (!m->watch.moments || m->watch.moments_tokens == 0 || session_arena_take(&c->session, bytes, &off) < 0)
         return SIZE_MAX;
     moments_write(m->watch.moments, (uint8_t *) extent_data(c->session.arena_extent) + off);
     return off;
@@ -421,11 +450,13 @@ void watch_report(struct kvc_model *m)
     struct kvc_client *c = m->client;
     _cleanup_(freep) Kvcobra__LayerSums *sums = NULL;
     _cleanup_(freep) Kvcobra__LayerSums **pointers = NULL;
-    size_t n_moments = moments_bytes(&m->geometry), off;
+    bool joint = w->moments && moments_get_options(w->moments)->joint;
+    size_t n_moments = moments_bytes(&m->geometry, joint), off;
     int r;
 
-    if (w->tokens == 0 || w->table != m->current || m->geometry.n_layers > WIRE_ITEMS_MAX ||
-        !model_is_connected(m) || (w->reported_ms != 0 && clock_ms() - w->reported_ms < WATCH_REPORT_MS))
+    if (w->tokens == 0 || (w->table != m->current && w->table != m->canary) ||
+        m->geometry.n_layers > WIRE_ITEMS_MAX || !model_is_connected(m) ||
+        (w->reported_ms != 0 && clock_ms() - w->reported_ms < WATCH_REPORT_MS))
         return;
 
     w->reported_ms = clock_ms();
@@ -438,6 +469,8 @@ void watch_report(struct kvc_model *m)
     r = watch_send_report(m, sums, pointers, off, off != SIZE_MAX ? n_moments : 0);
     if (off != SIZE_MAX)
         arena_give(&c->session.arena, off, n_moments);
+    if (r < 0 && joint && off != SIZE_MAX && r != -EAGAIN && r != -ENOTCONN)
+        w->joint_refused = true;        /* the next ones are smaller */
     if (r != -EAGAIN && r != -ENOTCONN) /* after these two errors a later call repeats the report */
         watch_clear_reported(m, off != SIZE_MAX);
     errmsg_clear(&c->error);

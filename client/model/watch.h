@@ -31,7 +31,7 @@ struct watch_sums {
 
 struct watch {
     uint32_t report_ppm; /* of chunks: the program's choice */
-    bool wants_moments;
+    bool wants_moments, joint_refused;
     uint32_t shadow_ppm;        /* the operator's */
     uint64_t shadow_word;       /* of the control page, as last read */
     struct model_table *shadow; /* one reference; NULL: none */
@@ -47,7 +47,7 @@ struct watch {
 
     struct chunk_work own, other; /* for decoding what was packed; for encoding with the shadow table */
     float *rows;                  /* [64, d] decoded */
-    float *keys;                  /* [shard heads][64, d]: keys of a chunk whose values follow */
+    float *keys, *values;         /* [64, shard heads, d]: a layer of a chunk, head by head */
     uint8_t *payload;             /* of a page of the shadow table */
 };
 
@@ -69,7 +69,7 @@ void watch_deinit(struct kvc_model *m);
 void watch_follow(struct kvc_model *m);
 
 /* Whether chunk @chunk of the model's sequence number @seq, which uses @t, is sampled:
- * the same answer for every layer. */
+ * the same answer for every layer. A report is of chunks of the current table or of the canary. */
 bool watch_samples(const struct kvc_model *m, const struct model_table *t, uint64_t seq, size_t chunk);
 
 /* Measures a sampled chunk; keys of all heads first, then values. */

@@ -12,16 +12,6 @@
 
 enum { TENANTS_MAX = 64 };
 
-int operator_enter(kvc_client *c, bool are_valid, const char *sentence)
-{
-    int r = client_enter_connected(c);
-
-    if (r < 0)
-        return r;
-
-    return are_valid ? 0 : fail(&c->error, -EINVAL, "%s", sentence);
-}
-
 int operator_call(kvc_client *c, Kvcobra__Request__BodyCase kind, ProtobufCMessage *body, int fd,
                   struct reply *ret)
 {

@@ -4,14 +4,24 @@
  */
 #pragma once
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/errmsg.h"
 #include "client/connection/client.h"
 
 /* First statement of every call: client_enter_connected(), then @are_valid, or -EINVAL with @sentence. */
-int operator_enter(kvc_client *c, bool are_valid, const char *sentence);
+static inline int operator_enter(kvc_client *c, bool are_valid, const char *sentence)
+{
+    int r = client_enter_connected(c);
+
+    if (r < 0)
+        return r;
+
+    return are_valid ? 0 : fail(&c->error, -EINVAL, "%s", sentence);
+}
 
 /**
  * operator_call() - send a request, wait for its reply

@@ -22,6 +22,20 @@ struct status_api_build {
 #define COPY_own(to, from, field)
 #define COPY_daemon(to, from, field)
 
+/* @from: NULL: none. */
+static kvc_advice status_api_advice(const Kvcobra__Advice *from)
+{
+    kvc_advice to = {0};
+
+    if (!from)
+        return to;
+
+    to.millibits = from->millibits;
+#define STATUS_ADVICE(how, field, ...) COPY_##how(&to, from, field)
+#include "proto/status_fields.def"
+    return to;
+}
+
 static int status_api_add_tenants(struct options_list *list, const Kvcobra__StatusReply *got)
 {
     if (list->item_bytes == 0)
@@ -30,7 +44,7 @@ static int status_api_add_tenants(struct options_list *list, const Kvcobra__Stat
         return -ENOMEM;
 
     for (size_t i = 0; i < got->n_tenants; i++) {
-        kvc_tenant_status to = {0};
+        kvc_tenant_status to = {.advice = status_api_advice(got->tenants[i]->advice)};
 
 #define STATUS_TENANT(how, field, ...) COPY_##how(&to, got->tenants[i], field)
 #include "proto/status_fields.def"
@@ -69,7 +83,8 @@ static int status_api_add_devices(struct options_list *list, const Kvcobra__Stat
         return -ENOMEM;
 
     for (size_t i = 0; i < got->n_devices; i++) {
-        kvc_device_status to = {.state = (int) got->devices[i]->state};
+        kvc_device_status to = {.state = (int) got->devices[i]->state,
+                                .advice = status_api_advice(got->devices[i]->advice)};
 
 #define STATUS_DEVICE(how, field, ...) COPY_##how(&to, got->devices[i], field)
 #include "proto/status_fields.def"

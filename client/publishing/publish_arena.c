@@ -15,9 +15,10 @@ struct publish_arena_staging {
 
 /*
  * Copies pages from the heap, or from a pool that is gone, to the arena, from which the daemon reads.
- * Return: the number of leading pages of the batch that are in the arena.
+ * Return: the number of leading pages of the batch that are in the arena. *@ret_err: why the next one is not:
+ * -ENOSPC; -ENOMEM; 0: all are.
  */
-static size_t publish_arena_stage(struct kvc_seq *s, struct publish_arena_staging *x)
+static size_t publish_arena_stage(struct kvc_seq *s, struct publish_arena_staging *x, int *ret_err)
 {
     struct kvc_client *c = s->model->client;
     const struct page_layout *layout = &s->table->layout;
@@ -28,7 +29,9 @@ static size_t publish_arena_stage(struct kvc_seq *s, struct publish_arena_stagin
 
         if (p->place == PAGE_ARENA)
             continue;
-        if (!arena_take(&c->session.arena, layout->slot_bytes[p->class], &off))
+
+        *ret_err = session_arena_take(&c->session, layout->slot_bytes[p->class], &off);
+        if (*ret_err < 0)
             return i;
 
         x->staged[i] = off;
@@ -69,13 +72,16 @@ static void publish_arena_fill(struct kvc_seq *s, struct publish_arena_staging *
 
 static int publish_arena_staged(struct kvc_seq *s, struct publish_arena_staging *x)
 {
-    int r;
+    struct errmsg *e = &s->model->client->error;
+    int r = 0;
 
-    x->b.n = publish_arena_stage(s, x);
-    if (x->b.n == 0)
+    x->b.n = publish_arena_stage(s, x, &r);
+    if (x->b.n == 0 && r == -ENOSPC)
         return fail(
-            &s->model->client->error, -ENOSPC,
+            e, r,
             "the arena has no room for a page to be published: commit the sequences whose pages fill it");
+    if (x->b.n == 0)
+        return fail(e, r, "out of memory for a page in the arena");
 
     r = publish_batch_reserve(s, &x->b);
     if (r < 0)

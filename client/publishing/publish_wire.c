@@ -149,8 +149,24 @@ static int publish_wire_finish_page(struct kvc_seq *s, const struct publish_batc
     return 0;
 }
 
+/* Pages that were not refused are no reservations any longer: the others' slots are given back. */
+static void publish_wire_abort_refused(struct kvc_seq *s, struct publish_batch *b,
+                                       const Kvcobra__CommitReply *reply)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < b->n_reserved; i++) {
+        bool refused = i < reply->n_errs && reply->errs[i] < 0;
+
+        any |= refused && !b->exists[i];
+        b->exists[i] |= !refused;
+    }
+    if (any)
+        publish_batch_abort(s, b);
+}
+
 /* Return: the first error; pages after it are handled too. */
-static int publish_wire_finish_pages(struct kvc_seq *s, const struct publish_batch *b,
+static int publish_wire_finish_pages(struct kvc_seq *s, struct publish_batch *b,
                                      const Kvcobra__Reply *message, struct client_lease *lease)
 {
     int first_err = 0;
@@ -162,6 +178,8 @@ static int publish_wire_finish_pages(struct kvc_seq *s, const struct publish_bat
         if (first_err == 0)
             first_err = r;
     }
+
+    publish_wire_abort_refused(s, b, message->commit);
     return first_err;
 }
 

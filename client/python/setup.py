@@ -14,7 +14,7 @@ sys.path.insert(0, HERE)  # build front ends do not add the folder of setup.py
 import generate_declarations  # noqa: E402
 
 CLIENT = os.path.dirname(HERE)
-HEADERS = [os.path.join(CLIENT, name) for name in ("kvcobra.h",)]
+HEADERS = [os.path.join(CLIENT, name) for name in ("kvcobra.h", "kvcobra-tiers.h")]
 ALLOC_HEADERS = [*HEADERS, os.path.join(os.path.dirname(CLIENT), "alloc", "kvcobra-alloc.h")]
 LICENSE = os.path.join(os.path.dirname(CLIENT), "LICENSE")
 

@@ -68,15 +68,15 @@ int page_claim(struct kvc_client *c, struct model_table *t, enum page_class clas
     *p = (struct page){.table = t, .refs = 1, .class = class, .place = in_arena ? PAGE_ARENA : PAGE_HEAP};
     if (!in_arena)
         r = c->ops->pages->take(c, p);
-    else if (arena_take(&c->session.arena, t->layout.slot_bytes[class], &p->arena_off))
-        p->bytes = (uint8_t *) extent_data(c->session.arena_extent) + p->arena_off;
     else
-        r = -ENOSPC;
+        r = session_arena_take(&c->session, t->layout.slot_bytes[class], &p->arena_off);
     if (r < 0) {
         pages_handle_free(c, p);
         return r;
     }
 
+    if (in_arena)
+        p->bytes = (uint8_t *) extent_data(c->session.arena_extent) + p->arena_off;
     *ret = p;
     return 0;
 }

@@ -202,6 +202,7 @@ static void seq_host_add_pieces(struct seq_attend_call *c, const kvc_attend_item
     const struct kvc_seq *s = item->seq;
     const struct seq_host_cut cut = seq_host_cut_of(c, item);
     size_t step = cut.n_shares > 1 ? attend_partial_floats(&s->table->layout, item->n_q) : 0;
+    size_t n_angles = seq_host_queries_angles(item);
 
     for (uint32_t head = 0; head < s->model->shard.n_heads; head++)
         for (size_t i = 0; i < cut.n_shares * cut.n_blocks; i++, *partial += step) {
@@ -222,8 +223,9 @@ static void seq_host_add_pieces(struct seq_attend_call *c, const kvc_attend_item
             };
         }
 
-    seq_host_queries_fill_angles(item, c->layer, c->workers->partials + *angles);
-    *angles += seq_host_queries_angles(item);
+    if (n_angles > 0) /* without any, there may be no memory */
+        seq_host_queries_fill_angles(item, c->layer, c->workers->partials + *angles);
+    *angles += n_angles;
 }
 
 /* ---- the call ---- */

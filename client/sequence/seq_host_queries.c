@@ -59,9 +59,7 @@ void seq_host_queries_fill_angles(const kvc_attend_item *item, uint32_t layer, f
     const struct kvc_seq *s = item->seq;
     size_t n_sin = seq_host_queries_angles(item) / 2;
 
-    if (n_sin > 0)
-        rope_rows(&s->model->geometry, s->layers[layer].length - item->n_q, item->n_q, angles,
-                  angles + n_sin);
+    rope_rows(&s->model->geometry, s->layers[layer].length - item->n_q, item->n_q, angles, angles + n_sin);
 }
 
 static struct vector_form seq_host_queries_form(const struct seq_attend_call *c,

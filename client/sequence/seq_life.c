@@ -63,6 +63,7 @@ static int seq_life_new(struct kvc_model *m, struct model_table *t, const struct
     s->keys = (enum kvc_keys) o->keys;
     s->pairs = (enum kvc_pairs) o->pairs;
     s->flags = o->flags;
+    s->fetch_ms = seq_options_fetch_ms(o);
 
     r = ops->init(s);
     if (r < 0) {
@@ -299,6 +300,7 @@ static int seq_life_fork(struct kvc_seq *s, struct kvc_seq **ret)
     if (r < 0)
         return r;
 
+    t->fetch_ms = s->fetch_ms;
     r = seq_life_fill_fork(t, s);
     if (r < 0) {
         seq_free(t);

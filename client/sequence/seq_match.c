@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "client/model/model_filter.h"
 #include "client/model/model_tables.h"
 #include "client/sequence/reclaim.h"
 #include "client/sequence/seq_ops.h"
@@ -64,10 +65,10 @@ int seq_match_init(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens, s
     ret->first = ret->n_found = ret->n_chunks = s->n_matched;
     if (n_tokens > n_leave && (n_tokens - n_leave) / CHUNK_TOKENS > ret->first)
         ret->n_chunks = (n_tokens - n_leave) / CHUNK_TOKENS;
-    n = ret->n_chunks - ret->first;
-    if (n == 0)
+    if (ret->n_chunks == ret->first)
         return 0;
 
+    n = ret->n_chunks - ret->first;
     n_items = n < WIRE_ITEMS_MAX ? n : WIRE_ITEMS_MAX;
     ret->found = calloc(n, sizeof(*ret->found));
     ret->items = calloc(n_items, sizeof(*ret->items));
@@ -97,6 +98,19 @@ void seq_match_deinit(struct seq_match *m)
 
 /* ---- the index ---- */
 
+/* Whether the chunk after those found is published. @result: of the index. */
+static bool seq_match_is_found(struct seq_match *m, struct seq_match_found *f, enum index_result result)
+{
+    if (result == INDEX_FOUND)
+        return f->hit.page_class == (uint32_t) class_of_chunk(m->n_found);
+    if (m->seq->fetch_ms == 0 || !model_filter_has(m->seq->model, &f->key))
+        return false;
+
+    f->hit = (struct index_hit){.slot = UINT32_MAX};
+    m->fetches = true;
+    return true;
+}
+
 int seq_match_look_up(struct seq_match *m, const uint32_t *tokens)
 {
     struct kvc_seq *s = m->seq;
@@ -106,10 +120,11 @@ int seq_match_look_up(struct seq_match *m, const uint32_t *tokens)
     int r;
 
     m->n_found = m->first;
+    m->fetches = false;
     r = seq_check_whole(s); /* opening the connection again may have lost pages, and changed the keys */
     if (r == 0)
         r = seq_derive_keys(s, tokens, m->first);
-    if (r < 0 || m->n_chunks == m->first || reclaim_yield(model))
+    if (r != 0 || m->n_chunks == m->first || reclaim_yield(model))
         return r;
 
     if (m->first > 0)
@@ -130,7 +145,7 @@ int seq_match_look_up(struct seq_match *m, const uint32_t *tokens)
             continue;
         }
 
-        if (result != INDEX_FOUND || f->hit.page_class != (uint32_t) class_of_chunk(i))
+        if (!seq_match_is_found(m, f, result))
             break;
 
         parent = &f->key;
@@ -166,10 +181,15 @@ int seq_match_request(struct seq_match *m, Kvcobra__Lease *ret)
         m->items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, f->key.bytes};
         m->items[i].slot = i < n ? f->hit.slot : UINT32_MAX;
         m->items[i].generation = i < n ? f->hit.generation : 0;
+        m->items[i].page_class = (uint32_t) class_of_chunk(s->n_pages + i);
         m->pointers[i] = &m->items[i];
     }
 
     seq_pool_lease_request(s, m->pointers, n_items, ret);
+    ret->fetch_ms = m->fetches ? s->fetch_ms : 0;
+    ret->is_counted = (s->flags & KVC_SEQ_COUNTED) != 0;
+    if (ret->fetch_ms > c->connection.request_ms / 5 * 4) /* a reply that is overdue ends the connection */
+        ret->fetch_ms = c->connection.request_ms / 5 * 4;
     return 1;
 }
 
@@ -209,6 +229,8 @@ int seq_match_add_reply(struct seq_match *m, const Kvcobra__LeaseReply *reply)
         if (r < 0)
             client_lease_drop(m->lease, i, 0);
     }
+    for (size_t i = n_granted; i < reply->n_pages && i < WIRE_ITEMS_MAX; i++)
+        client_lease_drop(m->lease, (uint32_t) i, 0); /* the chunk after those asked for was there, too */
 
     m->has_ended = n_granted < m->n_asked || r < 0;
     seq_match_forget_request(m);
@@ -221,7 +243,7 @@ static void seq_match_count_chunks(const struct seq_match *m)
 {
     struct session_page *page = session_page(&m->seq->model->client->session);
 
-    if (!page)
+    if (!page || m->seq->flags & KVC_SEQ_COUNTED)
         return;
     atomic_fetch_add_explicit(&page->chunks_hit, m->seq->n_pages - m->first, memory_order_relaxed);
     atomic_fetch_add_explicit(&page->chunks_missed, m->n_chunks - m->seq->n_pages, memory_order_relaxed);

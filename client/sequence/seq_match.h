@@ -3,7 +3,7 @@
  * of pages. kvc_seq_match() waits for each reply; an asynchronous fetch runs the same steps without waiting.
  *
  *     seq_match_init()             checks, memory
- *     seq_match_look_up()          the leading chunks that the index has; the model must be connected
+ *     seq_match_look_up()          the leading chunks that a tier has; the model must be connected
  *     while seq_match_request()    fills in a LEASE
  *         seq_match_add_reply()    adds the granted pages
  *     seq_match_finish()           the new length
@@ -21,7 +21,7 @@
 #include "proto/index.h"
 #include "proto/wire.h"
 
-/* A chunk that the index has. */
+/* A chunk that the index has, or probably a slower tier. */
 struct seq_match_found {
     struct chunk_key key;
     struct index_hit hit;
@@ -37,7 +37,8 @@ struct seq_match {
         *found;                /* [n_chunks - first] chunks first .. n_found - 1, and the key of the next */
     Kvcobra__LeaseItem *items; /* of one LEASE */
     Kvcobra__LeaseItem **pointers;
-    size_t n_asked;             /* found chunks in the LEASE */
+    size_t n_asked; /* found chunks in the LEASE */
+    bool fetches;   /* some of the found chunks are in a slower tier only: their slot is UINT32_MAX */
     struct client_lease *lease; /* of the LEASE whose reply is awaited; NULL: none */
     bool has_ended;             /* a LEASE was granted only in part */
 };
@@ -54,9 +55,10 @@ int seq_match_init(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens, s
                    struct seq_match *ret);
 void seq_match_deinit(struct seq_match *m);
 
-/* Finds the leading chunks that the index has; may be repeated until a page was added. A moved index is
- * opened again, once. While the daemon reclaims memory nothing is found. Return: 0; -ESTALE, -EINVAL: the
- * pages that the sequence had were lost with the connection, or have other tokens; as model_remote_open(). */
+/* Finds the leading chunks that the index or a slower tier has; may be repeated until a page was added. A
+ * moved index is opened again, once. While the daemon reclaims memory nothing is found. Return: 0; -ESTALE,
+ * -EINVAL: the pages that the sequence had were lost with the connection, or have other tokens; as
+ * model_remote_open(). */
 int seq_match_look_up(struct seq_match *m, const uint32_t *tokens);
 
 /**

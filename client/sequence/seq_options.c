@@ -16,14 +16,25 @@ static int seq_options_check(const struct kvc_client *c, const kvc_seq_options *
     if (o->keys > KVC_KEYS_AFTER_ROPE || o->pairs > KVC_PAIRS_INTERLEAVED)
         return fail(e, -EINVAL, "kvc_seq_options: keys is %u and pairs %u, each must be 0 or 1", o->keys,
                     o->pairs);
-    if (o->flags & ~(KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE) || o->unused)
+    if (o->flags & ~(KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE | KVC_SEQ_COUNTED))
         return fail(e, -EINVAL, "kvc_seq_options: unknown flags in 0x%x", o->flags);
-    if (c->gpu && (o->keys || o->pairs || o->flags))
-        return fail(e, -EOPNOTSUPP,
-                    "keys after RoPE, interleaved pairs and flags of kvc_seq_options need a "
-                    "client on the CPU; this client is on a GPU");
+    if (o->fetch_ms > SEQ_FETCH_MS_MAX && o->fetch_ms != KVC_FETCH_NEVER)
+        return fail(e, -EINVAL, "kvc_seq_options: fetch_ms is %u, it must be at most %d, or KVC_FETCH_NEVER",
+                    o->fetch_ms, SEQ_FETCH_MS_MAX);
+    if (c->gpu && (o->keys || o->pairs || o->flags & ~KVC_SEQ_COUNTED))
+        return fail(
+            e, -EOPNOTSUPP,
+            "keys after RoPE, interleaved pairs and flags of kvc_seq_options but KVC_SEQ_COUNTED need a "
+            "client on the CPU; this client is on a GPU");
 
     return 0;
+}
+
+uint32_t seq_options_fetch_ms(const kvc_seq_options *o)
+{
+    if (o->fetch_ms == KVC_FETCH_NEVER)
+        return 0;
+    return o->fetch_ms > 0 ? o->fetch_ms : SEQ_FETCH_MS;
 }
 
 int seq_options_read(struct kvc_client *c, const kvc_seq_options *o, kvc_seq_options *ret)

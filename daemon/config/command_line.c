@@ -1,14 +1,19 @@
 /* Options of kvcobrad; see command_line.h. */
 #include "daemon/config/command_line.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/nearest.h"
 #include "daemon/config/config.h"
+#include "daemon/config/config_file.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/config/settings.h"
+#include "daemon/config/user_folders.h"
 
 /* Keys of options. The key of a setting is its short option, or KEY_SETTING plus the number of its row. */
 enum {
@@ -18,13 +23,23 @@ enum {
     KEY_OPERATOR_FD,
     KEY_READY_FD,
     KEY_NO_OPERATOR,
+    KEY_PRINT,
+    KEY_USER,
     KEY_SETTING,
 };
 
 static const struct argp_option command_line_only[] = {
-    {"config", KEY_CONFIG, "FILE", 0, "Read settings from FILE, see kvcobrad.conf(5); options override it",
+    {"user", KEY_USER, NULL, 0,
+     "Serve this user's programs: sockets in $XDG_RUNTIME_DIR/kvcobra, state in ~/.local/state/kvcobra, "
+     "settings "
+     "in ~/.config/kvcobra/kvcobrad.conf",
      0},
-    {"check-config", KEY_CHECK, "FILE", 0, "Check FILE, print the result and exit", 0},
+    {"config", KEY_CONFIG, "FILE", 0,
+     "Read settings from FILE, then from FILE.d/*.conf, see kvcobrad.conf(5); options override them", 0},
+    {"check-config", KEY_CHECK, "FILE", 0,
+     "Check FILE and FILE.d/*.conf with the other options, print the result and exit", 0},
+    {"print-config", KEY_PRINT, NULL, 0, "Print all settings in effect, as a configuration file, and exit",
+     0},
     {"listen-fd", KEY_LISTEN_FD, "FD", 0, "Descriptor of a listening client socket, instead of --socket", 0},
     {"operator-fd", KEY_OPERATOR_FD, "FD", 0,
      "Descriptor of a listening operator socket, instead of --operator-socket", 0},
@@ -115,8 +130,10 @@ static char *command_line_help(int key, const char *text, void *input)
 
 struct command_line_input {
     struct config *config;
-    const char *file, *check;
+    const char *file;
+    struct command_line_mode mode;
     bool applies_settings; /* false: only find the file; true: the file was read, options override it */
+    struct errmsg *e;
 };
 
 static int command_line_descriptor(struct argp_state *state, const char *arg)
@@ -131,12 +148,18 @@ static int command_line_descriptor(struct argp_state *state, const char *arg)
 static error_t command_line_set(const struct setting *s, const char *arg, struct argp_state *state)
 {
     const struct command_line_input *in = state->input;
-    struct errmsg e;
+    int r;
 
     if (!s)
         return ARGP_ERR_UNKNOWN;
-    if (in->applies_settings && config_set(in->config, s->name, arg, &e) < 0)
-        argp_error(state, "--%s", e.text);
+    if (!in->applies_settings)
+        return 0;
+
+    r = config_set(in->config, s->name, arg, in->e);
+    if (r == -ENOMEM) /* no mistake of the user: the reload of a running daemon must not exit */
+        return -r;
+    if (r < 0)
+        argp_error(state, "--%s", in->e->text);
     return 0;
 }
 
@@ -149,7 +172,13 @@ static error_t command_line_parse(int key, char *arg, struct argp_state *state)
         in->file = arg;
         return 0;
     case KEY_CHECK:
-        in->check = arg;
+        in->mode.check = arg;
+        return 0;
+    case KEY_PRINT:
+        in->mode.prints = true;
+        return 0;
+    case KEY_USER:
+        in->mode.is_user = true;
         return 0;
     case KEY_LISTEN_FD:
         in->config->listen_fd = command_line_descriptor(state, arg);
@@ -171,41 +200,105 @@ static error_t command_line_parse(int key, char *arg, struct argp_state *state)
     return command_line_set(command_line_setting_of_key(key), arg, state);
 }
 
-static void command_line_apply(const struct command_line *l, struct command_line_input *in)
+static int command_line_apply(const struct command_line *l, struct command_line_input *in)
 {
     const struct argp argp = {.options = command_line_options(),
                               .parser = command_line_parse,
                               .doc = doc,
                               .help_filter = command_line_help};
+    int r = argp_parse(&argp, l->argc, l->argv, 0, NULL, in);
 
-    (void) argp_parse(&argp, l->argc, l->argv, 0, NULL, in);
+    return r == 0 ? 0 : fail(in->e, -r, "cannot read the command line: %s", strerror(r));
 }
 
-int command_line_load(const struct command_line *l, struct config *c, const char **ret_check,
+/* The option of which @arg is the name or, as getopt_long() permits, its beginning; NULL: none. */
+static const struct argp_option *command_line_find(const char *arg)
+{
+    size_t n = strcspn(arg, "=");
+
+    for (const struct argp_option *o = command_line_options(); o->name || o->doc; o++)
+        if (o->name && strncmp(o->name, arg, n) == 0)
+            return o;
+    return NULL;
+}
+
+/* getopt_long() says that an option is unknown, not which one was meant. */
+static void command_line_check_names(const struct command_line *l)
+{
+    static const char *const of_argp[] = {"help", "usage", "version"};
+
+    for (int i = 1; i < l->argc; i++) {
+        const char *arg = l->argv[i];
+        const struct argp_option *o;
+        struct nearest n;
+        bool is_known = strncmp(arg, "--", 2) != 0 || arg[2] == '\0';
+
+        for (size_t k = 0; k < sizeof(of_argp) / sizeof(of_argp[0]); k++)
+            is_known = is_known || strncmp(of_argp[k], arg + 2, strlen(arg + 2)) == 0;
+        if (is_known)
+            continue;
+
+        o = command_line_find(arg + 2);
+        if (o) {
+            i += o->arg && !strchr(arg, '='); /* its value may begin with "--" */
+            continue;
+        }
+
+        nearest_init(&n, arg + 2);
+        for (o = command_line_options(); o->name || o->doc; o++)
+            if (o->name)
+                nearest_try(&n, o->name);
+        if (n.best) {
+            fprintf(stderr, "kvcobrad: there is no option %s; did you mean --%s?\n", arg, n.best);
+            exit(EXIT_USAGE);
+        }
+    }
+}
+
+static int command_line_read_files(struct command_line_input *in)
+{
+    FILE *errors = in->mode.check ? stderr : NULL;
+    _cleanup_(freep) char *own = NULL;
+    int r = in->mode.is_user ? user_folders_apply(in->config, &own, in->e) : 0;
+    const char *file = in->mode.check ? in->mode.check : in->file;
+
+    if (r < 0)
+        return r;
+    if (file)
+        r = config_load_all(in->config, file, true, errors, in->e);
+    else if (own)
+        r = config_load_all(in->config, own, false, errors, in->e);
+    in->mode.printed_errors = r == -EINVAL && errors;
+    return r;
+}
+
+int command_line_load(const struct command_line *l, struct config *c, struct command_line_mode *ret_mode,
                       struct errmsg *e)
 {
-    struct command_line_input in = {.config = c};
+    struct command_line_input in = {.config = c, .e = e};
     int r;
 
     config_init(c);
+    c->extent_bytes = 0;
     c->quota_bytes = 0;
     c->gpu_quota_bytes = 0;
+    c->disk_quota_bytes = 0;
 
     argp_err_exit_status = EXIT_USAGE;
-    command_line_apply(l, &in);
-    *ret_check = in.check;
+    command_line_check_names(l);
+    r = command_line_apply(l, &in);
+    if (r == 0)
+        r = command_line_read_files(&in);
+    *ret_mode = in.mode;
+    if (r < 0)
+        return r;
 
-    if (in.check || in.file) {
-        r = config_load(c, in.check ? in.check : in.file, e);
-        if (r < 0)
-            return r;
-    }
+    in.applies_settings = true;
+    r = command_line_apply(l, &in);
+    if (r < 0)
+        return r;
 
-    if (!in.check) {
-        in.applies_settings = true;
-        command_line_apply(l, &in);
-    }
-
-    config_fill_quotas(c);
-    return config_check(c, e);
+    config_fill_derived(c);
+    r = config_check(c, e);
+    return r < 0 ? r : config_resolve(c, e);
 }

@@ -10,22 +10,74 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/gpu_uuid.h"
+#include "daemon/config/id_lookup.h"
 #include "daemon/config/limits.h"
 #include "daemon/config/loopback.h"
 #include "daemon/config/settings.h"
 
 void config_init(struct config *c)
 {
-    *c = (struct config){.listen_fd = -1, .operator_fd = -1, .ready_fd = -1};
+    *c = (struct config){.listen_fd = -1, .operator_fd = -1, .ready_fd = -1, .operator_gid = (gid_t) -1};
     settings_init(c);
 }
 
-void config_fill_quotas(struct config *c)
+/*
+ * An extent is one tenant's, so a pool of few extents is a pool for few tenants. A pool of 4 GiB or more has
+ * extents of 64 MiB; a smaller one has at least 64 extents, unless that would be less than a span.
+ */
+static uint64_t config_extent_bytes(uint64_t pool_bytes, uint64_t span_bytes)
 {
+    const uint64_t largest = UINT64_C(64) << 20;
+    uint64_t n_spans = pool_bytes / span_bytes, n = n_spans / CONFIG_EXTENTS_MANY;
+
+    if (pool_bytes / CONFIG_EXTENTS_MANY >= largest)
+        return largest;
+    while (n > 1 && n_spans % n != 0) /* extents fill the pool exactly */
+        n--;
+    return n > 1 ? n * span_bytes : span_bytes;
+}
+
+bool config_has_few_extents(const struct config *c, struct errmsg *e)
+{
+    uint64_t n = c->pool_bytes / c->extent_bytes;
+
+    if (n >= CONFIG_EXTENTS_FEW || n >= c->tenants_max)
+        return false;
+    (void) fail(
+        e, 0,
+        "the pool has %" PRIu64 " extents, and an extent has pages of one tenant: at most %" PRIu64
+        " tenants can have pages at a time. Raise --pool-bytes or lower --extent-bytes, or lower --tenants",
+        n, n);
+    return true;
+}
+
+void config_fill_derived(struct config *c)
+{
+    if (c->extent_bytes == 0 && c->span_bytes > 0) /* config_check() refuses a span of 0 bytes */
+        c->extent_bytes = config_extent_bytes(c->pool_bytes, c->span_bytes);
     if (c->quota_bytes == 0)
         c->quota_bytes = c->pool_bytes > c->arena_bytes ? c->pool_bytes : c->pool_bytes + c->arena_bytes;
     if (c->gpu_quota_bytes == 0)
         c->gpu_quota_bytes = c->gpu_pool_bytes;
+    if (c->disk_quota_bytes == 0)
+        c->disk_quota_bytes = c->disk_bytes;
+}
+
+int config_resolve(struct config *c, struct errmsg *e)
+{
+    struct errmsg why = {""};
+    uint32_t gid;
+    int r;
+
+    if (!c->operator_group)
+        return 0;
+
+    r = id_lookup_group(c->operator_group, &gid, &why);
+    if (r < 0)
+        return fail(e, r, "--operator-group: %s", why.text);
+
+    c->operator_gid = gid;
+    return 0;
 }
 
 /* ---- pools ---- */
@@ -56,22 +108,59 @@ static int config_check_pool_bytes(const struct config_pool_keys *k, const char 
     return config_check_bytes(option, bytes, unit, max, e);
 }
 
-/* A guarantee takes whole extents. The guarantees of all tenants together must fit the pool. */
-static int config_check_guarantee(const struct config *c, const struct config_pool_keys *k, struct errmsg *e)
+static uint64_t config_extents(const struct config_pool_keys *k, uint64_t bytes)
 {
-    uint64_t n_extents = k->pool_bytes / k->extent_bytes;
-    uint64_t n_guaranteed = (k->guarantee_bytes + k->extent_bytes - 1) / k->extent_bytes;
+    return bytes / k->extent_bytes + (bytes % k->extent_bytes > 0);
+}
+
+/* Adds the extents of the section's guarantee to *@n_guaranteed. */
+static int config_check_section(const struct config_pool_keys *k, const struct tenant_section *s,
+                                uint64_t *n_guaranteed, struct errmsg *e)
+{
+    const struct tenant_limit *l = k->prefix[0] == '\0' ? &s->host : &s->gpu;
+    uint64_t quota = l->has_quota ? l->quota_bytes : k->quota_bytes;
+    uint64_t guarantee = l->has_guarantee ? l->guarantee_bytes : k->guarantee_bytes;
+
+    if (guarantee > quota)
+        return fail(e, -EINVAL,
+                    "[tenant %s]: its %sguarantee-bytes %" PRIu64 " is more than its %squota-bytes %" PRIu64,
+                    s->name, k->prefix, guarantee, k->prefix, quota);
+    *n_guaranteed += config_extents(k, guarantee);
+    return 0;
+}
+
+/* A guarantee takes whole extents. The guarantees of all tenants together must fit the pool. */
+static int config_check_guarantees(const struct config *c, const struct config_pool_keys *k, struct errmsg *e)
+{
+    uint64_t n_extents = k->pool_bytes / k->extent_bytes, n_guaranteed = 0, n_each;
+    uint32_t n_others = c->tenants_max - c->tenants.n_sections; /* config_check_tenants() */
 
     if (k->guarantee_bytes > k->quota_bytes)
         return fail(e, -EINVAL, "--%sguarantee-bytes %" PRIu64 " is more than --%squota-bytes %" PRIu64,
                     k->prefix, k->guarantee_bytes, k->prefix, k->quota_bytes);
 
-    if (n_guaranteed > 0 && c->tenants_max > n_extents / n_guaranteed)
+    for (uint32_t i = 0; i < c->tenants.n_sections; i++) {
+        int r = config_check_section(k, &c->tenants.sections[i], &n_guaranteed, e);
+
+        if (r < 0)
+            return r;
+    }
+
+    if (n_guaranteed > n_extents)
         return fail(e, -EINVAL,
-                    "--%sguarantee-bytes %" PRIu64 " for each of --tenants %" PRIu32
-                    " is more than --%spool-bytes %" PRIu64 " (a guarantee takes whole extents of %" PRIu64
-                    " bytes)",
-                    k->prefix, k->guarantee_bytes, c->tenants_max, k->prefix, k->pool_bytes, k->extent_bytes);
+                    "the %sguarantee-bytes of the tenants in the file are %" PRIu64
+                    " extents, and --%spool-bytes %" PRIu64 " has %" PRIu64,
+                    k->prefix, n_guaranteed, k->prefix, k->pool_bytes, n_extents);
+
+    n_each = config_extents(k, k->guarantee_bytes);
+    if (n_each > 0 && n_others > (n_extents - n_guaranteed) / n_each)
+        return fail(e, -EINVAL,
+                    "--%sguarantee-bytes %" PRIu64 " for each of %" PRIu32
+                    " other tenants of --tenants %" PRIu32 " is more than --%spool-bytes %" PRIu64
+                    " has beside the %" PRIu64
+                    " extents of tenants in the file (a guarantee takes whole extents of %" PRIu64 " bytes)",
+                    k->prefix, k->guarantee_bytes, n_others, c->tenants_max, k->prefix, k->pool_bytes,
+                    n_guaranteed, k->extent_bytes);
     return 0;
 }
 
@@ -91,7 +180,7 @@ static int config_check_pool(const struct config *c, const struct config_pool_ke
     if (r < 0)
         return r;
 
-    return config_check_guarantee(c, k, e);
+    return config_check_guarantees(c, k, e);
 }
 
 static int config_check_memory(const struct config *c, struct errmsg *e)
@@ -107,6 +196,13 @@ static int config_check_memory(const struct config *c, struct errmsg *e)
     r = config_check_bytes("arena-bytes", c->arena_bytes, POOL_PAGE_BYTES, UINT64_C(1) << 40, e);
     if (r < 0)
         return r;
+
+    if (c->arenas_bytes < c->arena_bytes)
+        return fail(e, -EINVAL,
+                    "--arenas-bytes %" PRIu64
+                    ", of all clients, is less than one client's arena (--arena-bytes "
+                    "%" PRIu64 "): raise it or make arenas smaller",
+                    c->arenas_bytes, c->arena_bytes);
 
     if (c->quota_bytes <= c->arena_bytes)
         return fail(e, -EINVAL,
@@ -153,6 +249,41 @@ static int config_check_gpus(const struct config *c, struct errmsg *e)
                     "--pool-bytes and --gpu-pool-bytes of %" PRIu32
                     " GPUs make more than %u extents: raise --gpu-extent-bytes",
                     n, JOURNAL_EXTENTS_MAX);
+
+    return 0;
+}
+
+/* ---- tenants ---- */
+
+static bool config_has_members(const struct tenant_rules *t, uint32_t section)
+{
+    for (uint32_t i = 0; i < t->n_users; i++)
+        if (t->users[i].section == section)
+            return true;
+    for (uint32_t i = 0; i < t->n_groups; i++)
+        if (t->groups[i].section == section)
+            return true;
+    return false;
+}
+
+/* Before the checks of the pools, which need room for the sections in tenants_max. */
+static int config_check_tenants(const struct config *c, struct errmsg *e)
+{
+    if (c->tenants.n_sections > c->tenants_max)
+        return fail(e, -EINVAL, "the file has %" PRIu32 " tenants, and --tenants is %" PRIu32,
+                    c->tenants.n_sections, c->tenants_max);
+
+    for (uint32_t i = 0; i < c->tenants.n_sections; i++) {
+        const struct tenant_section *s = &c->tenants.sections[i];
+
+        if (!config_has_members(&c->tenants, i))
+            return fail(e, -EINVAL, "[tenant %s] has neither users nor groups", s->name);
+        if (s->host.has_quota && s->host.quota_bytes <= c->arena_bytes)
+            return fail(e, -EINVAL,
+                        "[tenant %s]: its quota-bytes %" PRIu64
+                        " has no room for a page beside one client's arena (--arena-bytes %" PRIu64 ")",
+                        s->name, s->host.quota_bytes, c->arena_bytes);
+    }
 
     return 0;
 }
@@ -205,6 +336,17 @@ static int config_check_keep(const struct config *c, struct errmsg *e)
 #endif
 }
 
+static int config_check_tier(const struct config *c, struct errmsg *e)
+{
+    if (c->disk_dir && !c->state_dir && !c->key_file)
+        return fail(e, -EINVAL,
+                    "--disk-dir needs --state-dir or --key-file: with keys that end with kvcobrad, no later "
+                    "one can read the disk");
+    if (c->disk_dir && c->state_dir && strcmp(c->disk_dir, c->state_dir) == 0)
+        return fail(e, -EINVAL, "--disk-dir and --state-dir are the same folder: %s", c->disk_dir);
+    return 0;
+}
+
 /* The value of a setting that has a range. */
 static uint64_t config_number(const struct config *c, const struct setting *s)
 {
@@ -249,6 +391,10 @@ int config_check(const struct config *c, struct errmsg *e)
     if (r < 0)
         return r;
 
+    r = config_check_tenants(c, e);
+    if (r < 0)
+        return r;
+
     r = config_check_memory(c, e);
     if (r < 0)
         return r;
@@ -258,6 +404,8 @@ int config_check(const struct config *c, struct errmsg *e)
         return r;
 
     r = config_check_keep(c, e);
+    if (r == 0)
+        r = config_check_tier(c, e);
     if (r < 0)
         return r;
 

@@ -12,7 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/config/tenant_rules.h"
 #include "daemon/loop/ev.h"
+#include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 
 struct errmsg;
@@ -27,11 +29,12 @@ struct config {
     /* sockets and files; NULL: none */
     const char *socket_path, *operator_socket_path, *metrics_socket_path, *metrics_address;
     mode_t socket_mode, metrics_socket_mode;
+    const char *operator_group;
     const char *state_dir;
     enum supervisor_keep keep_pool;
 
     /* memory */
-    uint64_t pool_bytes, extent_bytes, span_bytes, arena_bytes;
+    uint64_t pool_bytes, extent_bytes, span_bytes, arena_bytes, arenas_bytes;
     uint64_t quota_bytes, guarantee_bytes;
     uint32_t lendable_percent;
     uint64_t moments_bytes_max;
@@ -42,18 +45,25 @@ struct config {
     const char *gpu; /* UUIDs separated by commas, or "first"; NULL: none */
     uint64_t gpu_pool_bytes, gpu_extent_bytes, gpu_span_bytes;
     uint64_t gpu_quota_bytes, gpu_guarantee_bytes;
-    uint32_t gpu_spare_extents;
+    uint32_t spare_extents, gpu_spare_extents;
     bool gpu_lend;
     uint64_t gpu_reuse_ms;
     const char *mover_path;
+
+    /* disk tier; NULL: none */
+    const char *disk_dir, *key_file;
+    uint64_t disk_bytes, disk_quota_bytes, disk_buffer_bytes;
 
     /* time */
     uint64_t lease_ms, handshake_ms, drain_ms;
 
     /* counts */
-    uint32_t connections_max, connections_per_uid_max;
+    uint32_t connections_max, connections_per_tenant_max;
     uint32_t sessions_per_tenant_max, tenants_max;
-    uint32_t models_per_session_max, leases_per_session_max, reservations_per_session_max;
+    uint32_t models_per_session_max, reservations_per_session_max;
+    uint32_t groups_per_tenant_max;
+    uint32_t leases_per_session_max, leases_per_tenant_max;
+    uint32_t leased_pages_per_session_max, leased_pages_per_tenant_max;
     uint32_t lent_extents_per_session_max;
     uint32_t tables_max;
 
@@ -62,6 +72,13 @@ struct config {
     uint32_t work_threads, work_queue_max;
     uint64_t work_inline_bytes;
     int log_level; /* of syslog(3) */
+    enum log_format log_format;
+
+    struct tenant_rules tenants; /* the sections of the file */
+
+    gid_t operator_gid; /* of operator_group; (gid_t) -1: none */
+
+    char *file; /* that config_load_all() read; NULL: none */
 
     /* texts that config_set() copied */
     char **owned;
@@ -71,8 +88,20 @@ struct config {
 /* Sets every setting to its default. */
 void config_init(struct config *c);
 
-/* Replaces a quota of 0, which means not set, by its default, the size of its pool. */
-void config_fill_quotas(struct config *c);
+/*
+ * Replaces values of 0, which means not set: a quota by the size of its pool, extent-bytes by a size that
+ * follows from the pool's.
+ */
+void config_fill_derived(struct config *c);
+
+#define CONFIG_EXTENTS_MANY 64 /* of a pool without extent-bytes */
+#define CONFIG_EXTENTS_FEW 16
+
+/* Whether the pool has room for few tenants. @e: the sentence that says so. @c: checked. */
+bool config_has_few_extents(const struct config *c, struct errmsg *e);
+
+/* Looks up operator_group, which may take long. Return: 0; see id_lookup_group(). */
+int config_resolve(struct config *c, struct errmsg *e);
 
 /* Return: 0; -EINVAL with a sentence that has the option and its permitted values. */
 int config_check(const struct config *c, struct errmsg *e);

@@ -1,8 +1,7 @@
-/* Settings by name; see config_keys.h. inih parses the file. */
+/* Settings by name; see config_keys.h. */
 #include "daemon/config/config_keys.h"
 
 #include <errno.h>
-#include <ini.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/nearest.h"
 #include "daemon/config/config.h"
 #include "daemon/config/settings.h"
 #include "daemon/loop/log.h"
@@ -111,12 +111,24 @@ static int config_keys_set_choice(struct config *c, const struct setting *k, con
     return config_keys_fail_choice(k, value, e);
 }
 
+static int config_keys_fail_name(const char *name, struct errmsg *e)
+{
+    struct nearest n;
+
+    nearest_init(&n, name);
+    for (size_t i = 0; i < settings_n; i++)
+        nearest_try(&n, settings[i].name);
+    if (n.best)
+        return fail(e, -ENOENT, "there is no setting \"%.60s\"; did you mean %s?", name, n.best);
+    return fail(e, -ENOENT, "there is no setting \"%.60s\"; kvcobrad.conf(5) lists all settings", name);
+}
+
 int config_set(struct config *c, const char *name, const char *value, struct errmsg *e)
 {
     const struct setting *k = settings_find(name);
 
     if (!k)
-        return fail(e, -ENOENT, "there is no setting \"%.60s\"; kvcobrad.conf(5) lists all settings", name);
+        return config_keys_fail_name(name, e);
 
     switch (k->kind) {
     case SETTING_PATH:
@@ -143,55 +155,11 @@ void config_deinit(struct config *c)
     for (size_t i = 0; i < c->n_owned; i++)
         free(c->owned[i]);
     free(c->owned);
+    free(c->file);
+    tenant_rules_deinit(&c->tenants);
     c->owned = NULL;
+    c->file = NULL;
     c->n_owned = 0;
-}
-
-/* ---- the file ---- */
-
-struct config_keys_reading {
-    struct config *config;
-    bool seen[SETTINGS_MAX]; /* by row of the table */
-    struct errmsg error;
-    int r;
-};
-
-/* inih calls this for every line, also after a failure; the first error is kept. Return: 1; 0: failure. */
-static int config_keys_on_line(void *user, const char *section, const char *name, const char *value)
-{
-    struct config_keys_reading *f = user;
-    const struct setting *k = settings_find(name);
-
-    if (f->r < 0)
-        return 0;
-
-    if (section[0] != '\0')
-        f->r = fail(&f->error, -EINVAL, "[%.60s]: there are no sections in this file", section);
-    else if (k && f->seen[k - settings])
-        f->r = fail(&f->error, -EINVAL, "%s is set a second time", name);
-    else
-        f->r = config_set(f->config, name, value ? value : "", &f->error);
-
-    if (f->r == -ENOENT)
-        f->r = -EINVAL;
-    if (k)
-        f->seen[k - settings] = true;
-    return f->r == 0;
-}
-
-int config_load(struct config *c, const char *path, struct errmsg *e)
-{
-    struct config_keys_reading f = {.config = c};
-    int line;
-
-    errno = 0;
-    line = ini_parse(path, config_keys_on_line, &f);
-    if (line < 0)
-        return fail(e, errno ? -errno : -EIO, "cannot read %s: %s", path, strerror(errno ? errno : EIO));
-    if (line > 0)
-        return fail(e, f.r < 0 ? f.r : -EINVAL, "%s, line %d: %.300s", path, line,
-                    f.error.text[0] ? f.error.text : "the line is not \"key = value\"");
-    return 0;
 }
 
 /* ---- reload ---- */
@@ -210,8 +178,12 @@ static bool config_keys_differs(const struct config *a, const struct config *b, 
     return strcmp(ta, tb) != 0;
 }
 
-void config_reload(struct config *c, const struct config *fresh)
+void config_reload(struct config *c, struct config *fresh)
 {
+    struct tenant_rules before = c->tenants;
+
+    c->tenants = fresh->tenants;
+    fresh->tenants = before;
     for (size_t i = 0; i < settings_n; i++) {
         const struct setting *k = &settings[i];
 

@@ -16,8 +16,20 @@
 
 #define JOURNAL_EXTENTS_MAX (1u << 18) /* POOL_SPANS_MAX, if every span is an extent */
 #define JOURNAL_PLACES_MAX 17          /* the host's memory and CONFIG_GPUS_MAX GPUs */
+#define JOURNAL_NAMES_MAX 1024 /* of accounts: those of the configuration, and earlier ones with pages */
+
+#define ACCOUNT_NAME_BYTES 32
+#define TENANT_SERIES_MAX 1023  /* tenants with metrics of their own at one time; the others are summed up */
+#define TENANT_SECTIONS_MAX 512 /* of the configuration; half of JOURNAL_NAMES_MAX */
+#define TENANT_MEMBERS_MAX                                                                                   \
+    4096 /* users, ranges and groups of all sections, which every connection compares */
+#define GUARANTEE_BYTES_MAX (UINT64_C(1) << 50)
+#define DISK_BYTES_MAX (UINT64_C(1) << 44) /* of the disk tier: 65536 segments of 256 MiB */
 
 #define LEASE_INDEX_BITS 20 /* of a lease's number: its place in the session's table */
+
+/* Connections of operators: they are not among the clients' connections, which clients can use up. */
+#define OPERATOR_CONNECTIONS_MAX 32
 
 #define PREALLOCATED_MAX 16 /* extents of a GPU that exist before a tenant needs them */
 

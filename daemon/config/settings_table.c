@@ -3,6 +3,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/config/limits.h"
+#include "proto/sockets.h"
 
 #ifndef KVCOBRA_MOVER_PATH
 #error "the build defines KVCOBRA_MOVER_PATH"
@@ -16,6 +17,22 @@
 #define MEMBER(type, member)                                                                                 \
     .offset = _Generic(((struct config *) 0)->member, type : offsetof(struct config, member))
 
+/* A limit of a count, from 1 to @most, which a reload changes; help and details follow. */
+#define COUNT(the_name, member, most, value, ...)                                                            \
+    {                                                                                                        \
+        .name = the_name, .kind = SETTING_U32, .group = SETTINGS_COUNTS, .reloads = true,                    \
+        MEMBER(uint32_t, member), .argument = "N", .min = 1, .max = most, .number = value, __VA_ARGS__       \
+    }
+
+/* Bytes; whether a reload changes them, a maximum, help and details follow. */
+#define BYTES_OF(the_group, the_name, member, least, value, ...)                                             \
+    {                                                                                                        \
+        .name = the_name, .kind = SETTING_BYTES, .group = the_group, MEMBER(uint64_t, member),               \
+        .argument = "SIZE", .min = least, .number = value, __VA_ARGS__                                       \
+    }
+#define HOST_BYTES(the_name, member, value, ...)                                                             \
+    BYTES_OF(SETTINGS_MEMORY, the_name, member, 1, value, .max = UINT64_MAX, __VA_ARGS__)
+
 static const char *const keep_names[] = {[KEEP_AUTO] = "auto", [KEEP_YES] = "yes", [KEEP_NO] = "no", NULL};
 
 const struct setting settings[] = {
@@ -27,7 +44,7 @@ const struct setting settings[] = {
         .group = SETTINGS_SOCKETS,
         MEMBER(const char *, socket_path),
         .argument = "PATH",
-        .text = "/run/kvcobra/kvcobra.sock",
+        .text = SOCKET_SYSTEM_FOLDER "/" SOCKET_CLIENTS,
         .help = "Path of the client socket",
     },
     {
@@ -47,8 +64,20 @@ const struct setting settings[] = {
         .group = SETTINGS_SOCKETS,
         MEMBER(const char *, operator_socket_path),
         .argument = "PATH",
-        .text = "/run/kvcobra/operator.sock",
-        .help = "Path of the operator socket, whose mode is 0600",
+        .text = SOCKET_SYSTEM_FOLDER "/" SOCKET_OPERATORS,
+        .help = "Path of the operator socket, whose mode is 0600, or 0660 with operator-group",
+    },
+    {
+        .name = "operator-group",
+        .kind = SETTING_TEXT,
+        .group = SETTINGS_SOCKETS,
+        MEMBER(const char *, operator_group),
+        .argument = "GROUP",
+        .help = "Name or number of the group whose members may use the operator socket, beside root and the "
+                "user of kvcobrad",
+        .details =
+            "kvcobrad gives this group to the operator socket that it makes, and must be root or in the "
+            "group for it. A socket that systemd makes needs SocketGroup= and SocketMode=0660 too.",
     },
     {
         .name = "metrics-socket",
@@ -79,7 +108,8 @@ const struct setting settings[] = {
             "Loopback address that serves metrics over HTTP, such as 127.0.0.1:9110 or [::1]:9110; excludes "
             "metrics-socket",
         .details = "Every user of the host can read the metrics at this address. Addresses that are not "
-                   "loopback are refused.",
+                   "loopback are refused. Under systemd the unit of the metrics socket has the address: see "
+                   "kvcobrad-metrics(7).",
     },
     {
         .name = "state-dir",
@@ -89,8 +119,7 @@ const struct setting settings[] = {
         MEMBER(const char *, state_dir),
         .argument = "DIR",
         .help = "Folder for tables, the active set and the secret of the keys; without a folder, kvcobrad "
-                "loses them "
-                "when it exits",
+                "loses them when it exits",
     },
     {
         .name = "keep-pool",
@@ -103,83 +132,57 @@ const struct setting settings[] = {
         .number = KEEP_AUTO,
         .help = "Persist pages over a restart in the descriptor store of systemd: auto, yes or no",
         .details = "Pages are persisted only if state-dir is set. auto means yes if systemd sets $FDSTORE to "
-                   "more than 0, "
-                   "else no.",
+                   "more than 0, else no.",
     },
     /* ---- memory ---- */
-    {
-        .name = "pool-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_MEMORY,
-        MEMBER(uint64_t, pool_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 4 * GIB,
-        .help = "Maximum bytes of the pool of pages in host memory",
+    HOST_BYTES(
+        "pool-bytes", pool_bytes, 4 * GIB, .help = "Maximum bytes of the pool of pages in host memory",
         .details =
-            "Must be a multiple of extent-bytes. At a restart, a persisted pool can grow, but not shrink.",
-    },
-    {
-        .name = "extent-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_MEMORY,
-        MEMBER(uint64_t, extent_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 64 * MIB,
+            "Must be a multiple of extent-bytes. At a restart, a persisted pool can grow, but not shrink."),
+    HOST_BYTES(
+        "extent-bytes", extent_bytes, 64 * MIB,
         .help = "Bytes of an extent, the memory object that the pool grows by",
-        .details = "Must be a multiple of span-bytes. A persisted pool is lost if this value changes.",
-    },
+        .details =
+            "Must be a multiple of span-bytes. A persisted pool is lost if this value changes. An "
+            "extent has pages of one tenant, so a pool has room for as many tenants as it has extents. "
+            "Without a value, a pool below 4G has extents of a 64th of its size, in whole spans."),
+    HOST_BYTES("span-bytes", span_bytes, 2 * MIB,
+               .help = "Bytes of a span, the unit that extents are divided into",
+               .details = "Must be a multiple of 4096. A persisted pool is lost if this value changes."),
     {
-        .name = "span-bytes",
-        .kind = SETTING_BYTES,
+        .name = "spare-extents",
+        .kind = SETTING_U32,
         .group = SETTINGS_MEMORY,
-        MEMBER(uint64_t, span_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 2 * MIB,
-        .help = "Bytes of a span, the unit that extents are divided into",
-        .details = "Must be a multiple of 4096. A persisted pool is lost if this value changes.",
+        MEMBER(uint32_t, spare_extents),
+        .argument = "N",
+        .max = PREALLOCATED_MAX,
+        .number = 1,
+        .help = "Number of extents that are preallocated in host memory, within pool-bytes",
+        .details = "A request that needs an extent while none is preallocated waits until one is created, "
+                   "which takes milliseconds.",
     },
-    {
-        .name = "arena-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_MEMORY,
-        MEMBER(uint64_t, arena_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 64 * MIB,
-        .help = "Bytes of each client's arena, the memory that the client writes new pages to",
-        .details = "Must be a multiple of 4096.",
-    },
-    {
-        .name = "quota-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_MEMORY,
-        .reloads = true,
-        MEMBER(uint64_t, quota_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 4 * GIB,
-        .default_from = "pool-bytes",
-        .help = "Maximum bytes of pages and arenas per tenant",
-    },
+    HOST_BYTES("arena-bytes", arena_bytes, 64 * MIB,
+               .help = "Bytes of each client's arena, the memory that the client writes new pages to",
+               .details = "Must be a multiple of 4096."),
+    HOST_BYTES(
+        "arenas-bytes", arenas_bytes, 16 * GIB, .reloads = true,
+        .help = "Maximum bytes of the arenas of all clients together",
+        .details =
+            "The last eighth is for tenants that have at most 1/64. An arena counts with its whole size, "
+            "but takes memory only where its client wrote."),
+    HOST_BYTES("quota-bytes", quota_bytes, 4 * GIB, .reloads = true, .default_from = "pool-bytes",
+               .help = "Maximum bytes of pages and arenas per tenant",
+               .details = "Index and records of a tenant's pages beyond the first 4096 count, too."),
     {
         .name = "guarantee-bytes",
         .kind = SETTING_BYTES,
         .group = SETTINGS_MEMORY,
         MEMBER(uint64_t, guarantee_bytes),
         .argument = "SIZE",
-        .max = UINT64_C(1) << 50,
+        .max = GUARANTEE_BYTES_MAX,
         .help = "Bytes of the pool that are guaranteed to each tenant",
         .details = "The value is rounded up to whole extents. The guarantees of the maximum number of "
-                   "tenants together "
-                   "must fit the pool: see tenants.",
+                   "tenants together must fit the pool: see tenants.",
     },
     {
         .name = "lendable",
@@ -202,7 +205,7 @@ const struct setting settings[] = {
         .max = UINT64_MAX,
         .help = "Maximum bytes of the second moments of live keys and values that clients may report; 0 "
                 "refuses them",
-        .details = "\"kvcobra recalibrate\" solves a table from these moments.",
+        .details = "\"kvcobra recalibrate\" makes a table from these moments.",
     },
     {
         .name = "ghosts",
@@ -300,7 +303,7 @@ const struct setting settings[] = {
         .group = SETTINGS_GPUS,
         MEMBER(uint64_t, gpu_guarantee_bytes),
         .argument = "SIZE",
-        .max = UINT64_C(1) << 50,
+        .max = GUARANTEE_BYTES_MAX,
         .help = "Bytes of each GPU's pool that are guaranteed to each tenant",
         .details = "The value is rounded up to whole extents, as guarantee-bytes is.",
     },
@@ -326,8 +329,8 @@ const struct setting settings[] = {
                 "yes or no",
         .details =
             "Clients register memory with kvc_client_lend(). Pages in external memory are lost when the "
-            "client "
-            "that registered it exits, and when kvcobrad exits; a client that reads such a page at that "
+            "client that registered it exits, and when kvcobrad exits; a client that reads such a page at "
+            "that "
             "moment reads undefined data. With yes, gpu-extent-bytes must be a multiple of 2M.",
     },
     {
@@ -339,8 +342,7 @@ const struct setting settings[] = {
         .max = DAY_MS,
         .number = 2000,
         .help = "Delay before GPU memory of an exited process is reused; it begins when the driver no longer "
-                "lists "
-                "the process",
+                "lists the process",
         .details = "Kernels of a process may still run, and write, after the process has exited.",
     },
     {
@@ -351,6 +353,37 @@ const struct setting settings[] = {
         .argument = "PATH",
         .text = KVCOBRA_MOVER_PATH,
         .help = "Path of kvcobra-mover, the process that uses the GPU driver",
+    },
+    /* ---- disk tier ---- */
+    {
+        .name = "disk-dir",
+        .kind = SETTING_PATH,
+        .group = SETTINGS_TIER,
+        MEMBER(const char *, disk_dir),
+        .argument = "DIR",
+        .help = "Folder on a disk for pages that leave memory; without a folder there is no disk tier",
+        .details = "The folder is empty or of an earlier kvcobrad, and only the user of kvcobrad may write "
+                   "to it. Pages are encrypted. Pages of GPUs have no disk tier.",
+    },
+    BYTES_OF(SETTINGS_TIER, "disk-bytes", disk_bytes, MIB, 64 * GIB, .max = DISK_BYTES_MAX,
+             .help = "Maximum bytes of the disk tier"),
+    BYTES_OF(SETTINGS_TIER, "disk-quota-bytes", disk_quota_bytes, MIB, 64 * GIB, .max = DISK_BYTES_MAX,
+             .reloads = true, .default_from = "disk-bytes",
+             .help = "Maximum bytes of the disk tier per tenant"),
+    BYTES_OF(SETTINGS_TIER, "disk-buffer-bytes", disk_buffer_bytes, MIB, 64 * MIB, .max = 64 * MIB,
+             .help = "Bytes of memory through which pages go to the disk and come back",
+             .details = "A page of more than half of it is not written."),
+    {
+        .name = "key-file",
+        .kind = SETTING_TEXT,
+        .group = SETTINGS_TIER,
+        MEMBER(const char *, key_file),
+        .argument = "FILE",
+        .help = "File with the keys of a fleet of hosts, or, without a '/', the name of a credential of the "
+                "unit; without a file, the keys derive from the secret in state-dir",
+        .details =
+            "Lines \"index\" and \"seal N\" have 64 hexadecimal digits each: the highest N encrypts, all "
+            "decrypt. SIGHUP reads the file again; another index needs a restart and an empty disk-dir.",
     },
     /* ---- time ---- */
     {
@@ -399,19 +432,21 @@ const struct setting settings[] = {
         .min = 1,
         .max = 1u << 20,
         .number = 1024,
-        .help = "Maximum number of open connections",
+        .help = "Maximum number of open connections of clients",
     },
     {
-        .name = "connections-per-uid",
+        .name = "connections-per-tenant",
         .kind = SETTING_U32,
         .group = SETTINGS_COUNTS,
         .reloads = true,
-        MEMBER(uint32_t, connections_per_uid_max),
+        MEMBER(uint32_t, connections_per_tenant_max),
         .argument = "N",
         .min = 1,
         .max = 1u << 20,
-        .number = 1024,
-        .help = "Maximum number of open connections per user",
+        .number = 256,
+        .help = "Maximum number of open connections per tenant",
+        .details = "The last eighth of all connections is for tenants that have few. Operators have "
+                   "connections of their own.",
     },
     {
         .name = "sessions-per-tenant",
@@ -421,7 +456,7 @@ const struct setting settings[] = {
         .argument = "N",
         .min = 1,
         .max = 1u << 20,
-        .number = 1024,
+        .number = 512,
         .help =
             "Maximum number of sessions per tenant, including disconnected sessions that still hold pages",
     },
@@ -435,7 +470,10 @@ const struct setting settings[] = {
         .min = 1,
         .max = 1u << 16,
         .number = 256,
-        .help = "Maximum number of tenants (users) since the start",
+        .help = "Maximum number of tenants on each device at one time",
+        .details =
+            "A tenant without a session, a page, and a quota or guarantee of its own is forgotten: when "
+            "another tenant needs its place, else after lease-ms.",
     },
     {
         .name = "models-per-session",
@@ -461,42 +499,29 @@ const struct setting settings[] = {
         .number = 65536,
         .help = "Maximum number of leases per session",
     },
-    {
-        .name = "reservations-per-session",
-        .kind = SETTING_U32,
-        .group = SETTINGS_COUNTS,
-        .reloads = true,
-        MEMBER(uint32_t, reservations_per_session_max),
-        .argument = "N",
-        .min = 1,
-        .max = 1u << 24,
-        .number = 8192,
-        .help = "Maximum number of reserved pages per session",
-    },
-    {
-        .name = "lent-extents-per-session",
-        .kind = SETTING_U32,
-        .group = SETTINGS_COUNTS,
-        .reloads = true,
-        MEMBER(uint32_t, lent_extents_per_session_max),
-        .argument = "N",
-        .min = 1,
-        .max = 1u << 16,
-        .number = 256,
-        .help = "Maximum number of extents of external memory per session",
-    },
-    {
-        .name = "tables",
-        .kind = SETTING_U32,
-        .group = SETTINGS_COUNTS,
-        .reloads = true,
-        MEMBER(uint32_t, tables_max),
-        .argument = "N",
-        .min = 1,
-        .max = 1u << 16,
-        .number = 256,
-        .help = "Maximum number of tables in all states",
-    },
+    COUNT(
+        "groups-per-tenant", groups_per_tenant_max, 1u << 16, 128,
+        .help = "Maximum number of groups of pages of a tenant",
+        .details =
+            "A group is the pages of one table, shard and class. A tensor-parallel client has two groups for "
+            "each shard."),
+    COUNT("leases-per-tenant", leases_per_tenant_max, 1u << 24, 65536,
+          .help = "Maximum number of leases of all sessions of a tenant"),
+    COUNT("leased-pages-per-session", leased_pages_per_session_max, 1u << 24, 131072,
+          .help = "Maximum number of pages in the leases of a session",
+          .details =
+              "A page counts once for each lease that has it, until all pages of the lease are released."),
+    COUNT(
+        "leased-pages-per-tenant", leased_pages_per_tenant_max, 1u << 24, 262144,
+        .help = "Maximum number of pages in the leases of all sessions of a tenant",
+        .details =
+            "Each takes 20 bytes of memory. There are places for 16777216 pages of all tenants; a tenant may "
+            "have no more than are left."),
+    COUNT("reservations-per-session", reservations_per_session_max, 1u << 24, 8192,
+          .help = "Maximum number of reserved pages per session"),
+    COUNT("lent-extents-per-session", lent_extents_per_session_max, 1u << 16, 256,
+          .help = "Maximum number of extents of external memory per session"),
+    COUNT("tables", tables_max, 1u << 16, 256, .help = "Maximum number of tables in all states"),
     /* ---- running ---- */
     {
         .name = "event-backend",
@@ -529,8 +554,9 @@ const struct setting settings[] = {
         .min = 1,
         .max = 1u << 16,
         .number = 256,
-        .help =
-            "Maximum number of requests that wait for or run on worker threads; further requests get EAGAIN",
+        .help = "Maximum number of requests that wait for or run on worker threads; a tenant may have as "
+                "many as are "
+                "free, and gets EAGAIN for more",
     },
     {
         .name = "work-inline-bytes",
@@ -554,6 +580,19 @@ const struct setting settings[] = {
         .max = 7,
         .number = 6,
         .help = "Most detailed level that is logged: 3 errors, 4 warnings, 5 notices, 6 events, 7 debugging",
+    },
+    {
+        .name = "log-format",
+        .kind = SETTING_CHOICE,
+        .group = SETTINGS_RUNNING,
+        .reloads = true,
+        MEMBER(enum log_format, log_format),
+        .argument = "NAME",
+        .choices = log_format_names,
+        .number = LOG_FORMAT_LOGFMT,
+        .help = "Form of the lines of the log: logfmt (key=value) or json, an object per line",
+        .details =
+            "Lines have the time in UTC, except those of logfmt in the journal of systemd, which has it.",
     },
 };
 

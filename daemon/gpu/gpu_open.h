@@ -16,6 +16,7 @@ struct device;
 struct devices;
 struct errmsg;
 struct ev;
+struct host_memory;
 struct mover;
 struct persist;
 
@@ -34,6 +35,7 @@ struct gpus {
     struct ev *ev;
     struct devices *devices;
     struct persist *persist;
+    struct host_memory *memory;
     struct mover *mover; /* NULL: no GPU is configured */
     struct gpu_sessions sessions;
 };

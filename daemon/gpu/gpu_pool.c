@@ -13,6 +13,7 @@
 #include "daemon/gpu/mover.h"
 #include "daemon/loop/log.h"
 #include "daemon/store/device.h"
+#include "daemon/store/extent_maker.h"
 #include "daemon/store/persist.h"
 #include "daemon/store/retire.h"
 
@@ -31,22 +32,42 @@ static uint32_t gpu_pool_room_of(const struct gpu_pool *g)
 
 /* ---- extents ---- */
 
-static void gpu_pool_on_created(void *ctx, struct mover_reply *reply)
+static void gpu_pool_fail_extent(struct gpu_pool *g, int err, const char *why)
 {
-    struct gpu_pool *g = ctx;
-    const char *why =
-        reply->err < 0 ? reply->message : "kvcobra-mover sent no descriptor: kvcobrad has too many open";
-
-    if (reply->err == 0 && reply->fd >= 0) {
-        preallocated_add(&g->preallocated, take_fd(&reply->fd));
-        return;
-    }
-
-    preallocated_fail(&g->preallocated, reply->err < 0 ? reply->err : -EMFILE, why, gpu_pool_now_of(g));
-    if (reply->err != -ECANCELED && log_is_due(g->preallocated.n_failed))
+    preallocated_fail(&g->preallocated, err, why, gpu_pool_now_of(g));
+    if (err != -ECANCELED && log_is_due(g->preallocated.n_failed))
         log_event(LOG_WARNING, "extent-not-created",
                   "device=%s failed=%" PRIu64 " message=\"%s\", trying again", g->device->name,
                   g->preallocated.n_failed, why);
+}
+
+static void gpu_pool_on_made(void *ctx, struct pool_memory *m, int err, const char *why)
+{
+    struct gpu_pool *g = ctx;
+
+    if (err == 0)
+        preallocated_add(&g->preallocated, m);
+    else
+        gpu_pool_fail_extent(g, err, why);
+}
+
+static void gpu_pool_on_created(void *ctx, struct mover_reply *reply)
+{
+    struct gpu_pool *g = ctx;
+    const struct extent_maker_owner owner = {gpu_pool_on_made, g};
+    struct errmsg e = {""};
+    int r = reply->err;
+
+    if (r < 0)
+        (void) fail(&e, r, "%s", reply->message);
+    else if (reply->fd < 0)
+        r = fail(&e, -EMFILE, "kvcobra-mover sent no descriptor: kvcobrad has too many open");
+    else
+        r = extent_maker_begin(g->device->gpus->memory, &g->device->store.pool, reply->fd, &owner, &e);
+    if (r < 0)
+        gpu_pool_fail_extent(g, r, e.text);
+    else
+        reply->fd = -1; /* the maker has it */
 }
 
 static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
@@ -68,11 +89,23 @@ static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
     return r < 0 ? fail(e, r, "cannot send a request to kvcobra-mover: %s", strerror(-r)) : 0;
 }
 
-static int gpu_pool_take_extent(void *ctx, int *ret_fd, struct errmsg *e)
+static void gpu_pool_drop_extent(void *ctx, struct pool_memory *m)
+{
+    const struct gpu_pool *g = ctx;
+    const struct pool_keeper *keeper = g->device->store.pool.keeper;
+
+    if (keeper)
+        keeper->dropped(keeper->ctx, m->id, true);
+    pool_memory_deinit(m);
+}
+
+/* A request does not wait for the mover, which may have to open the GPU first: its client retries. */
+static int gpu_pool_take_extent(void *ctx, struct pool_memory *ret, struct errmsg *e)
 {
     struct gpu_pool *g = ctx;
+    int r = preallocated_take(&g->preallocated, gpu_pool_room_of(g), gpu_pool_now_of(g), ret, e);
 
-    return preallocated_take(&g->preallocated, gpu_pool_room_of(g), gpu_pool_now_of(g), ret_fd, e);
+    return r == -EINPROGRESS ? -EAGAIN : r;
 }
 
 /* ---- dead processes ---- */
@@ -97,8 +130,8 @@ void gpu_pool_retire_session(struct gpu_pool *g, uint32_t session, const char *w
     struct store *st = &g->device->store;
 
     log_event(LOG_WARNING, "memory-retired",
-              "device=%s session=%" PRIu32 " message=\"%s: extents that its process used take no new pages\"",
-              g->device->name, session, why);
+              "device=%s session=%" PRIu64 " message=\"%s: extents that its process used take no new pages\"",
+              g->device->name, g->device->gpus->persist->journal.sessions[session].serial, why);
     retire_reserved(st, session);
     gpu_pool_retire_held(&g->device->gpus->persist->journal, st, session);
 }
@@ -179,7 +212,7 @@ int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, str
 {
     _cleanup_(freep) struct gpu_pool *g = calloc(1, sizeof(*g));
     struct quarantine_owner owner = {gpu_pool_on_release, gpu_pool_on_retire, g};
-    struct preallocated_maker maker = {gpu_pool_begin_extent, g};
+    struct preallocated_maker maker = {gpu_pool_begin_extent, gpu_pool_drop_extent, g};
     int r;
 
     if (!g)

@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/gpu/preallocated.h"
 #include "daemon/gpu/quarantine.h"
 #include "daemon/store/pool.h"
+#include "daemon/store/preallocated.h"
 
 struct device;
 struct errmsg;
@@ -36,7 +36,9 @@ enum {
 /* @d: a GPU whose pool exists; sets its source. Return: 0; -ENOMEM. */
 int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, struct errmsg *e);
 
-/* No request to the mover is under way. NULL is allowed; returns NULL. */
+/*
+ * No request to the mover is under way, and host_memory_deinit() was called. NULL is allowed; returns NULL.
+ */
 struct gpu_pool *gpu_pool_free(struct gpu_pool *g);
 
 /*

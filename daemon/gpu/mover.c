@@ -168,7 +168,7 @@ static void mover_disconnect(struct mover *m, const char *why)
     mover_set_timer(m, 0);
     mover_process_kill(&m->process);
     mover_note_gone(m);
-    (void) fail(&e, 0, "the GPU's mover ended: %s; retry later", why);
+    errmsg_set(&e, "the GPU's mover ended: %s; retry later", why);
     mover_answer_all(m, -ECONNRESET, e.text);
 }
 
@@ -300,7 +300,11 @@ static void mover_on_alarm(void *ctx)
     mover_disconnect(m, "it did not answer in time");
 }
 
-static const struct ev_stream_callbacks callbacks = {.on_packet = mover_on_packet, .on_end = mover_on_end};
+static const struct ev_stream_callbacks callbacks = {
+    .on_packet = mover_on_packet,
+    .on_end = mover_on_end,
+    .takes_fds = true,
+};
 
 /* ---- starting ---- */
 

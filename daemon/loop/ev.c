@@ -1,19 +1,24 @@
 /*
- * The part of the event loop that both backends share: sources, queues of packets, the timer, choice of the
- * backend.
+ * The part of the event loop that both backends share: choice of the backend, the timer, sources and the
+ * order in which they are served. What streams and listeners do is in ev_stream.c.
  */
-#include "daemon/loop/ev_internal.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sockios.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/loop/closer.h"
+#include "daemon/loop/ev_internal.h"
+#include "daemon/loop/metrics.h"
+
+/*
+ * How long sources are served before the kernel is asked again, once all replies so far are submitted. A
+ * connection that becomes ready waits that long at most until it is known, and its reply as long again.
+ */
+enum { SERVE_NS = 500000 };
 
 const char *const ev_backend_names[] = {
     [EV_AUTO] = "auto", [EV_URING] = "io_uring", [EV_EPOLL] = "epoll", NULL};
@@ -43,13 +48,23 @@ static int ev_start(struct ev *ev, const struct ev_ops *ops, struct errmsg *e)
     return ops->start(ev, e);
 }
 
+/* Frees a loop that has no backend. */
+static void ev_abandonp(struct ev **ev)
+{
+    if (!*ev)
+        return;
+    (*ev)->closer = closer_free((*ev)->closer);
+    fair_deinit(&(*ev)->ready);
+    free(*ev);
+}
+
 int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, struct errmsg *e)
 {
-    _cleanup_(freep) struct ev *ev = calloc(1, sizeof(*ev));
+    _cleanup_(ev_abandonp) struct ev *ev = calloc(1, sizeof(*ev));
     int r;
 
     errmsg_clear(ret_why);
-    if (!ev)
+    if (!ev || closer_new(&ev->closer) < 0)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
 
     switch (backend) {
@@ -72,36 +87,17 @@ int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, 
     return 0;
 }
 
-static int ev_resume_paused(struct ev *ev)
-{
-    struct ev_source *list = ev->paused;
-    int r = 0;
-
-    ev->paused = NULL;
-    while (list) {
-        struct ev_source *s = list;
-
-        list = s->paused_next;
-        s->paused = false;
-        if (!s->dead && r == 0)
-            r = ev->ops->resume(s);
-        ev_source_drop(s);
-    }
-
-    return r;
-}
-
 struct ev *ev_free(struct ev *ev)
 {
     if (!ev)
         return NULL;
 
-    (void) ev_resume_paused(ev); /* drops dead sources */
-    while (ev->n_sources > 0)    /* dead sources that the kernel still uses */
+    ev_resume_paused(ev);     /* drops dead sources */
+    while (ev->n_sources > 0) /* dead sources that the kernel still uses */
         if (ev->ops->wait(ev, -1) < 0)
             break;
     ev->ops->stop(ev);
-    free(ev);
+    ev_abandonp(&ev);
     return NULL;
 }
 
@@ -144,6 +140,8 @@ static int64_t ev_next_timeout(const struct ev *ev)
 {
     int64_t timeout = ev->paused ? EV_PAUSE_MS : -1;
 
+    if (!fair_is_empty(&ev->ready))
+        return 0;
     if (ev->period_ms > 0) {
         int64_t tick = ev->next_tick_ms > ev->now_ms ? (int64_t) (ev->next_tick_ms - ev->now_ms) : 0;
 
@@ -153,12 +151,75 @@ static int64_t ev_next_timeout(const struct ev *ev)
     return timeout;
 }
 
-void ev_pause_accept(struct ev_source *s)
+/* ---- serving ---- */
+
+void ev_report(struct ev_source *s)
 {
-    s->paused = true;
-    s->paused_next = s->ev->paused;
-    s->ev->paused = s;
+    if (!s->dead && !s->ended && !s->ready.in)
+        fair_put(&s->ev->ready, s->share, &s->ready);
+}
+
+void ev_report_failure(struct ev_source *s, int err)
+{
+    s->failure = err;
+    ev_report(s);
+}
+
+void ev_end(struct ev_source *s, int err)
+{
+    s->ended = true;
+    if (s->kind == EV_KIND_STREAM)
+        s->cb->on_end(s->ctx, err);
+    else
+        s->ev->failed = err;
+}
+
+static void ev_serve_watch(struct ev_source *s)
+{
+    int r;
+
+    s->on_readable(s->ctx);
+    if (s->dead)
+        return;
+
+    r = s->ev->ops->again(s);
+    if (r < 0)
+        ev_end(s, r);
+}
+
+static void ev_serve_source(struct ev_source *s)
+{
     ev_source_hold(s);
+    if (s->failure < 0)
+        ev_end(s, s->failure);
+    else if (s->kind == EV_KIND_STREAM)
+        ev_serve_stream(s);
+    else if (s->kind == EV_KIND_LISTENER)
+        ev_serve_listener(s);
+    else
+        ev_serve_watch(s);
+    ev_source_drop(s);
+}
+
+/* Serves until nothing is left or SERVE_NS have passed. */
+static void ev_serve(struct ev *ev)
+{
+    uint64_t began = metrics_now_ns(), now = began;
+
+    while (!ev->stopping && ev->failed == 0 && now - began < SERVE_NS) {
+        struct ev_source *s = (struct ev_source *) fair_take(&ev->ready);
+        uint64_t before = now;
+
+        if (!s)
+            break;
+
+        ev->served = s->share;
+        ev_serve_source(s);
+        now = metrics_now_ns();
+        if (ev->served)
+            fair_charge(&ev->ready, ev->served, now - before);
+        ev->served = NULL;
+    }
 }
 
 int ev_run(struct ev *ev)
@@ -168,10 +229,12 @@ int ev_run(struct ev *ev)
 
         ev_read_clock(ev);
         r = ev->ops->wait(ev, ev_next_timeout(ev));
-        if (r == 0)
-            r = ev_resume_paused(ev);
-        if (r == 0)
+        if (r == 0) {
+            if (ev->paused && ev->now_ms >= ev->resume_ms)
+                ev_resume_paused(ev);
+            ev_serve(ev);
             r = ev->failed;
+        }
         if (r < 0)
             return r;
 
@@ -188,13 +251,6 @@ int ev_run(struct ev *ev)
 
 /* ---- sources ---- */
 
-static void ev_out_free(struct ev_out *o)
-{
-    for (size_t i = 0; i < o->n_fds; i++)
-        (void) close(o->fds[i]);
-    free(o);
-}
-
 void ev_source_hold(struct ev_source *s)
 {
     s->busy++;
@@ -206,17 +262,32 @@ void ev_source_drop(struct ev_source *s)
     if (--s->busy > 0 || !s->dead)
         return;
 
-    while (s->out) {
-        struct ev_out *o = s->out;
-
-        s->out = o->next;
-        ev_out_free(o);
-    }
-
-    if (s->kind != EV_KIND_WATCH)
+    ev_drop_unsent(s);
+    /* a queue may have descriptors: of a stream, or of a connection that was never accepted */
+    if (s->peeks)
+        closer_close(s->ev->closer, s->fd);
+    else if (s->kind != EV_KIND_WATCH)
         (void) close(s->fd);
     s->ev->n_sources--;
     free(s);
+}
+
+/*
+ * Sends on io_uring wait for a full peer only if the socket blocks; wire_peek_descriptors() needs
+ * credentials.
+ */
+static int ev_set_options(const struct ev_source *s)
+{
+    const int on = 1;
+    int flags = s->kind == EV_KIND_WATCH ? 0 : fcntl(s->fd, F_GETFL);
+    int wanted = s->kind == EV_KIND_LISTENER ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
+
+    if (flags < 0 || (flags != wanted && s->kind != EV_KIND_WATCH && fcntl(s->fd, F_SETFL, wanted) < 0))
+        return -errno;
+    if (s->kind == EV_KIND_STREAM && s->peeks &&
+        setsockopt(s->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
+        return -errno;
+    return 0;
 }
 
 static int ev_source_new(struct ev *ev, const struct ev_source *init, struct ev_source **ret)
@@ -226,15 +297,22 @@ static int ev_source_new(struct ev *ev, const struct ev_source *init, struct ev_
 
     if (!s) {
         if (init->kind != EV_KIND_WATCH)
-            (void) close(init->fd);
+            ev_refuse(ev, init->fd);
         return -ENOMEM;
     }
 
     *s = *init;
     s->ev = ev;
     s->out_end = &s->out;
+    s->share = &s->own;
     ev->n_sources++;
-    r = ev->ops->add(s);
+    r = fair_join(&ev->ready, s->share);
+    if (r < 0)
+        s->share = NULL;
+    if (r == 0)
+        r = ev_set_options(s);
+    if (r == 0)
+        r = ev->ops->add(s);
     if (r < 0) {
         (void) ev_source_free(s);
         return r;
@@ -246,7 +324,13 @@ static int ev_source_new(struct ev *ev, const struct ev_source *init, struct ev_
 
 int ev_listen(struct ev *ev, int fd, ev_accept_fn on_accept, void *ctx, struct ev_source **ret)
 {
-    struct ev_source init = {.kind = EV_KIND_LISTENER, .fd = fd, .ctx = ctx, .on_accept = on_accept};
+    struct ev_source init = {
+        .kind = EV_KIND_LISTENER,
+        .fd = fd,
+        .ctx = ctx,
+        .on_accept = on_accept,
+        .peeks = !wire_refuses_descriptors(fd),
+    };
 
     return ev_source_new(ev, &init, ret);
 }
@@ -254,7 +338,13 @@ int ev_listen(struct ev *ev, int fd, ev_accept_fn on_accept, void *ctx, struct e
 int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, void *ctx,
                   struct ev_source **ret)
 {
-    struct ev_source init = {.kind = EV_KIND_STREAM, .fd = fd, .ctx = ctx, .cb = cb};
+    struct ev_source init = {
+        .kind = EV_KIND_STREAM,
+        .fd = fd,
+        .ctx = ctx,
+        .cb = cb,
+        .peeks = !cb->takes_fds && !wire_refuses_descriptors(fd),
+    };
 
     return ev_source_new(ev, &init, ret);
 }
@@ -266,6 +356,34 @@ int ev_watch(struct ev *ev, int fd, ev_readable_fn on_readable, void *ctx, struc
     return ev_source_new(ev, &init, ret);
 }
 
+static void ev_leave_share(struct ev_source *s)
+{
+    struct fair_share *share = s->share;
+
+    s->share = NULL;
+    if (!share)
+        return;
+    if (s->ready.in)
+        fair_remove(&s->ev->ready, &s->ready);
+    if (fair_leave(&s->ev->ready, share) && s->ev->served == share)
+        s->ev->served = NULL; /* its owner may free it */
+}
+
+int ev_source_set_share(struct ev_source *s, struct fair_share *share)
+{
+    bool waits = s->ready.in;
+    int r = fair_join(&s->ev->ready, share);
+
+    if (r < 0)
+        return r;
+
+    ev_leave_share(s);
+    s->share = share;
+    if (waits)
+        ev_report(s);
+    return 0;
+}
+
 struct ev_source *ev_source_free(struct ev_source *s)
 {
     if (!s)
@@ -274,126 +392,10 @@ struct ev_source *ev_source_free(struct ev_source *s)
     assert(!s->dead);
     ev_source_hold(s);
     s->dead = true;
+    ev_leave_share(s);
     if (s->kind == EV_KIND_STREAM)
         (void) shutdown(s->fd, SHUT_RDWR); /* the peer sees the end now, not when the last operation ends */
     s->ev->ops->remove(s);
     ev_source_drop(s);
     return NULL;
-}
-
-void ev_deliver_accept(struct ev_source *s, int fd)
-{
-    if (s->dead) {
-        (void) close(fd);
-        return;
-    }
-    ev_source_hold(s);
-    s->on_accept(s->ctx, fd);
-    ev_source_drop(s);
-}
-
-void ev_deliver_packet(struct ev_source *s, const void *data, struct wire_packet *p)
-{
-    if (s->dead || s->ended) {
-        wire_packet_close_fds(p);
-        return;
-    }
-    ev_source_hold(s);
-    s->cb->on_packet(s->ctx, data, p);
-    ev_source_drop(s);
-}
-
-void ev_deliver_end(struct ev_source *s, int err)
-{
-    if (s->dead || s->ended)
-        return;
-
-    s->ended = true;
-    /* a daemon that cannot accept connections or receive signals must stop */
-    if (s->kind != EV_KIND_STREAM) {
-        s->ev->failed = err;
-        return;
-    }
-
-    ev_source_hold(s);
-    s->cb->on_end(s->ctx, err);
-    ev_source_drop(s);
-}
-
-void ev_deliver_readable(struct ev_source *s)
-{
-    if (s->dead)
-        return;
-
-    ev_source_hold(s);
-    s->on_readable(s->ctx);
-    ev_source_drop(s);
-}
-
-/* ---- sending ---- */
-
-static void ev_fill_message(struct ev_out *o)
-{
-    o->iov = (struct iovec){o->data, o->bytes};
-    o->msg = (struct msghdr){.msg_iov = &o->iov, .msg_iovlen = 1};
-    if (o->n_fds > 0) {
-        struct cmsghdr *c;
-
-        memset(o->control, 0, sizeof(o->control));
-        o->msg.msg_control = o->control;
-        o->msg.msg_controllen = CMSG_SPACE(o->n_fds * sizeof(int));
-        c = CMSG_FIRSTHDR(&o->msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(o->n_fds * sizeof(int));
-        memcpy(CMSG_DATA(c), o->fds, o->n_fds * sizeof(int));
-    }
-}
-
-int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const int *fds, size_t n_fds)
-{
-    struct ev_out *o = NULL;
-
-    assert(s->kind == EV_KIND_STREAM && !s->dead && n_fds <= WIRE_FDS_MAX && bytes <= WIRE_PACKET_BYTES_MAX);
-    if (s->n_out < EV_SEND_QUEUE_MAX)
-        o = malloc(sizeof(*o) + bytes);
-    if (!o) {
-        for (size_t i = 0; i < n_fds; i++)
-            (void) close(fds[i]);
-        return s->n_out < EV_SEND_QUEUE_MAX ? -ENOMEM : -ENOBUFS;
-    }
-
-    o->next = NULL;
-    o->bytes = bytes;
-    o->n_fds = n_fds;
-    memcpy(o->data, data, bytes);
-    if (n_fds > 0)
-        memcpy(o->fds, fds, n_fds * sizeof(int));
-    ev_fill_message(o);
-    *s->out_end = o;
-    s->out_end = &o->next;
-    s->n_out++;
-    if (!s->sending && !s->ended) /* packets keep their order: only one is in the kernel */
-        return s->ev->ops->send(s);
-
-    return 0;
-}
-
-void ev_sent(struct ev_source *s)
-{
-    struct ev_out *o = s->out;
-
-    s->out = o->next;
-    if (!s->out)
-        s->out_end = &s->out;
-    s->n_out--;
-    ev_out_free(o);
-}
-
-bool ev_stream_drained(const struct ev_source *s)
-{
-    int unread = 0;
-
-    /* SIOCOUTQ on a Unix socket: bytes that wait in the peer's queue */
-    return s->n_out == 0 && ioctl(s->fd, SIOCOUTQ, &unread) == 0 && unread == 0;
 }

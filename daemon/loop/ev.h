@@ -2,11 +2,17 @@
  * The event loop of kvcobrad: one thread, two backends behind one interface.
  *
  * Its events are those of the daemon: a connection was made, a packet (with credentials and descriptors)
- * arrived, a descriptor is readable, the timer expired. It sends packets. io_uring (polled accept, multishot
- * receive, provided buffers) is used where the kernel allows it, else epoll.
+ * arrived, a descriptor is readable, the timer expired. It sends packets. io_uring is used where the kernel
+ * allows it, else epoll.
  *
  * A source is one descriptor that the loop watches. It may be freed at any time, also from its own
  * callback; no callback runs after that.
+ *
+ * The backends only report which sources have something to do. They wait in a fair queue (fair.h), where all
+ * sources of one account are one share. The loop serves one event of one source at a time: a packet, an
+ * accepted connection, a callback. It measures the event's time and charges the share. So the event of an
+ * account that was idle waits for one event of each other account at most, however many busy connections
+ * those have.
  */
 #pragma once
 
@@ -19,6 +25,7 @@
 struct errmsg;
 struct ev;
 struct ev_source;
+struct fair_share;
 
 enum ev_backend {
     EV_AUTO = 0, /* io_uring if a probe succeeds, else epoll */
@@ -60,17 +67,25 @@ void ev_stop(struct ev *ev);
 /* @fd: the new connection, owned by the callee, CLOEXEC. */
 typedef void (*ev_accept_fn)(void *ctx, int fd);
 
-/* @fd: a listening socket, owned by the source from now on, also on failure. */
+/*
+ * @fd: a listening socket, owned by the source from now on, also on failure. One connection is accepted per
+ * event.
+ */
 int ev_listen(struct ev *ev, int fd, ev_accept_fn on_accept, void *ctx, struct ev_source **ret);
 
 struct ev_stream_callbacks {
     /* One packet. The callee owns the descriptors in @p; @data lives until the callback returns. */
     void (*on_packet)(void *ctx, const void *data, struct wire_packet *p);
     /*
-     * No packet follows. @err: 0: the peer closed; -EBADMSG: data or control was truncated; else errno of the
-     * socket. The callee frees the source.
+     * No packet follows. @err: 0: the peer closed; -EBADMSG: data or control was truncated; -EPERM: a packet
+     * has descriptors and the stream takes none; else errno of the socket. The callee frees the source.
      */
     void (*on_end)(void *ctx, int err);
+    /*
+     * Whether packets may have descriptors. Only peers that the daemon trusts may send some: the last close
+     * of a descriptor can wait for as long as its sender likes.
+     */
+    bool takes_fds;
 };
 
 /* @fd: a connected socket, owned by the source from now on, also on failure. @cb: borrowed by the source. */
@@ -88,12 +103,27 @@ int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, v
 int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const int *fds, size_t n_fds);
 #define EV_SEND_QUEUE_MAX 16
 
+/*
+ * Closes a connection that was accepted and gets no stream. Its queue may have descriptors already, so a
+ * thread closes it where the kernel does not refuse them (closer.h).
+ */
+void ev_refuse(struct ev *ev, int fd);
+
+/* Connections of @uid that were ended or refused, and are still open because their close waits. */
+uint32_t ev_n_closing(const struct ev *ev, uid_t uid);
+
 /* Whether the peer has read every packet that was queued. */
 bool ev_stream_drained(const struct ev_source *s);
 
 /* Calls @on_readable whenever @fd (borrowed) is readable, until the source is freed. */
 typedef void (*ev_readable_fn)(void *ctx);
 int ev_watch(struct ev *ev, int fd, ev_readable_fn on_readable, void *ctx, struct ev_source **ret);
+
+/*
+ * Makes @s part of a share; without this call, a source is a share of its own. @share: borrowed until the
+ * source is freed. Return: 0; -ENOMEM: @s stays where it is.
+ */
+int ev_source_set_share(struct ev_source *s, struct fair_share *share);
 
 /* A stream's queued packets are dropped. NULL is allowed; returns NULL. */
 struct ev_source *ev_source_free(struct ev_source *s);

@@ -1,9 +1,12 @@
-/* The interface between ev.c and its two backends. Only ev*.c includes this file. */
+/* What ev.c, ev_stream.c and the two backends share. Only ev*.c includes this file. */
 #pragma once
 
 #include <sys/socket.h>
 
 #include "daemon/loop/ev.h"
+#include "daemon/loop/fair.h"
+
+struct closer;
 
 enum ev_kind { EV_KIND_LISTENER, EV_KIND_STREAM, EV_KIND_WATCH };
 
@@ -18,6 +21,8 @@ struct ev_out { /* one packet to send */
 };
 
 struct ev_source {
+    struct fair_item ready; /* first member; waits in @share while the source may have something to do */
+    struct fair_share own, *share;
     struct ev *ev;
     enum ev_kind kind;
     int fd;
@@ -28,36 +33,49 @@ struct ev_source {
     ev_accept_fn on_accept;
     ev_readable_fn on_readable;
     const struct ev_stream_callbacks *cb;
+    bool peeks;  /* a stream that takes no descriptors, and the kernel does not refuse them */
+    int failure; /* negative: errno of the operation that ended the source, before it is served */
     struct ev_out *out, **out_end; /* queue; the head is being sent */
     unsigned n_out;
-    bool receiving, sending;       /* armed in the backend */
+    bool watching, sending;        /* armed in the backend */
+    bool cancelled;                /* the backend was asked to end the watching */
     struct ev_source *paused_next; /* listeners that wait for a free descriptor */
     bool paused;
 };
 
+/*
+ * A backend reports with ev_report() that a source may have something to do: of a stream or listener whenever
+ * something arrived since the last report, so the source is served until nothing is left; of a watch once
+ * until again().
+ */
 struct ev_ops {
     const char *name;
     int (*start)(struct ev *ev, struct errmsg *e);
     void (*stop)(struct ev *ev);
-    int (*add)(struct ev_source *s);     /* begins to accept, receive or watch */
+    int (*add)(struct ev_source *s);     /* begins to report */
+    int (*again)(struct ev_source *s);   /* reports a watch again */
     int (*send)(struct ev_source *s);    /* sends the head of the queue; called when !sending */
-    int (*resume)(struct ev_source *s);  /* a listener that was paused */
     void (*remove)(struct ev_source *s); /* ends every operation of a dead source */
-    /* Reads the clock and dispatches events. @timeout_ms: negative: no limit. */
+    /* Waits for events, reads the clock and reports. @timeout_ms: negative: no limit. */
     int (*wait)(struct ev *ev, int64_t timeout_ms);
 };
 
 struct ev {
     const struct ev_ops *ops;
     void *backend;
+    struct closer *closer;
+    struct fair_queue ready;
+    struct fair_share *served; /* of the source that is being served; NULL: no source, or it left its share */
     bool stopping;
     int failed; /* negative: why the loop cannot continue */
     unsigned n_sources;
     struct ev_source *paused;
+    uint64_t resume_ms; /* when they accept again */
     uint64_t now_ms, period_ms, next_tick_ms;
     uint64_t demand_ms; /* period that ev_tick_demand() starts; 0: none */
     ev_tick_fn on_tick;
     void *tick_ctx;
+    uint8_t packet[WIRE_PACKET_BYTES_MAX];
 };
 
 extern const struct ev_ops ev_uring_ops, ev_epoll_ops;
@@ -68,21 +86,28 @@ extern const struct ev_ops ev_uring_ops, ev_epoll_ops;
  */
 void ev_read_clock(struct ev *ev);
 
-/* Delivery, in ev.c. Each one keeps the source alive while its owner's callback runs. */
-void ev_deliver_accept(struct ev_source *s, int fd);
-void ev_deliver_packet(struct ev_source *s, const void *data, struct wire_packet *p);
-void ev_deliver_end(struct ev_source *s, int err);
-void ev_deliver_readable(struct ev_source *s);
+/* The source may have something to do: it is served in its turn. */
+void ev_report(struct ev_source *s);
+/* An operation of the source failed: at its turn, no event but the end is delivered. */
+void ev_report_failure(struct ev_source *s, int err);
+
+/* Serve one event of a live source. */
+void ev_serve_stream(struct ev_source *s);
+void ev_serve_listener(struct ev_source *s);
+
+/* Ends a source. A daemon that cannot accept connections or receive signals must stop. */
+void ev_end(struct ev_source *s, int err);
 
 /*
- * accept() failed because no descriptor or memory is left, and the backend stopped listening on @s. The loop
- * resumes it after EV_PAUSE_MS, so that it does not spin.
+ * Listeners that could not accept: no descriptor or memory was left, or too many connections wait to be
+ * closed. The loop resumes them after EV_PAUSE_MS, so that it does not spin.
  */
 enum { EV_PAUSE_MS = 100 };
-void ev_pause_accept(struct ev_source *s);
+void ev_resume_paused(struct ev *ev);
 
 /* The head was sent or dropped: removes it from the queue. */
 void ev_sent(struct ev_source *s);
+void ev_drop_unsent(struct ev_source *s);
 
 void ev_source_hold(struct ev_source *s);
 void ev_source_drop(struct ev_source *s); /* frees a dead source when its last user is done */

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "proto/wire.h"
 
 enum { BACKLOG = 512 };
 
@@ -62,6 +63,11 @@ static int listen_take_lock(const char *path, int *ret_fd, struct errmsg *e)
     for (;;) {
         _cleanup_(closep) int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
+        if (fd < 0 && errno == ENOENT)
+            return fail(e, -ENOENT,
+                        "cannot create %s: its folder does not exist. Create it, give another path, or start "
+                        "kvcobrad --user, which uses folders of its user",
+                        path);
         if (fd < 0)
             return fail(e, -errno, "cannot create %s: %s", lock, strerror(errno));
         if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -100,7 +106,7 @@ static int listen_enable_credentials(int fd)
     return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
 }
 
-static int listen_bind(int fd, int type, const char *path, mode_t mode, struct errmsg *e)
+static int listen_bind(int fd, int type, const char *path, mode_t mode, gid_t group, struct errmsg *e)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     mode_t old_mask;
@@ -114,6 +120,9 @@ static int listen_bind(int fd, int type, const char *path, mode_t mode, struct e
     old_mask = umask(0777); /* no client can connect before the mode is right */
     r = bind(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0 ? -errno : 0;
     (void) umask(old_mask);
+    if (r == 0 && group != (gid_t) -1 && lchown(path, (uid_t) -1, group) < 0)
+        return fail(e, -errno, "cannot give %s to group %lu: %s: run kvcobrad as root or as a member", path,
+                    (unsigned long) group, strerror(errno));
     if (r == 0 && chmod(path, mode) < 0)
         r = -errno;
     if (r == 0 && listen(fd, BACKLOG) < 0)
@@ -123,7 +132,7 @@ static int listen_bind(int fd, int type, const char *path, mode_t mode, struct e
     return r < 0 ? fail(e, r, "cannot listen at %s: %s", path, strerror(-r)) : 0;
 }
 
-int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, struct errmsg *e)
+int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, gid_t group, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     int r;
@@ -150,12 +159,22 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     if (fd < 0)
         return fail(e, -errno, "cannot create a socket: %s", strerror(errno));
 
-    r = listen_bind(fd, type, path, mode, e);
+    r = listen_bind(fd, type, path, mode, group, e);
     if (r < 0)
         return r;
 
     l->fd = take_fd(&fd);
     return 0;
+}
+
+void listen_path(int fd, char ret[static LISTEN_PATH_BYTES])
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof(sa);
+
+    ret[0] = '\0';
+    if (getsockname(fd, (struct sockaddr *) &sa, &bytes) == 0 && sa.sun_path[0] != '\0')
+        (void) snprintf(ret, LISTEN_PATH_BYTES, "%.*s", (int) sizeof(sa.sun_path), sa.sun_path);
 }
 
 static int listen_socket_option(int fd, int option, int *ret)
@@ -167,7 +186,7 @@ static int listen_socket_option(int fd, int option, int *ret)
 
 int listen_adopt(struct listen_socket *l, int fd, const char *option, struct errmsg *e)
 {
-    int domain, type, listening, r;
+    int domain = 0, type = 0, listening = 0, r;
 
     listen_init(l);
     r = listen_socket_option(fd, SO_DOMAIN, &domain);
@@ -175,8 +194,10 @@ int listen_adopt(struct listen_socket *l, int fd, const char *option, struct err
         r = listen_socket_option(fd, SO_TYPE, &type);
     if (r == 0)
         r = listen_socket_option(fd, SO_ACCEPTCONN, &listening);
-    if (r < 0)
+    if (r == -ENOTSOCK || r == -EBADF)
         return fail(e, -EINVAL, "%s: descriptor %d is not a socket: %s", option, fd, strerror(-r));
+    if (r < 0)
+        return fail(e, r, "%s: cannot check descriptor %d: %s", option, fd, strerror(-r));
     if (domain != AF_UNIX || type != SOCK_SEQPACKET || !listening)
         return fail(e, -EINVAL, "%s: descriptor %d is not a listening Unix SEQPACKET socket", option, fd);
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
@@ -188,4 +209,9 @@ int listen_adopt(struct listen_socket *l, int fd, const char *option, struct err
 
     l->fd = fd;
     return 0;
+}
+
+void listen_refuse_descriptors(struct listen_socket *l)
+{
+    (void) wire_refuse_descriptors(l->fd);
 }

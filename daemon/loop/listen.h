@@ -18,14 +18,16 @@ void listen_deinit(struct listen_socket *l);
 
 /**
  * listen_at() - create a socket at @path
- * @type: SOCK_SEQPACKET: packets come with credentials; SOCK_STREAM: for monitoring
+ * @type:  SOCK_SEQPACKET: packets come with credentials; SOCK_STREAM: for monitoring
+ * @group: of the socket; (gid_t) -1: the one of a new file
  *
  * Locks PATH.lock first. So a second daemon fails, and the socket of a daemon that died is replaced.
  *
  * Return, with a sentence: 0; -EADDRINUSE: another daemon serves @path; -EEXIST: @path exists and is not a
  * socket; errno.
  */
-int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, struct errmsg *e);
+int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, gid_t group,
+              struct errmsg *e);
 
 /*
  * listen_adopt() - use a socket that another process created
@@ -35,3 +37,14 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
  * Return: 0; -EINVAL with a sentence.
  */
 int listen_adopt(struct listen_socket *l, int fd, const char *option, struct errmsg *e);
+
+#define LISTEN_PATH_BYTES 109
+
+/* The path at which @fd listens, also if another process bound it; "" if it has none. */
+void listen_path(int fd, char ret[static LISTEN_PATH_BYTES]);
+
+/*
+ * Makes the kernel refuse descriptors on connections that are made from now on. Before Linux 6.16 it cannot,
+ * and the event loop refuses them (ev_stream.c).
+ */
+void listen_refuse_descriptors(struct listen_socket *l);

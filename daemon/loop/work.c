@@ -12,16 +12,14 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 #include "daemon/loop/ev.h"
-
-struct work_queue { /* first in, first out */
-    struct work_item *first, **end;
-};
+#include "daemon/loop/metrics.h"
 
 struct work {
     pthread_mutex_t lock;
     pthread_cond_t wanted;            /* an item waits, or stopping */
-    struct work_queue waiting, ended; /* ended: for the loop to take */
+    struct fair_queue waiting, ended; /* ended: for the loop to take */
     uint32_t n_items, n_items_max, n_waiting;
     uint64_t n_done, n_refused, n_expired;
     bool stopping;
@@ -30,26 +28,6 @@ struct work {
     uint32_t n_threads;
     pthread_t threads[];
 };
-
-static void work_put(struct work_queue *l, struct work_item *i)
-{
-    i->next = NULL;
-    *l->end = i;
-    l->end = &i->next;
-}
-
-static struct work_item *work_take(struct work_queue *l)
-{
-    struct work_item *i = l->first;
-
-    if (!i)
-        return NULL;
-
-    l->first = i->next;
-    if (!l->first)
-        l->end = &l->first;
-    return i;
-}
 
 uint64_t work_clock_ms(void)
 {
@@ -65,23 +43,26 @@ uint64_t work_clock_ms(void)
 static void work_do_slice(struct work *w, struct work_item *i)
 {
     const uint64_t one = 1;
+    uint64_t began;
     bool more = true;
 
     (void) pthread_mutex_unlock(&w->lock);
+    began = metrics_now_ns();
     if (work_clock_ms() >= i->deadline_ms)
         i->expired = true;
     else
         more = i->run(i);
     (void) pthread_mutex_lock(&w->lock);
+    fair_charge(&w->waiting, &i->share->waiting, metrics_now_ns() - began);
     if (more && !i->expired) {
-        work_put(&w->waiting, i);
+        fair_put(&w->waiting, &i->share->waiting, &i->place);
         w->n_waiting++;
         return;
     }
 
-    if (!w->ended.first)
-        (void) !write(w->event_fd, &one, sizeof(one)); /* a full counter is readable, too */
-    work_put(&w->ended, i);
+    if (fair_is_empty(&w->ended))
+        (void) fd_write_all(w->event_fd, &one, sizeof(one)); /* a full counter is readable, too */
+    fair_put(&w->ended, &i->share->ended, &i->place);
 }
 
 static void *work_thread_main(void *arg)
@@ -90,7 +71,7 @@ static void *work_thread_main(void *arg)
 
     (void) pthread_mutex_lock(&w->lock);
     while (!w->stopping) {
-        struct work_item *i = work_take(&w->waiting);
+        struct work_item *i = (struct work_item *) fair_take(&w->waiting);
 
         if (!i) {
             (void) pthread_cond_wait(&w->wanted, &w->lock);
@@ -123,53 +104,88 @@ static int work_start_threads(struct work *w, uint32_t n)
 
 /* ---- event loop ---- */
 
+/* Called with the lock held. */
+static void work_leave(struct work *w, struct work_share *s)
+{
+    w->n_items--;
+    s->n_items--;
+    (void) fair_leave(&w->waiting, &s->waiting);
+    (void) fair_leave(&w->ended, &s->ended);
+}
+
 static void work_finish(struct work *w, struct work_item *i)
 {
     (void) pthread_mutex_lock(&w->lock);
-    w->n_items--;
+    work_leave(w, i->share);
     w->n_done += !i->expired;
     w->n_expired += i->expired;
     (void) pthread_mutex_unlock(&w->lock);
     i->done(i);
 }
 
+/* Shares take turns by number of items: done() may free the share, so its time cannot be added. */
 static struct work_item *work_take_ended(struct work *w)
 {
     struct work_item *i;
+    uint64_t count;
 
     (void) pthread_mutex_lock(&w->lock);
-    i = w->ended.first;
-    w->ended = (struct work_queue){NULL, &w->ended.first};
+    i = (struct work_item *) fair_take(&w->ended);
+    if (i)
+        fair_charge(&w->ended, &i->share->ended, 1);
+    if (fair_is_empty(&w->ended))
+        (void) !read(w->event_fd, &count, sizeof(count)); /* no longer readable */
     (void) pthread_mutex_unlock(&w->lock);
     return i;
 }
 
+/* One item per event of the loop, which serves others in between. */
 static void work_on_ended(void *ctx)
 {
     struct work *w = ctx;
-    uint64_t count;
+    struct work_item *i = work_take_ended(w);
 
-    /* read before the items are taken, so that a later item is signalled again */
-    (void) !read(w->event_fd, &count, sizeof(count));
-    for (struct work_item *i = work_take_ended(w), *next; i; i = next) {
-        next = i->next;
+    if (i)
         work_finish(w, i);
-    }
 }
 
-int work_submit(struct work *w, struct work_item *i)
+/* Called with the lock held. */
+static int work_enter(struct work *w, struct work_share *s)
 {
-    int r = 0;
+    int r;
+
+    if (s->n_items >= w->n_items_max - w->n_items)
+        return -EAGAIN;
+
+    r = fair_join(&w->waiting, &s->waiting);
+    if (r < 0)
+        return r;
+
+    r = fair_join(&w->ended, &s->ended);
+    if (r < 0) {
+        (void) fair_leave(&w->waiting, &s->waiting);
+        return r;
+    }
+
+    s->n_items++;
+    w->n_items++;
+    return 0;
+}
+
+int work_submit(struct work *w, struct work_share *s, struct work_item *i)
+{
+    int r;
 
     i->expired = false;
+    i->share = s;
+    i->place.in = NULL;
     (void) pthread_mutex_lock(&w->lock);
-    if (w->n_items >= w->n_items_max) {
+    r = work_enter(w, s);
+    if (r < 0) {
         w->n_refused++;
-        r = -EAGAIN;
     } else {
-        w->n_items++;
         w->n_waiting++;
-        work_put(&w->waiting, i);
+        fair_put(&w->waiting, &s->waiting, &i->place);
         (void) pthread_cond_signal(&w->wanted);
     }
 
@@ -177,29 +193,36 @@ int work_submit(struct work *w, struct work_item *i)
     return r;
 }
 
-/* Removes the waiting items with a deadline up to @now_ms from the queue. */
+/* Removes the waiting items with a deadline up to @now_ms from the queue, and links them. */
 static struct work_item *work_take_late(struct work *w, uint64_t now_ms)
 {
-    struct work_queue stay = {NULL, NULL}, late = {NULL, NULL};
-    struct work_item *i;
+    struct work_item *late = NULL, **end = &late;
 
-    stay.end = &stay.first;
-    late.end = &late.first;
     (void) pthread_mutex_lock(&w->lock);
-    while ((i = work_take(&w->waiting))) {
-        work_put(i->deadline_ms <= now_ms ? &late : &stay, i);
-        w->n_waiting -= i->deadline_ms <= now_ms;
+    for (uint32_t k = 0; k < w->waiting.n; k++) {
+        for (struct fair_item *p = w->waiting.heap[k]->first; p; p = p->next) {
+            struct work_item *i = (struct work_item *) p;
+
+            if (i->deadline_ms > now_ms)
+                continue;
+            i->next_late = NULL;
+            *end = i;
+            end = &i->next_late;
+        }
     }
 
-    w->waiting = (struct work_queue){stay.first, stay.first ? stay.end : &w->waiting.first};
+    for (struct work_item *i = late; i; i = i->next_late) {
+        fair_remove(&w->waiting, &i->place);
+        w->n_waiting--;
+    }
     (void) pthread_mutex_unlock(&w->lock);
-    return late.first;
+    return late;
 }
 
 void work_expire(struct work *w, uint64_t now_ms)
 {
     for (struct work_item *i = work_take_late(w, now_ms), *next; i; i = next) {
-        next = i->next;
+        next = i->next_late;
         i->expired = true;
         work_finish(w, i);
     }
@@ -235,8 +258,6 @@ int work_new(struct ev *ev, uint32_t n_threads, uint32_t n_items_max, struct wor
 
     (void) pthread_mutex_init(&w->lock, NULL);
     (void) pthread_cond_init(&w->wanted, NULL);
-    w->waiting.end = &w->waiting.first;
-    w->ended.end = &w->ended.first;
     w->n_items_max = n_items_max;
     w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->event_fd < 0)
@@ -263,11 +284,11 @@ struct work *work_free(struct work *w)
     (void) pthread_mutex_unlock(&w->lock);
     for (uint32_t i = 0; i < w->n_threads; i++)
         (void) pthread_join(w->threads[i], NULL);
-    for (struct work_item *i = work_take_ended(w), *next; i; i = next) {
-        next = i->next;
+    for (struct work_item *i; (i = work_take_ended(w));)
         work_finish(w, i);
-    }
     work_expire(w, UINT64_MAX);
+    fair_deinit(&w->waiting);
+    fair_deinit(&w->ended);
     w->watch = ev_source_free(w->watch);
     closep(&w->event_fd);
     (void) pthread_cond_destroy(&w->wanted);

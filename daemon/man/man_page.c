@@ -79,7 +79,8 @@ static int man_page_settings(const char *group)
 {
     static const char *const groups[SETTINGS_N_GROUPS] = {
         [SETTINGS_SOCKETS] = "sockets", [SETTINGS_MEMORY] = "memory", [SETTINGS_GPUS] = "gpus",
-        [SETTINGS_TIME] = "time",       [SETTINGS_COUNTS] = "counts", [SETTINGS_RUNNING] = "running",
+        [SETTINGS_TIER] = "tier",       [SETTINGS_TIME] = "time",     [SETTINGS_COUNTS] = "counts",
+        [SETTINGS_RUNNING] = "running",
     };
     unsigned g = 0;
 

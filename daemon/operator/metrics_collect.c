@@ -1,6 +1,7 @@
 /* Metric families from the daemon's state; see metrics_collect.h. */
 #include "daemon/operator/metrics_collect.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,9 +9,11 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "daemon/loop/metrics.h"
+#include "daemon/operator/metrics_advice.h"
 #include "daemon/operator/metrics_devices.h"
 #include "daemon/operator/metrics_table.h"
 #include "daemon/operator/metrics_text.h"
+#include "daemon/operator/metrics_tier.h"
 #include "daemon/operator/status.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"
@@ -51,15 +54,18 @@ static void metrics_collect_totals(const struct server *s, struct metrics_text *
 
 static void metrics_collect_process(const struct server *s, struct metrics_text *t)
 {
-    uint64_t n_damaged = 0;
+    uint64_t n_damaged = 0, n_flushed = 0;
 
-    for (uint32_t i = 0; i < s->devices.n; i++)
+    for (uint32_t i = 0; i < s->devices.n; i++) {
         n_damaged += s->devices.list[i].store.n_damaged;
+        n_flushed += s->devices.list[i].store.n_flushed;
+    }
 
     metrics_table_one(t, METRIC_RESTARTS, s->persist.journal.head->n_starts - 1);
-    metrics_table_one(t, METRIC_CONNECTIONS, s->n_conns);
+    metrics_table_one(t, METRIC_CONNECTIONS, s->n_conns + s->n_operator_conns);
     metrics_table_one(t, METRIC_REFUSED_CONNECTIONS, s->refused_connections);
     metrics_table_one(t, METRIC_DAMAGED_PAGES, n_damaged);
+    metrics_table_one(t, METRIC_FLUSHED_PAGES, n_flushed);
 }
 
 static void metrics_collect_holds(const struct server *s, struct metrics_text *t)
@@ -116,26 +122,40 @@ static void metrics_collect_sides(struct metrics_text *t, enum metric_id id, con
 
 /* ---- tenants ---- */
 
+_Static_assert(TENANT_SERIES_MAX == METRICS_SERIES_MAX - 1, "one series is for the others");
+
 struct metrics_collect_tenants {
-    size_t n;
-    const char *names[METRICS_SERIES_MAX]; /* [n]; NULL: no tenant has this number */
+    size_t n, n_own;
+    const char *names[METRICS_SERIES_MAX]; /* [n]; NULL: no tenant has this row */
     uint64_t values[METRICS_SERIES_MAX][N_TENANT_VALUES];
 };
 
 /*
- * The first METRICS_SERIES_MAX - 1 tenants since the start have rows of their own, so that a row never
- * changes its tenant.
+ * A tenant has a row of its own as long as it exists, or never: counters of a row never decrease. Those of a
+ * tenant that is forgotten end with its row; the row of the others goes on counting its forgotten tenants.
  */
 static void metrics_collect_add_tenant(struct metrics_collect_tenants *all, const struct tenant *t)
 {
-    size_t i = t->number < METRICS_SERIES_MAX - 1 ? t->number : METRICS_SERIES_MAX - 1;
+    size_t i = t->has_series ? all->n_own++ : METRICS_SERIES_MAX - 1;
     Kvcobra__TenantStatus status;
 
     status_fill_tenant(t, &status);
     metrics_table_add_tenant(&status, all->values[i]);
-    all->names[i] = i < METRICS_SERIES_MAX - 1 ? t->name : others;
+    all->names[i] = t->has_series ? t->name : others;
     if (i >= all->n)
         all->n = i + 1;
+}
+
+static void metrics_collect_add_forgotten(struct metrics_collect_tenants *all,
+                                          const struct tenant_counters *forgotten)
+{
+    Kvcobra__TenantStatus status = KVCOBRA__TENANT_STATUS__INIT;
+
+    if (!all->names[METRICS_SERIES_MAX - 1])
+        return;
+
+    status_fill_counters(forgotten, &status);
+    metrics_table_add_tenant(&status, all->values[METRICS_SERIES_MAX - 1]);
 }
 
 static void metrics_collect_misses(struct metrics_text *t, const struct metrics_collect_tenants *all)
@@ -148,6 +168,7 @@ static void metrics_collect_misses(struct metrics_text *t, const struct metrics_
         {METRIC_TENANT_misses_evicted, "evicted"},
         {METRIC_TENANT_misses_other_table, "other_table"},
         {METRIC_TENANT_misses_retired_table, "retired_table"},
+        {METRIC_TENANT_misses_slow_tier, "slow_tier"},
     };
 
     metrics_table_family(t, METRIC_TENANT_SEQUENCE_MISSES);
@@ -173,6 +194,7 @@ static void metrics_collect_tenants(const struct server *s, struct metrics_text 
 
     for (const struct tenant *x = NULL; (x = devices_next_tenant(&s->devices, x));)
         metrics_collect_add_tenant(all, x);
+    metrics_collect_add_forgotten(all, &s->devices.forgotten_others);
     metrics_table_rows(t, METRIC_TENANT_FIRST, METRIC_SPACE_FIRST, all->names, all->values[0], all->n);
     metrics_collect_misses(t, all);
 }
@@ -213,14 +235,19 @@ static void metrics_collect_add_table(const struct server *s, struct metrics_col
                                       const struct table_entry *x)
 {
     size_t i = all->n < METRICS_SERIES_MAX - 1 ? all->n : METRICS_SERIES_MAX - 1;
+    Kvcobra__SpaceStatus former; /* spaces that were freed */
 
     if (i < METRICS_SERIES_MAX - 1)
         metrics_collect_name_table(x, all->names[i]);
     else
-        (void) strcpy(all->names[i], others);
+        (void) snprintf(all->names[i], sizeof(all->names[i]), "%s", others);
     all->labels[i] = all->names[i];
     all->n = i + 1;
 
+    kvcobra__space_status__init(&former);
+    former.leased = x->former_leased;
+    former.evictions = x->former_evictions;
+    metrics_table_add_space(&former, all->values[i]);
     for (const struct space *sp = x->spaces; sp; sp = sp->next) {
         Kvcobra__SpaceStatus status;
 
@@ -371,11 +398,13 @@ char *metrics_collect(const struct server *s, size_t *ret_n)
     metrics_collect_process(s, &t);
     metrics_devices_collect_pools(s, &t);
     metrics_devices_collect_gpus(s, &t);
+    metrics_tier_collect(s, &t);
     metrics_collect_holds(s, &t);
     metrics_collect_requests(s, &t);
     metrics_collect_sides(&t, METRIC_RAW_COORDINATES, s->raw_coords);
     metrics_collect_sides(&t, METRIC_RAW_SATURATED, s->raw_saturated);
     metrics_collect_tenants(s, &t);
+    metrics_advice_collect(s, &t);
     metrics_collect_states(s, &t);
     metrics_collect_tables(s, &t);
     metrics_collect_fit(s, &t);

@@ -21,8 +21,15 @@
 
 enum { RUNS_MAX = 64, MEMORY_PER_CONNECTION = 16384 };
 
+struct metrics_connection { /* in the order of their begin */
+    struct metrics_connection *next, *prev;
+    int fd;
+};
+
 struct metrics_http {
     struct server *server;
+    struct metrics_connection *oldest, *newest;
+    unsigned n_kept; /* connections that were not ended below */
     struct MHD_Daemon *daemon;
     struct ev_source *watch;
     bool unfinished; /* the last run stopped at RUNS_MAX: the next tick continues */
@@ -30,7 +37,7 @@ struct metrics_http {
 
 /* ---- sockets ---- */
 
-int metrics_socket_check(int fd, struct errmsg *e)
+int metrics_socket_check(int fd, const struct config *c, struct errmsg *e)
 {
     struct sockaddr_storage a = {0};
     socklen_t bytes = sizeof(a), int_bytes = sizeof(int);
@@ -47,10 +54,25 @@ int metrics_socket_check(int fd, struct errmsg *e)
                     "metrics socket: descriptor %d can be reached from other machines: pass a Unix socket or "
                     "one on a loopback address",
                     fd);
+    if (c->metrics_address || c->metrics_socket_path)
+        return fail(e, -EINVAL,
+                    "systemd passed a metrics socket, so %s cannot apply: remove the setting, and change "
+                    "ListenStream= of kvcobrad-metrics.socket as kvcobrad-metrics(7) says",
+                    c->metrics_address ? "metrics-address" : "metrics-socket");
     return 0;
 }
 
-int metrics_listen(const char *address, int *ret_fd, struct errmsg *e)
+/* Whether both sockets belong to one network namespace; true if the kernel, before 5.14, cannot tell. */
+static bool metrics_is_same_network(int a, int b)
+{
+    uint64_t cookie_a, cookie_b;
+    socklen_t a_bytes = sizeof(cookie_a), b_bytes = sizeof(cookie_b);
+
+    return getsockopt(a, SOL_SOCKET, SO_NETNS_COOKIE, &cookie_a, &a_bytes) < 0 ||
+           getsockopt(b, SOL_SOCKET, SO_NETNS_COOKIE, &cookie_b, &b_bytes) < 0 || cookie_a == cookie_b;
+}
+
+int metrics_listen(const char *address, int clients_fd, int *ret_fd, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     struct sockaddr_storage a;
@@ -62,6 +84,18 @@ int metrics_listen(const char *address, int *ret_fd, struct errmsg *e)
         return r;
 
     fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && errno == EAFNOSUPPORT)
+        return fail(
+            e, -EINVAL,
+            "metrics-address %s: kvcobrad may not create network sockets (RestrictAddressFamilies= of "
+            "its unit): remove the setting and let systemd listen there, as kvcobrad-metrics(7) says",
+            address);
+    if (fd >= 0 && clients_fd >= 0 && !metrics_is_same_network(fd, clients_fd))
+        return fail(e, -EINVAL,
+                    "metrics-address %s: kvcobrad has a network of its own (PrivateNetwork= of its unit), so "
+                    "no other process can connect: remove the setting and let systemd listen there, as "
+                    "kvcobrad-metrics(7) says",
+                    address);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
         bind(fd, (const struct sockaddr *) &a, bytes) < 0 || listen(fd, METRICS_CONNECTIONS_MAX) < 0)
         return fail(e, -errno, "cannot listen at %s for metrics: %s", address, strerror(errno));
@@ -149,6 +183,53 @@ __attribute__((format(printf, 2, 0))) static void metrics_http_on_log(void *ctx,
     log_event(LOG_DEBUG, "metrics", "message=\"%s\"", text); /* errors of single connections */
 }
 
+/* ---- connections ---- */
+
+static void metrics_http_unlink(struct metrics_http *h, struct metrics_connection *x)
+{
+    *(x->prev ? &x->prev->next : &h->oldest) = x->next;
+    *(x->next ? &x->next->prev : &h->newest) = x->prev;
+    h->n_kept--;
+}
+
+static void metrics_http_on_begin(struct metrics_http *h, struct MHD_Connection *c, void **socket_context)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct metrics_connection *x = info ? calloc(1, sizeof(*x)) : NULL;
+
+    *socket_context = x;
+    if (!x) /* it is not ended early; the timeout ends it */
+        return;
+
+    x->fd = info->connect_fd;
+    x->prev = h->newest;
+    *(h->newest ? &h->newest->next : &h->oldest) = x;
+    h->newest = x;
+    if (++h->n_kept > METRICS_KEPT) {
+        (void) shutdown(h->oldest->fd, SHUT_RDWR); /* libmicrohttpd closes it */
+        metrics_http_unlink(h, h->oldest);
+    }
+}
+
+static void metrics_http_on_connection(void *ctx, struct MHD_Connection *c, void **socket_context,
+                                       enum MHD_ConnectionNotificationCode code)
+{
+    struct metrics_http *h = ctx;
+    struct metrics_connection *x = *socket_context;
+
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        metrics_http_on_begin(h, c, socket_context);
+        return;
+    }
+
+    for (struct metrics_connection *y = h->oldest; y; y = y->next)
+        if (y == x) {
+            metrics_http_unlink(h, x);
+            break;
+        }
+    free(x);
+}
+
 /* ---- event loop ---- */
 
 static unsigned metrics_http_n_connections(const struct metrics_http *h)
@@ -190,12 +271,12 @@ static void metrics_http_on_readable(void *ctx)
 /* @fd: owned by the result. NULL: libmicrohttpd does not start, and the caller still owns @fd. */
 static struct MHD_Daemon *metrics_http_start(struct metrics_http *h, int fd)
 {
-    return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, metrics_http_on_request, h,
-                            MHD_OPTION_EXTERNAL_LOGGER, metrics_http_on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
-                            fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned) METRICS_CONNECTIONS_MAX,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned) METRICS_TIMEOUT_S,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) MEMORY_PER_CONNECTION,
-                            MHD_OPTION_END);
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, metrics_http_on_request, h,
+        MHD_OPTION_EXTERNAL_LOGGER, metrics_http_on_log, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        metrics_http_on_connection, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned) METRICS_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned) METRICS_TIMEOUT_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t) MEMORY_PER_CONNECTION, MHD_OPTION_END);
 }
 
 static void metrics_http_freep(struct metrics_http **h)

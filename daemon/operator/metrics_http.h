@@ -3,26 +3,33 @@
  * loop. The server starts it; metrics_collect.h makes the page.
  *
  * Only GET and HEAD of /metrics; METRICS_CONNECTIONS_MAX connections at a time, each closed after
- * METRICS_TIMEOUT_S of silence. Other machines cannot reach it: an address that is not loopback is refused.
+ * METRICS_TIMEOUT_S of silence. A new connection above METRICS_KEPT ends the oldest, so that idle connections
+ * of a local user do not keep the monitoring out. Other machines cannot reach it: an address that is not
+ * loopback is refused.
  */
 #pragma once
 
 #include <stdbool.h>
 
+struct config;
 struct errmsg;
 struct metrics_http;
 struct server;
 
-enum { METRICS_CONNECTIONS_MAX = 16, METRICS_TIMEOUT_S = 5 };
+enum { METRICS_CONNECTIONS_MAX = 16, METRICS_KEPT = 8, METRICS_TIMEOUT_S = 5 };
 
 /*
  * Checks a socket that the supervisor passed. Return: 0; -EINVAL with a sentence: no listening stream socket,
- * or other machines can reach it.
+ * other machines can reach it, or @c has a metrics socket or address too.
  */
-int metrics_socket_check(int fd, struct errmsg *e);
+int metrics_socket_check(int fd, const struct config *c, struct errmsg *e);
 
-/* A listening TCP socket. Return: 0; errno with a sentence. */
-int metrics_listen(const char *address, int *ret_fd, struct errmsg *e);
+/*
+ * A listening TCP socket. @clients_fd: the client socket; -1: not made by another process.
+ * Return: 0; -EINVAL with a sentence: the unit forbids network sockets, or has another network than the
+ * process that made the client socket; errno with a sentence.
+ */
+int metrics_listen(const char *address, int clients_fd, int *ret_fd, struct errmsg *e);
 
 /* @fd: listening stream socket, transferred, also on failure. Return: 0; errno with a sentence. */
 int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct errmsg *e);

@@ -20,7 +20,9 @@ int operator_handle_evict(struct request *rq)
     uint32_t n = 0;
 
     if (m->tenant[0] && !only)
-        return fail(&rq->error, -ENOENT, "tenant \"%.40s\" has not connected since the start", m->tenant);
+        return fail(&rq->error, -ENOENT,
+                    "there is no tenant \"%.40s\": \"kvcobra status\" lists those with sessions or pages",
+                    m->tenant);
     if (m->table_digest.len > 0) {
         int r = request_digest(rq, &m->table_digest, "table digest", &digest);
 

@@ -7,91 +7,126 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/damage.h"
+#include "daemon/config/account_name.h"
 #include "daemon/loop/log.h"
 #include "daemon/operator/handlers.h"
+#include "daemon/requests/change.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/evict.h"
 #include "daemon/store/share.h"
+#include "daemon/tables/tables_files.h"
 
-#define TITLE "kvcobra quotas 1\n"
-#define PREFIX "uid-" /* of tenants' names; lines of the file leave it out */
+#define TITLE_1 "kvcobra quotas 1\n" /* lines begin with a uid */
+#define TITLE "kvcobra quotas 2\n"
+_Static_assert(sizeof(TITLE) == sizeof(TITLE_1), "titles of equal length");
 
-enum { LINE_BYTES = 32 + 2 * 21, FILE_BYTES_MAX = 1 << 23 };
+enum { FILE_BYTES_MAX = 1 << 23 };
 
 /* ---- the file ---- */
 
-static char *quota_file_path(const struct server *s)
-{
-    char *path;
-
-    return asprintf(&path, "%s/quotas", s->config->state_dir) < 0 ? NULL : path;
-}
-
-static void quota_print_bytes(char *to, size_t room, bool is_set, uint64_t bytes)
+static void quota_print_bytes(FILE *f, bool is_set, uint64_t bytes)
 {
     if (is_set)
-        (void) snprintf(to, room, "%" PRIu64, bytes);
+        (void) fprintf(f, " %" PRIu64, bytes);
     else
-        (void) snprintf(to, room, "-");
+        (void) fputs(" -", f);
 }
 
-static int quota_save(const struct server *s, struct errmsg *e)
+static void quota_print_all(const void *ctx, FILE *f)
 {
-    _cleanup_(freep) char *path = quota_file_path(s);
-    size_t room = strlen(TITLE) + s->devices.n_tenants * (size_t) LINE_BYTES + 1, at = strlen(TITLE);
-    _cleanup_(freep) char *text = malloc(room);
+    const struct server *s = ctx;
 
-    if (!path || !text)
-        return fail(e, -ENOMEM, "out of memory");
-
-    memcpy(text, TITLE, at + 1);
+    (void) fputs(TITLE, f);
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
-        char quota[24], guarantee[24];
-
         if (!t->quota_is_set && !t->guarantee_is_set)
             continue;
 
-        quota_print_bytes(quota, sizeof(quota), t->quota_is_set, t->quota_bytes);
-        quota_print_bytes(guarantee, sizeof(guarantee), t->guarantee_is_set, t->guarantee_bytes);
-        at +=
-            (size_t) snprintf(text + at, room - at, "%s %s %s\n", t->name + strlen(PREFIX), quota, guarantee);
+        (void) fputs(t->name, f);
+        quota_print_bytes(f, t->quota_is_set, t->quota_bytes);
+        quota_print_bytes(f, t->guarantee_is_set, t->guarantee_bytes);
+        (void) fputc('\n', f);
     }
-
-    return atomic_file_write(path, text, at, e);
 }
 
-/* The number of tenants that may still connect, each with the default guarantee. */
-static uint64_t quota_n_unseen(const struct server *s, const struct store *st)
+static bool quota_has_tenant(const struct device *d, const char *account)
 {
-    return s->config->tenants_max > st->n_tenants ? s->config->tenants_max - st->n_tenants : 0;
+    for (const struct tenant *t = d->store.tenants; t; t = t->next)
+        if (strcmp(t->account->name, account) == 0)
+            return true;
+    return false;
+}
+
+/* Extents that @c guarantees to tenants that do not exist on @d now. */
+static uint64_t quota_promised(const struct device *d, const struct config *c)
+{
+    uint32_t n_others = c->tenants_max > d->store.n_tenants ? c->tenants_max - d->store.n_tenants : 0;
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < c->tenants.n_sections; i++) {
+        const char *name = c->tenants.sections[i].name;
+
+        if (quota_has_tenant(d, name))
+            continue;
+
+        n += share_extents(&d->store.pool, devices_limit(d, c, name).guarantee_bytes);
+        n_others -= n_others > 0;
+    }
+
+    return n + n_others * share_extents(&d->store.pool, d->guarantee_bytes);
 }
 
 static bool quota_fits(const struct server *s, const struct tenant *t, uint64_t guarantee)
 {
-    return share_fits(store_of(t), t, guarantee, quota_n_unseen(s, store_of(t)), t->device->guarantee_bytes);
+    return share_fits(store_of(t), t, guarantee, quota_promised(t->device, s->config));
 }
 
 /*
- * Finds or creates the tenant of "1000" (in host memory) or "1000@gpu0". Return: 0; -EINVAL: another form;
- * -ENODEV: no such device; see devices_tenant().
+ * The account and the device of "ACCOUNT" (in host memory) or "ACCOUNT@gpu0", of a user or of a section.
+ * Return: 0; -EINVAL: no such name; -ENODEV: no such device.
  */
-static int quota_tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
+static int quota_parse_name(struct server *s, const char *text, char name[static ACCOUNT_NAME_BYTES],
+                            struct device **ret, struct errmsg *e)
 {
-    char device[DEVICE_NAME_BYTES] = "cpu", after;
+    const char *at = strchr(text, '@');
+    size_t n = at ? (size_t) (at - text) : strlen(text);
     struct device *d;
     uint32_t uid;
-    int n = sscanf(text, "%" SCNu32 "@%15[a-z0-9]%c", &uid, device, &after);
 
-    if (n != 2 && !(n == 1 && text[strspn(text, "0123456789")] == '\0'))
-        return fail(e, -EINVAL, "\"%.60s\" is not of the form " PREFIX "N or " PREFIX "N@gpuM", text);
+    (void) snprintf(name, ACCOUNT_NAME_BYTES, "%.*s", n < ACCOUNT_NAME_BYTES ? (int) n : 0, text);
+    if (!account_name_uid(name, &uid) && !tenant_rules_find(&s->config->tenants, name))
+        return fail(e, -EINVAL,
+                    "\"%.60s\" is neither uid-N nor a tenant of the configuration, with or without @gpuM",
+                    text);
 
-    d = devices_find_name(&s->devices, device);
-    if (!d || (n == 2 && d->number == 0))
-        return fail(e, -ENODEV, "there is no device %s", device);
-    return devices_tenant(&s->devices, d, uid, ret, e);
+    d = devices_find_name(&s->devices, at ? at + 1 : "cpu");
+    if (!d || (at && d->number == 0))
+        return fail(e, -ENODEV, "there is no device \"%.16s\"", at ? at + 1 : "cpu");
+
+    *ret = d;
+    return 0;
+}
+
+/* Finds or creates the tenant of that name. Return: see quota_parse_name() and devices_tenant(). */
+static int quota_tenant_of(struct server *s, const char *text, struct tenant **ret, struct errmsg *e)
+{
+    char name[ACCOUNT_NAME_BYTES];
+    struct account *a;
+    struct device *d;
+    int r = quota_parse_name(s, text, name, &d, e);
+
+    if (r < 0)
+        return r;
+
+    r = accounts_get_named(&s->devices.accounts, name, &a, e);
+    if (r < 0)
+        return r;
+
+    r = devices_tenant(&s->devices, d, a, ret, e);
+    (void) account_unref(a);
+    return r;
 }
 
 static bool quota_read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
@@ -109,19 +144,21 @@ static bool quota_read_bytes(const char *text, bool *ret_is_set, uint64_t *ret)
     return errno == 0 && *end == '\0';
 }
 
-static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
+/* @prefix: what the line leaves out at its beginning. */
+static int quota_load_line(struct server *s, const char *prefix, const char *line, struct errmsg *e)
 {
-    char name[40], quota_text[24], guarantee_text[24], after;
+    char name[TENANT_NAME_BYTES], rest[40], quota_text[24], guarantee_text[24], after;
     uint64_t quota = 0, guarantee = 0;
     bool has_quota, has_guarantee;
     struct tenant *t;
     int r;
 
-    if (sscanf(line, "%39s %23s %23s%c", name, quota_text, guarantee_text, &after) != 3 ||
+    if (sscanf(line, "%39s %23s %23s%c", rest, quota_text, guarantee_text, &after) != 3 ||
         !quota_read_bytes(quota_text, &has_quota, &quota) ||
         !quota_read_bytes(guarantee_text, &has_guarantee, &guarantee) || (has_quota && quota == 0))
         return fail(e, -EBADMSG, "bad line \"%.60s\"", line);
 
+    (void) snprintf(name, sizeof(name), "%s%s", prefix, rest);
     r = quota_tenant_of(s, name, &t, e);
     if (r < 0)
         return r;
@@ -133,7 +170,7 @@ static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
     if (!has_guarantee)
         return 0;
     if (!quota_fits(s, t, guarantee))
-        return fail(e, -ENOSPC, "the guarantee of %" PRIu64 " bytes of tenant %s no longer fits the pool",
+        return fail(e, -EBADMSG, "the guarantee of %" PRIu64 " bytes of tenant %s no longer fits the pool",
                     guarantee, t->name);
 
     t->guarantee_bytes = guarantee;
@@ -141,42 +178,101 @@ static int quota_load_line(struct server *s, const char *line, struct errmsg *e)
     return 0;
 }
 
-void quota_load(struct server *s)
+static int quota_load_file(struct server *s, struct errmsg *e)
 {
-    _cleanup_(freep) char *path = s->config->state_dir ? quota_file_path(s) : NULL;
-    _cleanup_(freep) void *bytes = NULL;
+    _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) char *text = NULL;
-    struct errmsg e = {"out of memory"};
+    const char *prefix = "";
     char *save_ptr = NULL;
-    size_t n;
-    int r;
+    int r = 0;
 
-    if (!s->config->state_dir)
-        return;
+    if (s->config->state_dir)
+        r = tables_files_read_text(s->config, "quotas", FILE_BYTES_MAX, &path, &text, e);
+    if (r < 0 || !text)
+        return r;
 
-    r = path ? atomic_file_read(path, FILE_BYTES_MAX, &bytes, &n, &e) : -ENOMEM;
-    if (r == -ENOENT)
-        return;
-
-    text = r == 0 ? strndup(bytes, n) : NULL;
-    if (!text || strncmp(text, TITLE, strlen(TITLE)) != 0) {
-        log_event(LOG_ERR, "quotas-unreadable", "message=\"%s\", ignoring",
-                  text ? "not quotas of this version" : e.text);
-        return;
+    if (strncmp(text, TITLE_1, strlen(TITLE_1)) == 0) {
+        prefix = ACCOUNT_UID_PREFIX;
+    } else if (strncmp(text, TITLE, strlen(TITLE)) != 0) {
+        log_event(LOG_ERR, "quotas-unreadable", "message=\"not quotas of this version\", ignoring");
+        return 0;
     }
 
     for (char *line = strtok_r(text + strlen(TITLE), "\n", &save_ptr); line;
-         line = strtok_r(NULL, "\n", &save_ptr))
-        if (quota_load_line(s, line, &e) < 0)
-            log_event(LOG_ERR, "quota-ignored", "path=%s message=\"%s\"", path, e.text);
+         line = strtok_r(NULL, "\n", &save_ptr)) {
+        r = quota_load_line(s, prefix, line, e);
+        if (r < 0 && !damage_is_cause(r))
+            return r;
+        if (r < 0)
+            log_event(LOG_ERR, "quota-ignored", "path=%s message=\"%s\"", path, e->text);
+    }
+    return 0;
+}
+
+/* ---- the configuration ---- */
+
+/* So that the guarantee of a section is kept back for it before its first process connects. */
+static void quota_create_guaranteed(struct server *s)
+{
+    const struct tenant_rules *rules = &s->config->tenants;
+
+    for (uint32_t i = 0; i < rules->n_sections * s->devices.n; i++) {
+        struct device *d = &s->devices.list[i % s->devices.n];
+        const struct tenant_section *x = &rules->sections[i / s->devices.n];
+        char name[TENANT_NAME_BYTES];
+        struct errmsg e = {""};
+        struct tenant *t;
+
+        (void) snprintf(name, sizeof(name), "%s%s%s", x->name, d->number > 0 ? "@" : "",
+                        d->number > 0 ? d->name : "");
+        if (device_section_guarantee(d, x) > 0 && quota_tenant_of(s, name, &t, &e) < 0)
+            log_event(LOG_ERR, "tenant-not-created", "tenant=%s message=\"%s\"", name, e.text);
+    }
+}
+
+int quota_load(struct server *s, struct errmsg *e)
+{
+    int r = quota_load_file(s, e);
+
+    state_writer_set_printer(&s->tables.state, STATE_QUOTAS, quota_print_all, s);
+    if (r == 0)
+        quota_create_guaranteed(s);
+    return r;
+}
+
+int quota_check_reload(const struct server *s, const struct config *fresh, struct errmsg *e)
+{
+    for (uint32_t i = 0; i < s->devices.n; i++) {
+        const struct device *d = &s->devices.list[i];
+        uint64_t n = quota_promised(d, fresh);
+
+        for (const struct tenant *t = d->store.tenants; t; t = t->next)
+            n += share_extents(&d->store.pool,
+                               t->guarantee_is_set
+                                   ? t->guarantee_bytes
+                                   : devices_limit(d, fresh, t->account->name).guarantee_bytes);
+        if (n > d->store.pool.n_extents_max)
+            return fail(e, -ENOSPC,
+                        "all guarantees on %s, with those that operators set, are %" PRIu64
+                        " extents, and the pool has %" PRIu32,
+                        d->name, n, d->store.pool.n_extents_max);
+    }
+
+    return 0;
 }
 
 void quota_reload(struct server *s)
 {
     devices_configure(&s->devices, s->config);
-    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
+    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+        struct tenant_limit limit = devices_limit(t->device, s->config, t->account->name);
+
         if (!t->quota_is_set)
-            t->quota_bytes = t->device->quota_bytes;
+            t->quota_bytes = limit.quota_bytes;
+        if (!t->guarantee_is_set)
+            t->guarantee_bytes = limit.guarantee_bytes;
+    }
+    quota_create_guaranteed(s);
 }
 
 /* ---- SET_QUOTA ---- */
@@ -189,15 +285,9 @@ static int quota_find_or_create(struct request *rq, const char *name, struct ten
     *ret = devices_find_tenant(&rq->server->devices, name);
     if (*ret)
         return 0;
-    if (strncmp(name, PREFIX, strlen(PREFIX)) == 0)
-        r = quota_tenant_of(rq->server, name + strlen(PREFIX), ret, &rq->error);
-    else
-        r = -EINVAL;
-    if (r != -EINVAL)
-        return r == -ENODEV ? -ENOENT : r;
 
-    return fail(&rq->error, -ENOENT,
-                "tenant \"%.40s\" does not exist, and its name is not of the form uid-N or uid-N@gpuM", name);
+    r = quota_tenant_of(rq->server, name, ret, &rq->error);
+    return r == -EINVAL || r == -ENODEV ? -ENOENT : r;
 }
 
 static int quota_check(struct request *rq, const struct tenant *t, uint64_t quota, uint64_t guarantee)
@@ -231,8 +321,8 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
     }
 
     r = quota_check(rq, t, t->quota_bytes, t->guarantee_bytes);
-    if (r == 0 && rq->server->config->state_dir)
-        r = quota_save(rq->server, &rq->error);
+    if (r == 0)
+        r = state_writer_write(&rq->server->tables.state, STATE_QUOTAS, &rq->error);
     if (r < 0) {
         t->quota_bytes = before.quota_bytes;
         t->quota_is_set = before.quota_is_set;
@@ -243,15 +333,47 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
     return r;
 }
 
-int quota_handle_set(struct request *rq)
+static void quota_describe_device(const struct server *s, const struct device *d,
+                                  Kvcobra__SetQuotaReply *reply)
+{
+    reply->client_arena_bytes = d->number == 0 ? s->config->arena_bytes : 0;
+    reply->pool_bytes = d->pool_bytes;
+}
+
+/* Only the limits that apply to the tenant, or would apply if it connected. */
+static int quota_answer(struct request *rq, Kvcobra__SetQuotaReply *reply)
+{
+    struct server *s = rq->server;
+    const char *text = rq->message->set_quota->tenant;
+    const struct tenant *t = devices_find_tenant(&s->devices, text);
+    char name[ACCOUNT_NAME_BYTES];
+    struct tenant_limit limit;
+    struct device *d;
+    int r = t ? 0 : quota_parse_name(s, text, name, &d, &rq->error);
+
+    if (r < 0)
+        return -ENOENT;
+
+    if (t)
+        limit = (struct tenant_limit){.quota_bytes = t->quota_bytes, .guarantee_bytes = t->guarantee_bytes};
+    else
+        limit = devices_limit(d, s->config, name);
+    kvcobra__set_quota_reply__init(reply);
+    reply->quota_bytes = reply->previous_bytes = limit.quota_bytes;
+    reply->guarantee_bytes = reply->previous_guarantee_bytes = limit.guarantee_bytes;
+    reply->used_bytes = t ? tenant_used_bytes(t) : 0;
+    quota_describe_device(s, t ? t->device : d, reply);
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_SET_QUOTA;
+    rq->reply.set_quota = reply;
+    return 0;
+}
+
+static int quota_set(struct request *rq)
 {
     const Kvcobra__SetQuota *m = rq->message->set_quota;
     Kvcobra__SetQuotaReply *reply = &rq->server->scratch->body.set_quota;
     struct tenant *t;
     int r;
-
-    if (m->quota_bytes == 0 && !m->set_guarantee)
-        return fail(&rq->error, -EINVAL, "neither a maximum above 0 nor a guarantee is given");
 
     r = quota_find_or_create(rq, m->tenant, &t);
     if (r < 0)
@@ -272,12 +394,22 @@ int quota_handle_set(struct request *rq)
     reply->used_bytes = tenant_used_bytes(t);
     reply->quota_bytes = t->quota_bytes;
     reply->guarantee_bytes = t->guarantee_bytes;
+    quota_describe_device(rq->server, t->device, reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_SET_QUOTA;
     rq->reply.set_quota = reply;
     log_event(LOG_NOTICE, "quota",
-              "tenant=%s bytes=%" PRIu64 " before=%" PRIu64 " guarantee=%" PRIu64 " before=%" PRIu64
-              " used=%" PRIu64,
+              "tenant=%s bytes=%" PRIu64 " bytes_before=%" PRIu64 " guarantee=%" PRIu64
+              " guarantee_before=%" PRIu64 " used=%" PRIu64,
               t->name, t->quota_bytes, reply->previous_bytes, t->guarantee_bytes,
               reply->previous_guarantee_bytes, reply->used_bytes);
     return 0;
+}
+
+int quota_handle_set(struct request *rq)
+{
+    const Kvcobra__SetQuota *m = rq->message->set_quota;
+
+    if (m->quota_bytes == 0 && !m->set_guarantee)
+        return quota_answer(rq, &rq->server->scratch->body.set_quota);
+    return change_run(rq, quota_set);
 }

@@ -1,21 +1,32 @@
 /*
- * Quotas and guarantees that an operator sets for single tenants (SET_QUOTA). All other tenants have those of
- * the configuration. With a state folder the operator's settings survive a restart:
+ * Quotas and guarantees that an operator sets for single tenants (SET_QUOTA). They go before those of the
+ * configuration: of the tenant's section, else of all tenants. With a state folder the operator's settings
+ * survive a restart:
  *
- *     DIR/quotas   "kvcobra quotas 1", then one line per tenant:
- *                  <uid>[@<device>] <quota bytes or -> <guarantee bytes or ->
+ *     DIR/quotas   "kvcobra quotas 2", then one line per tenant:
+ *                  <account>[@<device>] <quota bytes or -> <guarantee bytes or ->
+ *
+ * In version 1, which is read too, the account is a uid without "uid-".
  */
 #pragma once
 
+struct config;
 struct errmsg;
 struct server;
 struct tenant;
 
 /*
- * Called at the start, before pages are restored: creates the tenants of the file with their quotas. A line
- * that cannot be applied (a guarantee that no longer fits the pool) is logged and ignored.
+ * Called at the start, before pages are restored: creates the tenants of the file with their quotas, and
+ * those with a guarantee in the configuration. Logs and ignores a line that cannot be applied: a guarantee
+ * that no longer fits the pool, a tenant that the configuration no longer has.
  */
-void quota_load(struct server *s);
+int quota_load(struct server *s, struct errmsg *e); /* 0; an error of the machine */
 
-/* Called after a reload of the configuration: tenants without a quota of their own get the new one. */
+/*
+ * Whether the guarantees of @fresh fit the pools beside those that operators set. Return: 0; -ENOSPC with a
+ * sentence.
+ */
+int quota_check_reload(const struct server *s, const struct config *fresh, struct errmsg *e);
+
+/* Called after a reload of the configuration: changes what no operator set, and creates tenants. */
 void quota_reload(struct server *s);

@@ -2,6 +2,7 @@
  * STATUS: values of the daemon for operators. Each value of proto/status_fields.def is assigned here, once.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <unistd.h>
 
 #include "daemon/gpu/gpu_pool.h"
@@ -14,6 +15,7 @@
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/advice.h"
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
@@ -74,19 +76,31 @@ static void status_fill_pool(const struct store *st, Kvcobra__StatusReply *reply
     }
 }
 
+static const char *status_disk_tier(const struct server *s)
+{
+    struct offload_status o;
+
+    if (!s->offload)
+        return "none";
+    offload_status(s->offload, &o);
+    return disk_state_names[o.disk.state];
+}
+
 void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
 {
     reply->pid = (uint64_t) getpid();
     reply->uptime_ms = ev_now_ms(s->ev) - s->started_ms;
     reply->version = (char *) KVCOBRA_VERSION;
     reply->event_backend = (char *) ev_backend_name(s->ev);
-    reply->restart = (char *) (s->supervisor.keeps && !s->supervisor.failed ? "kept" : "volatile");
+    reply->restart =
+        (char *) (s->supervisor.keeps && !supervisor_has_failed(&s->supervisor) ? "kept" : "volatile");
     reply->sessions = s->sessions.n;
     reply->refused_packets = s->refused_packets;
     reply->moments_bytes = s->live.bytes;
     reply->reports = s->reports;
     reply->refused_reports = s->refused_reports;
     reply->draining = s->draining;
+    reply->disk_tier = (char *) status_disk_tier(s);
 
     status_fill_pool(&s->devices.list[0].store, reply);
     status_fill_work(s, reply);
@@ -98,8 +112,9 @@ void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
             reply->leases += x->leases.n_granted;
     }
 
+    reply->evictions = s->devices.forgotten_evictions;
     for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
-        reply->evictions += t->evictions;
+        reply->evictions += t->counters.evictions;
         for (const struct group *g = t->groups; g; g = g->next)
             reply->held_pages += (uint64_t) g->n_pages - g->small_queue.n - g->main_queue.n;
     }
@@ -112,6 +127,39 @@ void status_fill_mover(const struct server *s, Kvcobra__StatusReply *reply)
     if (s->gpus.mover)
         mover_get_info(s->gpus.mover, &pid, &reply->mover_restarts);
     reply->mover_pid = (uint64_t) pid;
+}
+
+/* ---- capacity ---- */
+
+bool status_fill_advice(const struct server *s, struct advice *a, uint64_t capacity_bytes,
+                        Kvcobra__Advice *out)
+{
+    struct advice_figures f;
+
+    advice_read(a, capacity_bytes, ev_now_ms(s->ev), &f);
+    if (f.lookups == 0 && f.windows[ADVICE_DAY].lookups == 0)
+        return false;
+
+    kvcobra__advice__init(out);
+    out->hour_lookups = f.windows[ADVICE_HOUR].lookups;
+    out->hour_found = f.windows[ADVICE_HOUR].found;
+    out->hour_distinct = f.windows[ADVICE_HOUR].distinct;
+    out->day_lookups = f.windows[ADVICE_DAY].lookups;
+    out->day_found = f.windows[ADVICE_DAY].found;
+    out->day_distinct = f.windows[ADVICE_DAY].distinct;
+    out->lookups = f.lookups;
+    out->capacity_bytes = capacity_bytes;
+    out->millibits = (uint64_t) llround(f.bits * 1000);
+    out->hits_pool_half = f.pool_hits[0];
+    out->hits_pool_same = f.pool_hits[1];
+    out->hits_pool_2x = f.pool_hits[2];
+    out->hits_pool_4x = f.pool_hits[3];
+    out->hits_pool_8x = f.pool_hits[4];
+    out->hits_bits_16 = f.bit_hits[0];
+    out->hits_bits_4_5 = f.bit_hits[1];
+    out->hits_bits_3 = f.bit_hits[2];
+    out->hits_bits_2 = f.bit_hits[3];
+    return true;
 }
 
 /* ---- devices ---- */
@@ -166,7 +214,11 @@ static void status_fill_devices(const struct server *s, Kvcobra__StatusReply *re
     struct reply_scratch *scratch = s->scratch;
 
     for (uint32_t i = 0; i < s->devices.n; i++) {
-        status_fill_device(&s->devices.list[i], &scratch->devices[i]);
+        const struct device *d = &s->devices.list[i];
+
+        status_fill_device(d, &scratch->devices[i]);
+        if (status_fill_advice(s, d->advice, d->store.pool.pool_bytes, &scratch->device_advice[i]))
+            scratch->devices[i].advice = &scratch->device_advice[i];
         scratch->device_pointers[i] = &scratch->devices[i];
     }
     reply->n_devices = s->devices.n;
@@ -185,6 +237,18 @@ static uint64_t status_leases_of(const struct server *s, const struct tenant *t)
     return n;
 }
 
+void status_fill_counters(const struct tenant_counters *c, Kvcobra__TenantStatus *out)
+{
+    out->hits = c->hits;
+    out->misses = c->misses;
+    out->evictions = c->evictions;
+    out->misses_unknown = c->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
+    out->misses_evicted = c->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
+    out->misses_other_table = c->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];
+    out->misses_retired_table = c->misses_by[KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE];
+    out->misses_slow_tier = c->misses_by[KVCOBRA__MISS_REASON__MISS_SLOW_TIER];
+}
+
 void status_fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out)
 {
     kvcobra__tenant_status__init(out);
@@ -195,17 +259,11 @@ void status_fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out)
     out->arena_bytes = t->arena_bytes;
     out->pages = t->n_pages;
     out->sessions = t->n_sessions;
-    out->hits = t->hits;
-    out->misses = t->misses;
-    out->evictions = t->evictions;
-    out->isolated = t->isolated;
+    out->isolated = t->account->isolated;
     out->guarantee_bytes = t->guarantee_bytes;
     out->extent_bytes = t->n_extents * store_of(t)->pool.extent_bytes;
     out->asked_back_bytes = share_reclaimed_bytes(store_of(t), t);
-    out->misses_unknown = t->misses_by[KVCOBRA__MISS_REASON__MISS_UNKNOWN];
-    out->misses_evicted = t->misses_by[KVCOBRA__MISS_REASON__MISS_EVICTED];
-    out->misses_other_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_OTHER_TABLE];
-    out->misses_retired_table = t->misses_by[KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE];
+    status_fill_counters(&t->counters, out);
 }
 
 /*
@@ -312,8 +370,10 @@ static bool status_fill_tenants(const struct server *s, Kvcobra__StatusReply *re
     for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = status_tenant_from(s, from)) {
         status_fill_tenant(t, &scratch->tenants[n]);
         scratch->tenants[n].leases = status_leases_of(s, t);
+        if (status_fill_advice(s, t->advice, advice_tenant_capacity(t), &scratch->tenant_advice[n]))
+            scratch->tenants[n].advice = &scratch->tenant_advice[n];
         scratch->tenant_pointers[n] = &scratch->tenants[n];
-        from = (uint64_t) t->number + 1;
+        from = t->number + 1;
     }
 
     reply->n_tenants = n;

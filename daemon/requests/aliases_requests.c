@@ -28,7 +28,7 @@ int aliases_requests_handle_alias(struct request *rq)
         r = request_digest(rq, &m->model, "model digest", &model);
     if (r == 0)
         r = aliases_add(&rq->server->tables, alias, model, &outcome, &rq->error);
-    if (r < 0)
+    if (r != 0)
         return r;
 
     kvcobra__alias_model_reply__init(reply);

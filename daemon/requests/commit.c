@@ -25,7 +25,7 @@
 #include "daemon/loop/metrics.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
-#include "daemon/requests/page_check.h"
+#include "daemon/store/page_check.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/reservations.h"
@@ -92,7 +92,7 @@ static void commit_claim_item(struct request *rq, const struct page_context *c,
         .page_class = h.group->page_class,
         .key = h.slot->key,
         .layout = &h.group->space->layout,
-        .to = rq->store->pool.source ? NULL : store_page_data(rq->store, &h),
+        .to = rq->store->pool.on_gpu ? NULL : store_page_data(rq->store, &h),
         .offset = item->arena_offset,
         .bytes = h.group->page_bytes,
         .crc = item->payload_crc32c,
@@ -253,7 +253,7 @@ static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *i
 
     if (r == 0)
         r = store_find_whole(st, rq->tenant, &key, &present, &rq->error);
-    if (r < 0)
+    if (r != 0)
         return r;
     if (present != SLOT_NONE && (slot != SLOT_NONE || commit_names_present(rq, item, &key, present))) {
         commit_release_item(j, mine, false); /* the first page stays, this client gets a lease on it */
@@ -275,16 +275,13 @@ static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *i
     return r;
 }
 
-static int commit_fill_reply(struct request *rq, size_t n)
+static void commit_fill_reply(struct request *rq, size_t n)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__CommitReply *reply = &scratch->body.commit;
-    int r;
 
     kvcobra__commit_reply__init(reply);
-    r = page_lease(rq, n, &reply->lease);
-    if (r < 0)
-        return r;
+    reply->lease = page_lease(rq, n);
     if (rq->error.text[0])
         rq->reply.message = rq->error.text; /* of the last item that failed */
     reply->n_pages = reply->n_errs = n;
@@ -293,7 +290,6 @@ static int commit_fill_reply(struct request *rq, size_t n)
     reply->lease_ms = (uint32_t) rq->server->config->lease_ms;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_COMMIT;
     rq->reply.commit = reply;
-    return 0;
 }
 
 static int commit_conclude(struct job *job, struct request *rq)
@@ -310,8 +306,8 @@ static int commit_conclude(struct job *job, struct request *rq)
     }
 
     r = job->work.expired ? job_expired(rq) : commit_context(rq, m, &c);
-    if (r == 0)
-        r = page_lease_room(rq);
+    if (r == 0) /* before a page is published: it is not, if its lease could not be recorded */
+        r = page_lease_room(rq, j->n_items);
     for (size_t i = 0; r == 0 && i < j->n_items; i++) {
         scratch->slots[i] = SLOT_NONE;
         scratch->errs[i] = commit_conclude_item(rq, m->items[i], j, &j->items[i], &scratch->slots[i]);
@@ -320,7 +316,9 @@ static int commit_conclude(struct job *job, struct request *rq)
     }
 
     commit_release_all(j, true); /* a failed item keeps its reservation */
-    return r < 0 ? r : commit_fill_reply(rq, j->n_items);
+    if (r == 0)
+        commit_fill_reply(rq, j->n_items);
+    return r;
 }
 
 /* Pages that other clients published under the message's keys will be leased, so they must be whole. */
@@ -352,10 +350,10 @@ static int commit_prepare(struct request *rq, const Kvcobra__Commit *m, struct p
     if (r < 0)
         return r;
 
-    r = page_lease_room(rq);
+    r = page_lease_room(rq, m->n_items);
     if (r < 0)
         return r;
-    return rq->store->pool.source ? commit_check_present(rq, m) : 0;
+    return rq->store->pool.on_gpu ? commit_check_present(rq, m) : 0;
 }
 
 int commit_handle(struct request *rq)
@@ -374,7 +372,7 @@ int commit_handle(struct request *rq)
 
     j->job.work.run = commit_copy_slice;
     j->job.finish = commit_conclude;
-    if (rq->store->pool.source)
+    if (rq->store->pool.on_gpu)
         return commit_conclude(&j->job, rq);
 
     if (j->claimed_bytes <= rq->server->config->work_inline_bytes) {

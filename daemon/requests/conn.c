@@ -5,11 +5,14 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/limits.h"
 #include "daemon/loop/log.h"
+#include "daemon/requests/peer.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
@@ -40,75 +43,199 @@ static void conn_on_end(void *ctx, int err)
 {
     struct conn *c = ctx;
 
-    if (err == -EBADMSG && log_is_due(++c->server->refused_packets))
-        log_event(LOG_NOTICE, "packet-truncated",
+    if ((err == -EBADMSG || err == -EPERM) && log_is_due(++c->server->refused_packets))
+        log_event(LOG_NOTICE, err == -EPERM ? "packet-with-descriptors" : "packet-truncated",
                   "pid=%ld uid=%ld refused=%" PRIu64 ", closing the connection", (long) c->peer.pid,
                   (long) c->peer.uid, c->server->refused_packets);
     conn_close(c);
 }
 
-static const struct ev_stream_callbacks callbacks = {.on_packet = conn_on_packet, .on_end = conn_on_end};
+/* Only operators send descriptors (STAGE). */
+static const struct ev_stream_callbacks client_callbacks = {.on_packet = conn_on_packet,
+                                                            .on_end = conn_on_end};
+static const struct ev_stream_callbacks operator_callbacks = {
+    .on_packet = conn_on_packet,
+    .on_end = conn_on_end,
+    .takes_fds = true,
+};
 
-static uint32_t conn_connections_of(const struct server *s, uid_t uid)
+static int conn_admit_operator(const struct server *s, struct errmsg *e)
 {
-    uint32_t n = 0;
-
-    for (const struct conn *c = s->conns; c; c = c->next)
-        n += c->peer.uid == uid;
-    return n;
-}
-
-/* Whether the peer may connect; a refused one sees the connection closed. */
-static int conn_admit(struct server *s, int fd, bool is_operator, struct ucred *ret_peer)
-{
-    socklen_t bytes = sizeof(*ret_peer);
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &bytes) < 0)
-        return -errno;
-    if (s->n_conns >= s->config->connections_max)
-        return -EMFILE;
-    if (conn_connections_of(s, ret_peer->uid) >= s->config->connections_per_uid_max)
-        return -EDQUOT;
-    if (is_operator && ret_peer->uid != 0 && ret_peer->uid != getuid())
-        return -EPERM; /* the socket's mode forbids it already, but an adopted socket may have another mode */
+    if (s->n_operator_conns >= OPERATOR_CONNECTIONS_MAX)
+        return fail(e, -EDQUOT, "operators have %d connections, the maximum: close one",
+                    OPERATOR_CONNECTIONS_MAX);
     return 0;
 }
 
-void conn_accept(struct server *s, int fd, bool is_operator)
+/* @n_closing: connections of the peer that are ended, but still have a descriptor */
+static int conn_admit_client(const struct server *s, const struct account *a, uint32_t n_closing,
+                             struct errmsg *e)
 {
-    struct ucred peer = {0};
-    struct conn *c = NULL;
-    int r = conn_admit(s, fd, is_operator, &peer);
+    const struct config *c = s->config;
 
-    if (r == 0) {
-        c = calloc(1, sizeof(*c));
-        r = c ? 0 : -ENOMEM;
-    }
-    if (r == 0) {
-        *c = (struct conn){
-            .server = s,
-            .is_operator = is_operator,
-            .peer = peer,
-            .pidfd = -1,
-            .accepted_ms = ev_now_ms(s->ev),
-        };
-        r = ev_stream_new(s->ev, fd, &callbacks, c, &c->stream);
-    } else {
-        (void) close(fd);
-    }
+    if (account_may_take(a->n_connections + n_closing, s->n_conns, c->connections_max,
+                         c->connections_per_tenant_max))
+        return 0;
+    if (s->n_conns >= c->connections_max)
+        return fail(e, -EDQUOT,
+                    "kvcobrad has %" PRIu32 " connections, the maximum (--connections): retry later",
+                    s->n_conns);
+    return fail(e, -EDQUOT,
+                "tenant %s has %" PRIu32 " of kvcobrad's %" PRIu32
+                " connections, its maximum (--connections-per-tenant; --connections is %" PRIu32
+                "): close one, or retry later",
+                a->name, a->n_connections, s->n_conns, c->connections_max);
+}
+
+/* Whether the peer may connect. @ret_account: with a reference for the caller. */
+static int conn_admit(struct server *s, int fd, bool is_operator, struct ucred *ret_peer,
+                      struct account **ret_account, struct errmsg *e)
+{
+    struct account *a;
+    int r = peer_identify(s, fd, is_operator, ret_peer, &a, e);
+
+    if (r < 0)
+        return r;
+
+    r = is_operator ? conn_admit_operator(s, e)
+                    : conn_admit_client(s, a, ev_n_closing(s->ev, ret_peer->uid), e);
     if (r < 0) {
-        if (log_is_due(++s->refused_connections))
-            log_event(LOG_NOTICE, "connection-refused", "pid=%ld uid=%ld refused=%" PRIu64 " message=\"%s\"",
-                      (long) peer.pid, (long) peer.uid, s->refused_connections, strerror(-r));
-        free(c);
-        return;
+        (void) account_unref(a);
+        return r;
     }
+
+    *ret_account = a;
+    return 0;
+}
+
+static void conn_log_refusal(struct server *s, const struct ucred *peer, const char *why)
+{
+    if (log_is_due(++s->refused_connections))
+        log_event(LOG_NOTICE, "connection-refused", "pid=%ld uid=%ld refused=%" PRIu64 " message=\"%s\"",
+                  (long) peer->pid, (long) peer->uid, s->refused_connections, why);
+}
+
+/*
+ * Sends the peer the reason of its refusal: a reply to no request, the only packet of the connection. The
+ * queue of a new socket is empty, so the send does not fail for lack of room.
+ */
+static void conn_refuse(struct server *s, int fd, int err, const struct ucred *peer, struct errmsg *e)
+{
+    Kvcobra__Reply reply = KVCOBRA__REPLY__INIT;
+    ssize_t bytes;
+
+    conn_log_refusal(s, peer, e->text);
+    reply.err = err;
+    reply.message = e->text;
+    reply.boot_id = bytes_view(s->devices.boot_id, BOOT_ID_BYTES);
+    bytes = wire_reply_pack(&reply, s->scratch->packet);
+    if (bytes > 0)
+        (void) !send(fd, s->scratch->packet, (size_t) bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ev_refuse(s->ev, fd);
+}
+
+static uint32_t *conn_count(struct conn *c)
+{
+    return c->is_operator ? &c->server->n_operator_conns : &c->server->n_conns;
+}
+
+static void conn_link(struct conn *c)
+{
+    struct server *s = c->server;
 
     c->next = s->conns;
     if (s->conns)
         s->conns->prev = c;
     s->conns = c;
-    s->n_conns++;
+    ++*conn_count(c);
+    c->account->n_connections += !c->is_operator;
+}
+
+static void conn_unlink(struct conn *c)
+{
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->server->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    --*conn_count(c);
+    c->account->n_connections -= !c->is_operator;
+}
+
+int conn_identify(struct conn *c, struct errmsg *e)
+{
+    struct account *a = NULL;
+    struct ucred peer;
+    int r;
+
+    if (c->n_reloads == c->server->n_reloads)
+        return 0;
+
+    r = peer_identify(c->server, c->fd, c->is_operator, &peer, &a, e);
+    if (r < 0)
+        return r;
+
+    conn_unlink(c); /* so that it does not count for the limits */
+    if (!c->is_operator && a != c->account) {
+        r = conn_admit_client(c->server, a, ev_n_closing(c->server->ev, peer.uid), e);
+        if (r == 0)
+            r = ev_source_set_share(c->stream, &a->loop_share);
+    }
+    if (r == 0) {
+        (void) account_unref(c->account);
+        c->account = a;
+        c->n_reloads = c->server->n_reloads;
+    } else {
+        (void) account_unref(a);
+    }
+    conn_link(c);
+    return r;
+}
+
+void conn_accept(struct server *s, int fd, bool is_operator)
+{
+    struct ucred peer = {0};
+    struct account *account = NULL;
+    struct errmsg e = {""};
+    struct conn *c;
+    int r = conn_admit(s, fd, is_operator, &peer, &account, &e);
+
+    if (r < 0) {
+        conn_refuse(s, fd, r, &peer, &e);
+        return;
+    }
+
+    c = calloc(1, sizeof(*c));
+    if (!c) {
+        (void) account_unref(account);
+        (void) fail(&e, -ENOMEM, "kvcobrad has no memory for a connection: retry later");
+        conn_refuse(s, fd, -ENOMEM, &peer, &e);
+        return;
+    }
+
+    *c = (struct conn){
+        .server = s,
+        .is_operator = is_operator,
+        .peer = peer,
+        .account = account,
+        .fd = fd,
+        .n_reloads = s->n_reloads,
+        .pidfd = -1,
+        .accepted_ms = ev_now_ms(s->ev),
+    };
+    r = ev_stream_new(s->ev, fd, is_operator ? &operator_callbacks : &client_callbacks, c, &c->stream);
+    if (r == 0)
+        r = ev_source_set_share(c->stream, is_operator ? &s->operator_share : &account->loop_share);
+    if (r < 0) {
+        c->stream = ev_source_free(c->stream);
+        conn_log_refusal(s, &peer, strerror(-r));
+        (void) account_unref(account);
+        free(c);
+        return;
+    }
+
+    conn_link(c);
     ev_tick_demand(s->ev);
 }
 
@@ -116,13 +243,7 @@ void conn_close(struct conn *c)
 {
     struct server *s = c->server;
 
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        s->conns = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    s->n_conns--;
+    conn_unlink(c);
     c->stream = ev_source_free(c->stream);
     closep(&c->pidfd);
     if (c->session)
@@ -136,6 +257,7 @@ void conn_close(struct conn *c)
 
 void conn_reap(struct conn *c)
 {
+    (void) account_unref(c->account);
     free(c);
 }
 

@@ -16,7 +16,9 @@
 
 #include "proto/protocol.h"
 
+struct account;
 struct device;
+struct errmsg;
 struct ev_source;
 struct server;
 struct session;
@@ -30,7 +32,10 @@ struct conn {
     bool is_operator; /* accepted on the operator socket */
     enum conn_state state;
     struct ucred peer; /* SO_PEERCRED */
-    int pidfd;         /* from HELLO until CONFIRM gives it to the session; operators' connections keep it */
+    struct account *account;
+    int fd;             /* of the stream, which owns it */
+    uint32_t n_reloads; /* the state of the configuration that @account follows from */
+    int pidfd;          /* from HELLO until CONFIRM gives it to the session; operators' connections keep it */
     uint64_t accepted_ms;
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
@@ -44,6 +49,12 @@ struct conn {
 
 /* Serves a new connection. @fd: owned from now on. */
 void conn_accept(struct server *s, int fd, bool is_operator);
+
+/*
+ * At HELLO: finds the account again if the configuration was read again since the connection was accepted.
+ * Return: 0; -EDQUOT: the account has too many connections; see peer_identify().
+ */
+int conn_identify(struct conn *c, struct errmsg *e);
 
 /* Closes the connection and detaches its session, if it still has one. */
 void conn_close(struct conn *c);

@@ -18,6 +18,15 @@
 
 #define FEATURES UINT64_C(0) /* none beyond version 1 */
 
+/* The log has names in quotes, and terminals show them: they must not end the quotes or move the cursor. */
+static bool handshake_is_name(const char *name)
+{
+    for (const char *c = name; *c; c++)
+        if (*c < 0x20 || *c > 0x7e || *c == '"' || *c == '\\')
+            return false;
+    return true;
+}
+
 static int handshake_check_hello(struct request *rq, const Kvcobra__Hello *m)
 {
     if (rq->conn->state != CONN_NEW)
@@ -30,6 +39,10 @@ static int handshake_check_hello(struct request *rq, const Kvcobra__Hello *m)
     if (strlen(m->client_name) > WIRE_CLIENT_NAME_BYTES_MAX)
         return fail(&rq->error, -EINVAL, "the client's name is longer than %d bytes",
                     WIRE_CLIENT_NAME_BYTES_MAX);
+    if (!handshake_is_name(m->client_name))
+        return fail(
+            &rq->error, -EINVAL,
+            "the client's name has a character that is not printable ASCII, or a quote or a backslash");
     if (m->session_token.len != 0)
         return request_check_bytes(rq, &m->session_token, SESSION_TOKEN_BYTES, "session token");
     return 0;
@@ -41,7 +54,7 @@ static struct session *handshake_find_session(const struct server *s, const stru
 {
     for (uint32_t i = 0; i < s->sessions.n_max; i++)
         if (s->sessions.list[i] && s->sessions.list[i]->tenant->device == c->device &&
-            session_is(s->sessions.list[i], token, c->peer.pid, c->peer.uid))
+            session_is(s->sessions.list[i], token, c->peer.pid, c->account))
             return s->sessions.list[i];
     return NULL;
 }
@@ -56,7 +69,8 @@ static void handshake_fill_hello_reply(struct request *rq)
     scratch->limits.items_per_message = WIRE_ITEMS_MAX;
     scratch->limits.lease_ms = (uint32_t) config->lease_ms;
     scratch->limits.arena_bytes = config->arena_bytes;
-    scratch->limits.quota_bytes = config->quota_bytes;
+    scratch->limits.quota_bytes =
+        devices_limit(&rq->server->devices.list[0], config, rq->conn->account->name).quota_bytes;
     kvcobra__hello_reply__init(reply);
     reply->version = PROTO_VERSION;
     reply->features = rq->message->hello->features & FEATURES;
@@ -118,11 +132,19 @@ int handshake_handle_hello(struct request *rq)
     if (r < 0)
         return r;
 
+    r = conn_identify(c, &rq->error);
+    if (r < 0)
+        return r;
+
     r = handshake_find_device(rq, m->device);
     if (r < 0)
         return r;
 
     c->pidfd = (int) syscall(SYS_pidfd_open, c->peer.pid, 0);
+    if (c->pidfd < 0 && c->peer.pid == 0)
+        return fail(&rq->error, -EOPNOTSUPP,
+                    "kvcobrad cannot see the process of this client, which is outside its PID namespace: run "
+                    "kvcobrad in that of the host, in a container with --pid host");
     if (c->pidfd < 0)
         return fail(&rq->error, errno == EMFILE ? -EAGAIN : -errno, "cannot open a pidfd of process %ld: %s",
                     (long) c->peer.pid, strerror(errno));
@@ -176,7 +198,7 @@ static void handshake_fill_confirm_reply(struct request *rq, bool resumed)
     scratch->device.extent_bytes = d->store.pool.extent_bytes;
     kvcobra__confirm_reply__init(reply);
     reply->device = &scratch->device;
-    reply->session = rq->conn->session ? rq->conn->session->number : 0;
+    reply->session = rq->conn->session ? rq->conn->session->serial : 0;
     reply->pool = bytes_view(persist_pool_id(&rq->server->persist, d), BOOT_ID_BYTES);
     reply->resumed = resumed;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_CONFIRM;
@@ -187,14 +209,14 @@ static void handshake_fill_confirm_reply(struct request *rq, bool resumed)
 static int handshake_new_session(struct request *rq)
 {
     struct conn *c = rq->conn;
-    struct session_record who = {.pid = (uint32_t) c->peer.pid};
+    struct session_record who = {.pid = (uint32_t) c->peer.pid, .uid = c->peer.uid};
     struct tenant *t;
     int r = request_check_draining_session(rq);
 
     if (r < 0)
         return r;
 
-    r = devices_tenant(&rq->server->devices, c->device, c->peer.uid, &t, &rq->error);
+    r = devices_tenant(&rq->server->devices, c->device, c->account, &t, &rq->error);
     if (r < 0)
         return r;
 
@@ -232,9 +254,10 @@ int handshake_handle_confirm(struct request *rq)
     }
 
     c->state = CONN_OPEN;
-    log_event(LOG_INFO, "session-open", "session=%" PRIu32 " client=\"%s\" pid=%ld uid=%ld tenant=%s",
-              c->session->number, c->client_name, (long) c->peer.pid, (long) c->peer.uid,
-              c->session->tenant->name);
+    log_client_event(&c->account->log, LOG_INFO, "session-open",
+                     "session=%" PRIu64 " resumed=%s client=\"%s\" pid=%ld uid=%ld tenant=%s",
+                     c->session->serial, resumed ? "yes" : "no", c->client_name, (long) c->peer.pid,
+                     (long) c->peer.uid, c->session->tenant->name);
     handshake_fill_confirm_reply(rq, resumed);
     return 0;
 }
@@ -244,7 +267,8 @@ int handshake_handle_bye(struct request *rq)
 {
     struct conn *c = rq->conn;
 
-    c->session = session_free(c->session);
+    if (c->session)
+        c->session = session_close(c->session, "the client ended it");
     closep(&c->pidfd);
     c->pidfd = -1;
     c->resume = NULL;

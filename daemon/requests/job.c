@@ -9,6 +9,7 @@
 #include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/account.h"
 
 static bool job_is_awaited(const struct job *j)
 {
@@ -23,6 +24,7 @@ static void job_answer(struct job *j)
         .conn = j->conn,
         .message = j->message,
         .began_ns = j->began_ns,
+        .ends_job = true,
     };
     int r;
 
@@ -61,7 +63,7 @@ static void job_on_done(struct work_item *i)
 
 int job_begin(struct job *j, struct request *rq)
 {
-    if (rq->conn->n_jobs >= JOBS_PER_CONNECTION_MAX)
+    if (rq->conn->n_jobs - rq->ends_job >= JOBS_PER_CONNECTION_MAX)
         return fail(&rq->error, -EAGAIN,
                     "%d requests of this connection are not answered yet, the maximum: wait for a reply",
                     JOBS_PER_CONNECTION_MAX);
@@ -84,21 +86,29 @@ void job_cancel(struct job *j)
         j->session->n_jobs--;
 }
 
-int job_work(struct job *j, struct errmsg *e)
+uint64_t job_deadline_ms(const struct job *j, uint64_t from_ms)
 {
     uint32_t timeout_ms = j->message->timeout_ms ? j->message->timeout_ms : JOB_TIMEOUT_MS;
+
+    return from_ms + (timeout_ms < JOB_TIMEOUT_MS_MAX ? timeout_ms : JOB_TIMEOUT_MS_MAX);
+}
+
+int job_work(struct job *j, struct errmsg *e)
+{
+    struct account *account = j->conn->account;
+    struct work_share *share = j->conn->is_operator ? &j->server->operator_work : &account->work_share;
     int r;
 
-    if (timeout_ms > JOB_TIMEOUT_MS_MAX)
-        timeout_ms = JOB_TIMEOUT_MS_MAX;
     j->work.done = job_on_done;
-    j->work.deadline_ms = work_clock_ms() + timeout_ms;
-    r = work_submit(j->server->work, &j->work);
-    if (r == 0)
-        return 0;
-
-    return fail(e, r, "the queue of kvcobrad's threads has %" PRIu32 " requests, the maximum: retry later",
-                j->server->config->work_queue_max);
+    j->work.deadline_ms = job_deadline_ms(j, work_clock_ms());
+    r = work_submit(j->server->work, share, &j->work);
+    if (r == -EAGAIN)
+        return fail(e, r,
+                    "tenant %s has %" PRIu32
+                    " requests in the queue of kvcobrad's threads, and no more places "
+                    "than that are free: wait for a reply, or retry later",
+                    account->name, share->n_items);
+    return r < 0 ? fail(e, r, "out of memory for a request") : 0;
 }
 
 int job_start(struct job *j, struct request *rq)

@@ -42,6 +42,8 @@ struct job { /* first member of a handler's job; malloc()ed, freed after finish(
  */
 int job_begin(struct job *j, struct request *rq);
 void job_end(struct job *j);
+/* The end of the request's timeout_ms, counted from @from_ms. CLOCK_MONOTONIC. */
+uint64_t job_deadline_ms(const struct job *j, uint64_t from_ms);
 /* Undoes job_begin(): the caller owns @j again, and answers as a handler does. */
 void job_cancel(struct job *j);
 

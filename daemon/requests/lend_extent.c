@@ -69,7 +69,7 @@ int lend_extent_handle(struct request *rq)
     const Kvcobra__LendExtent *m = rq->message->lend_extent;
     Kvcobra__LendExtentReply *reply = &rq->server->scratch->body.lend_extent;
     const struct session *x = rq->session;
-    struct span_owner owner = {.uid = x->tenant->uid, .place = x->tenant->device->store.place};
+    struct span_owner owner = {.place = x->tenant->device->store.place};
     struct pool_external external = {.session = x->number, .pid = x->pid};
     struct pool_extent *extent;
     int r = lend_extent_check_message(rq, m);
@@ -90,8 +90,9 @@ int lend_extent_handle(struct request *rq)
     if (r < 0)
         return r;
 
-    log_event(LOG_INFO, "extent-external", "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld",
-              extent->id, x->tenant->name, x->number, (long) x->pid);
+    log_client_event(&x->tenant->account->log, LOG_INFO, "extent-external",
+                     "extent=%" PRIu64 " tenant=%s session=%" PRIu64 " pid=%ld", extent->id, x->tenant->name,
+                     x->serial, (long) x->pid);
     kvcobra__lend_extent_reply__init(reply);
     reply->extent = extent->id;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_LEND_EXTENT;

@@ -1,4 +1,4 @@
-/* OPEN_MODEL and GET_EXTENT, which a client sends before it publishes or reads pages. */
+/* OPEN_MODEL, GET_EXTENT and GET_FILTER, which a client sends before it publishes or reads pages. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -136,10 +136,12 @@ int models_handle_open(struct request *rq)
     if (r < 0)
         return r;
 
+    session_model_published(rq->session, handle, control_slot);
     r = session_ref_table(rq->session, t);
     if (r < 0)
         return r;
 
+    offload_announce_filter(rq->server->offload, rq->tenant);
     models_fill_open_reply(rq, t, handle, control_slot);
     return 0;
 }
@@ -187,5 +189,29 @@ int models_handle_get_extent(struct request *rq)
 
     rq->fds[0] = x->memory ? extent_fd(x->memory) : x->gpu_fd;
     rq->n_fds = 1;
+    return 0;
+}
+
+int models_handle_get_filter(struct request *rq)
+{
+    Kvcobra__GetFilterReply *reply = &rq->server->scratch->body.get_filter;
+    size_t bytes;
+    uint64_t object;
+    int r = request_may_send_fds(rq);
+
+    if (r == 0)
+        r = offload_open_filter(rq->server->offload, rq->tenant, &rq->fds[0], &bytes, &object);
+    if (r == -ENOENT)
+        return fail(&rq->error, r, "no slower tier has pages of tenant %s now", rq->tenant->name);
+    if (r != 0)
+        return r;
+
+    kvcobra__get_filter_reply__init(reply);
+    reply->object = object;
+    reply->bytes = bytes;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_GET_FILTER;
+    rq->reply.get_filter = reply;
+    rq->n_fds = 1;
+    rq->fds_are_owned = true;
     return 0;
 }

@@ -40,6 +40,7 @@ struct moments_fetch_job {
     struct job job;
     struct live_moments **live; /* [n_live], open */
     size_t n_live, next;
+    bool joint;
     struct moments *sum;
     uint64_t reports;
     int fd; /* the image */
@@ -52,12 +53,12 @@ static bool moments_sum_slice(struct work_item *i)
 {
     struct moments_fetch_job *j = (struct moments_fetch_job *) i;
 
-    j->err = live_sum(j->live[j->next++], &j->sum, &j->reports, &j->why);
+    j->err = live_sum(j->live[j->next++], j->joint, &j->sum, &j->reports, &j->why);
     if (j->err == 0 && j->next < j->n_live)
         return true;
     if (j->err == 0)
-        j->err = moments_write_image(j->sum, moments_bytes(&moments_get_options(j->sum)->geometry), &j->fd,
-                                     &j->why);
+        j->err = moments_write_image(j->sum, moments_bytes(&moments_get_options(j->sum)->geometry, j->joint),
+                                     &j->fd, &j->why);
     return false;
 }
 
@@ -79,7 +80,7 @@ static void moments_fill_reply(struct request *rq, const struct moments_fetch_jo
     for (uint32_t head = 0; head < g->n_kv_heads; head++)
         if (moments_count(j->sum, 0, head) > reply->tokens)
             reply->tokens = moments_count(j->sum, 0, head);
-    reply->bytes = moments_bytes(g);
+    reply->bytes = moments_bytes(g, j->joint);
     reply->reports = j->reports;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_FETCH_MOMENTS;
     rq->reply.fetch_moments = reply;
@@ -110,6 +111,7 @@ static int moments_conclude_fetch(struct job *job, struct request *rq)
 int moments_handle_fetch(struct request *rq)
 {
     const Kvcobra__FetchMoments *m = rq->message->fetch_moments;
+    const struct table_model *model;
     const uint8_t *model_digest;
     struct moments_fetch_job *j;
     int r = request_may_send_fds(rq);
@@ -130,8 +132,10 @@ int moments_handle_fetch(struct request *rq)
     j->job.finish = moments_conclude_fetch;
     j->fd = -1;
     model_digest = aliases_resolve(&rq->server->tables, model_digest);
-    r = live_select(&rq->server->live, model_digest, m->tenants, m->n_tenants, &j->live, &j->n_live,
-                    &rq->error);
+    model = table_model_find(&rq->server->tables, model_digest);
+    j->joint = model && model->active->table->v_from == PREDICT_LAYER;
+    r = live_select(&rq->server->live, model_digest, m->tenants, m->n_tenants, &j->joint, &j->live,
+                    &j->n_live, &rq->error);
     if (r == 0)
         r = job_start(&j->job, rq);
     if (r != REQUEST_PENDING) {

@@ -7,6 +7,7 @@
 
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/advice.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/tables.h"
 
@@ -91,6 +92,33 @@ bool page_resolve(const struct request *rq, uint32_t number, uint64_t generation
            ret->slot->generation == generation && ret->group->tenant == rq->tenant;
 }
 
+/* Compares the entry that a client read in the index with the daemon's own record. */
+static bool page_is_of(const struct request *rq, const struct page_context *c, uint32_t number,
+                       uint64_t generation, const struct chunk_key *key)
+{
+    struct page_handle h;
+
+    return page_resolve(rq, number, generation, &h) && h.slot->state == SLOT_COMMITTED &&
+           memcmp(&h.slot->key, key, sizeof(*key)) == 0 && h.group->space == c->space;
+}
+
+uint32_t page_of_item(const struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
+                      const struct chunk_key *key)
+{
+    struct page_handle h;
+    uint32_t number;
+
+    if (page_is_of(rq, c, item->slot, item->generation, key))
+        return item->slot;
+    if (rq->message->lease->fetch_ms == 0)
+        return SLOT_NONE;
+
+    number = store_find(rq->store, rq->tenant, key);
+    return number != SLOT_NONE && store_resolve(rq->store, number, &h) && h.group->space == c->space
+               ? number
+               : SLOT_NONE;
+}
+
 bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_t generation,
                               struct page_handle *ret)
 {
@@ -127,36 +155,42 @@ int page_reservation_room(struct request *rq)
     return 0;
 }
 
-int page_lease_room(struct request *rq)
+int page_group(struct request *rq, struct space *space, unsigned page_class, struct group **ret)
 {
-    int r = lease_make_room(&rq->session->leases);
+    struct account *a = rq->tenant->account;
+    uint32_t max = rq->server->config->groups_per_tenant_max;
 
-    if (r < 0)
-        return fail(&rq->error, r, "this session has %" PRIu32 " leases, the maximum: release some",
-                    rq->session->leases.n_leases);
+    if (!tenant_group_find(rq->tenant, space, page_class) && a->n_groups >= max) {
+        tenant_groups_drop_empty(rq->tenant);
+        if (a->n_groups >= max)
+            return fail(&rq->error, -EDQUOT,
+                        "tenant %s has pages of %" PRIu32
+                        " combinations of table, shard and class, the maximum: release pages, or raise "
+                        "--groups-per-tenant",
+                        a->name, a->n_groups);
+    }
+
+    if (tenant_group(rq->tenant, space, page_class, ret) < 0)
+        return fail(&rq->error, -ENOMEM, "out of memory for a group of pages");
     return 0;
 }
 
-int page_lease(struct request *rq, size_t n, uint64_t *ret_lease)
+int page_lease_room(struct request *rq, size_t n)
 {
-    struct reply_scratch *scratch = rq->server->scratch;
-    size_t n_held = 0;
-    int r;
+    return lease_make_room(&rq->session->leases, (uint32_t) n, &rq->error);
+}
+
+uint64_t page_lease(struct request *rq, size_t n)
+{
+    const uint32_t *slots = rq->server->scratch->slots;
+    struct leases *l = &rq->session->leases;
 
     for (size_t i = 0; i < n; i++)
-        n_held += scratch->slots[i] != SLOT_NONE;
-    *ret_lease = 0;
-    if (n_held == 0)
-        return 0;
+        if (slots[i] != SLOT_NONE)
+            return lease_add(l, slots, (uint32_t) n);
 
-    r = lease_add(&rq->session->leases, scratch->slots, (uint32_t) n, ret_lease);
-    if (r == 0)
-        return 0;
-
-    for (size_t i = 0; i < n; i++)
-        if (scratch->slots[i] != SLOT_NONE)
-            store_unhold(rq->store, scratch->slots[i]);
-    return fail(&rq->error, r, "cannot record a lease: %s", strerror(-r));
+    lease_drop_room(l);
+    return 0;
 }
 
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,
@@ -167,6 +201,9 @@ Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct spac
 
     if (present != SLOT_NONE && store_resolve(rq->store, present, &h) && h.group->space != space)
         return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
+
+    if (offload_has(rq->server->offload, rq->tenant, key))
+        return KVCOBRA__MISS_REASON__MISS_SLOW_TIER;
 
     switch (ghosts_find(&rq->tenant->ghosts, key)) {
     case GHOST_EVICTED:
@@ -182,7 +219,13 @@ Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct spac
 
 void page_count_miss(struct request *rq, Kvcobra__MissReason reason)
 {
-    rq->tenant->misses_by[reason]++;
+    rq->tenant->counters.misses_by[reason]++;
+}
+
+void page_note_lookup(struct request *rq, const struct space *space, unsigned page_class,
+                      const struct chunk_key *key, bool found)
+{
+    advice_note(rq->tenant, space, page_class, key, found, ev_now_ms(rq->server->ev));
 }
 
 int page_check_writable(struct request *rq, const struct table_entry *t)

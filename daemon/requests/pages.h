@@ -11,6 +11,7 @@
 #include "daemon/store/store.h"
 
 struct chunk_key;
+struct group;
 struct session_model;
 struct slot;
 struct space;
@@ -36,6 +37,13 @@ int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_
 /* The page that a message names by slot and generation. False: this session's tenant has no such page. */
 bool page_resolve(const struct request *rq, uint32_t number, uint64_t generation, struct page_handle *ret);
 
+/*
+ * The page of an item of LEASE: the one that it names by slot, or, if the client waits for slower tiers, the
+ * page of its key. SLOT_NONE: the tenant has no such page of the context's space.
+ */
+uint32_t page_of_item(const struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
+                      const struct chunk_key *key);
+
 /* page_resolve() for a reservation of this session. */
 bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_t generation,
                               struct page_handle *ret);
@@ -47,12 +55,22 @@ void page_ref_fill(struct request *rq, size_t i, uint32_t slot);
 int page_reservation_room(struct request *rq);
 
 /*
- * Whether the session may have one more lease; called before anything changes. Return: 0; -EDQUOT; -ENOMEM.
+ * The group of this tenant's pages of (space, class), created if it is new. A tenant has a limited number of
+ * groups with pages. Return: 0; -EDQUOT; -ENOMEM.
  */
-int page_lease_room(struct request *rq);
+int page_group(struct request *rq, struct space *space, unsigned page_class, struct group **ret);
 
-/* One lease over scratch->slots[0 .. n - 1], whose holds are taken; on failure the holds end. */
-int page_lease(struct request *rq, size_t n, uint64_t *ret_lease);
+/*
+ * Room for one more lease of up to @n pages; called before anything changes, so that page_lease() does not
+ * fail. Return: 0; -EDQUOT; -ENOMEM.
+ */
+int page_lease_room(struct request *rq, size_t n);
+
+/*
+ * One lease over scratch->slots[0 .. n - 1], whose holds are taken. page_lease_room() made room for it.
+ * Return: its number; 0: no slot is given.
+ */
+uint64_t page_lease(struct request *rq, size_t n);
 
 /* Whether new pages of the table are accepted. Return: 0; -ESTALE: its drain time is over. */
 int page_check_writable(struct request *rq, const struct table_entry *t);
@@ -83,3 +101,7 @@ Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct spac
  * does not find.
  */
 void page_count_miss(struct request *rq, Kvcobra__MissReason reason);
+
+/* Counts a chunk that was looked up for the advice on capacity (store/advice.h). */
+void page_note_lookup(struct request *rq, const struct space *space, unsigned page_class,
+                      const struct chunk_key *key, bool found);

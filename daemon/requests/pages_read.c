@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/loop/log.h"
+#include "daemon/requests/fetch_wait.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
@@ -12,30 +13,38 @@
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 
-/* Compares the entry that the client read in the index with the daemon's own record. */
-static bool pages_read_is_page(const struct request *rq, const struct page_context *c,
-                               const Kvcobra__LeaseItem *item, const struct chunk_key *key)
-{
-    struct page_handle h;
-
-    return page_resolve(rq, item->slot, item->generation, &h) && h.slot->state == SLOT_COMMITTED &&
-           memcmp(&h.slot->key, key, sizeof(*key)) == 0 && h.group->space == c->space;
-}
-
-/* The leading items that name pages, for recheck_begin(). */
+/* The pages of the request, for recheck_begin(). Without a fetch, its leading ones. */
 static size_t pages_read_find(struct request *rq, const struct page_context *c, const Kvcobra__Lease *m)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     struct chunk_key key;
     size_t n = 0;
 
-    while (n < m->n_items && page_key(rq, &m->items[n]->key, &key) == 0 &&
-           pages_read_is_page(rq, c, m->items[n], &key)) {
-        scratch->slots[n] = m->items[n]->slot;
+    while (n < m->n_items && page_key(rq, &m->items[n]->key, &key) == 0) {
+        scratch->slots[n] = page_of_item(rq, c, m->items[n], &key);
+        if (scratch->slots[n] == SLOT_NONE && m->fetch_ms == 0)
+            break;
         n++;
     }
     errmsg_clear(&rq->error); /* the handler reports a bad key later */
     return n;
+}
+
+/* For fetch_wait_begin(). */
+static int pages_read_fetch_item(struct request *rq, const struct page_context *c, size_t i,
+                                 struct fetch_wait_item *ret)
+{
+    const Kvcobra__LeaseItem *item = rq->message->lease->items[i];
+    int r = page_key(rq, &item->key, &ret->key);
+
+    if (r < 0)
+        return r;
+    if (item->page_class > PAGE_REST)
+        return fail(&rq->error, -EINVAL, "page class %" PRIu32 " is not 0 or 1", item->page_class);
+
+    ret->page_class = item->page_class;
+    ret->slot = page_of_item(rq, c, item, &ret->key);
+    return 0;
 }
 
 /*
@@ -51,6 +60,7 @@ static int pages_read_hold(struct request *rq, const struct page_context *c, con
     for (; n < m->n_items; n++) {
         struct chunk_key key;
         struct page_handle h;
+        uint32_t slot;
         int r = page_key(rq, &m->items[n]->key, &key);
 
         if (r < 0) {
@@ -59,14 +69,15 @@ static int pages_read_hold(struct request *rq, const struct page_context *c, con
             return r;
         }
 
-        if (!pages_read_is_page(rq, c, m->items[n], &key) ||
-            !store_page_is_whole(rq->store, m->items[n]->slot)) {
+        slot = page_of_item(rq, c, m->items[n], &key);
+        if (slot == SLOT_NONE || !store_page_is_whole(rq->store, slot)) {
             reply->end_reason = page_miss_reason(rq, c->space, &key);
-            page_count_miss(rq, reply->end_reason);
+            if (!m->is_counted)
+                page_count_miss(rq, reply->end_reason);
             break;
         }
 
-        scratch->slots[n] = m->items[n]->slot;
+        scratch->slots[n] = slot;
         store_hold(rq->store, scratch->slots[n]);
         if (store_resolve(rq->store, scratch->slots[n], &h))
             evict_queue_note_use(h.slot);
@@ -77,41 +88,55 @@ static int pages_read_hold(struct request *rq, const struct page_context *c, con
     return 0;
 }
 
+/* Counts the @n chunks that are leased, unless another client counted them. */
+static void pages_read_note(struct request *rq, const Kvcobra__Lease *m, size_t n)
+{
+    struct page_handle h;
+
+    for (size_t i = 0; i < n && !m->is_counted; i++)
+        if (store_resolve(rq->store, rq->server->scratch->slots[i], &h))
+            page_note_lookup(rq, h.group->space, h.group->page_class, &h.slot->key, true);
+}
+
 int pages_read_handle_lease(struct request *rq)
 {
     const Kvcobra__Lease *m = rq->message->lease;
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__LeaseReply *reply = &scratch->body.lease;
+    const struct fetch_wait_run run = {m->n_items, m->fetch_ms, pages_read_fetch_item};
     struct page_context c;
-    size_t n;
+    size_t n = 0;
     int r = page_context(rq, m->model, &m->table_digest, &c);
 
     if (r < 0)
         return r;
 
-    r = page_lease_room(rq);
-    if (r < 0)
-        return r;
-
-    r = recheck_begin(rq, scratch->slots, pages_read_find(rq, &c, m), pages_read_handle_lease);
+    if (!m->only_fetch) {
+        r = page_lease_room(rq, m->n_items);
+        if (r == 0)
+            r = recheck_begin(rq, scratch->slots, pages_read_find(rq, &c, m), pages_read_handle_lease);
+    }
+    if (r == 0)
+        r = fetch_wait_begin(rq, &c, &run, pages_read_handle_lease);
     if (r != 0)
         return r;
 
     kvcobra__lease_reply__init(reply);
-    r = pages_read_hold(rq, &c, m, reply, &n);
+    r = m->only_fetch ? 0 : pages_read_hold(rq, &c, m, reply, &n);
     if (r < 0)
         return r;
 
-    r = page_lease(rq, n, &reply->lease);
-    if (r < 0)
-        return r;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_LEASE;
+    rq->reply.lease = reply;
+    if (m->only_fetch)
+        return 0;
 
+    pages_read_note(rq, m, n);
+    reply->lease = page_lease(rq, n);
     c.space->n_leased += n;
     reply->n_pages = n;
     reply->pages = scratch->page_pointers;
     reply->lease_ms = (uint32_t) rq->server->config->lease_ms;
-    rq->reply.body_case = KVCOBRA__REPLY__BODY_LEASE;
-    rq->reply.lease = reply;
     return 0;
 }
 
@@ -139,9 +164,9 @@ int pages_read_handle_keep_leases(struct request *rq)
     reservations_discard_earlier(rq->session);
     n = lease_release_unkept(l, rq->store);
     if (n > 0)
-        log_event(LOG_INFO, "leases-unheard",
-                  "session=%" PRIu32 " pid=%ld leases=%" PRIu32
-                  " message=\"the client never received their grants\"",
-                  rq->session->number, (long) rq->session->pid, n);
+        log_client_event(&rq->tenant->account->log, LOG_INFO, "leases-unheard",
+                         "session=%" PRIu64 " pid=%ld leases=%" PRIu32
+                         " message=\"the client never received their grants\"",
+                         rq->session->serial, (long) rq->session->pid, n);
     return 0;
 }

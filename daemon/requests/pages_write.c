@@ -21,13 +21,12 @@ static int pages_write_reserve_new(struct request *rq, const struct page_context
     struct session *x = rq->session;
     struct page_handle h;
     struct group *g;
-    int r;
+    int r = page_reservation_room(rq);
 
-    r = page_reservation_room(rq);
     if (r < 0)
         return r;
 
-    r = tenant_group(rq->tenant, c->space, page_class, &g);
+    r = page_group(rq, c->space, page_class, &g);
     if (r < 0)
         return r;
 
@@ -35,8 +34,6 @@ static int pages_write_reserve_new(struct request *rq, const struct page_context
     if (r < 0)
         return r;
 
-    if (page_class == PAGE_FIRST)
-        page_count_miss(rq, page_miss_reason(rq, c->space, key));
     if (store_resolve(rq->store, *ret_slot, &h))
         h.slot->key = *key;
     reservations_add(x, *ret_slot);
@@ -84,6 +81,42 @@ static void pages_write_find_present(struct request *rq, const Kvcobra__Reserve 
     errmsg_clear(&rq->error); /* the handler reports a bad key later */
 }
 
+/* Undoes the first @n items of the message. */
+static void pages_write_undo(struct request *rq, size_t n)
+{
+    const struct reply_scratch *scratch = rq->server->scratch;
+
+    for (size_t i = 0; i < n; i++) {
+        if (scratch->flags[i]) {
+            store_unhold(rq->store, scratch->slots[i]);
+        } else {
+            reservations_take(rq->session, scratch->slots[i]);
+            store_discard(rq->store, scratch->slots[i]);
+        }
+    }
+}
+
+/* Fills the first @n items of the reply, and counts the chunks, which the client did not find. */
+static void pages_write_fill(struct request *rq, const struct page_context *c, size_t n)
+{
+    const Kvcobra__Reserve *m = rq->message->reserve;
+    struct reply_scratch *scratch = rq->server->scratch;
+
+    for (size_t i = 0; i < n; i++) {
+        unsigned page_class = m->items[i]->page_class;
+        struct chunk_key key;
+
+        page_ref_fill(rq, i, scratch->slots[i]);
+        if (scratch->flags[i])
+            store_unhold(rq->store, scratch->slots[i]);
+        if (page_key(rq, &m->items[i]->key, &key) < 0)
+            continue;
+        page_note_lookup(rq, c->space, page_class, &key, false);
+        if (!scratch->flags[i] && page_class == PAGE_FIRST)
+            page_count_miss(rq, page_miss_reason(rq, c->space, &key));
+    }
+}
+
 int pages_write_handle_reserve(struct request *rq)
 {
     const Kvcobra__Reserve *m = rq->message->reserve;
@@ -114,12 +147,12 @@ int pages_write_handle_reserve(struct request *rq)
         scratch->flags[n] = exists;
     }
 
-    for (size_t i = 0; i < n; i++) {
-        page_ref_fill(rq, i, scratch->slots[i]);
-        if (scratch->flags[i])
-            store_unhold(rq->store, scratch->slots[i]);
+    if (r == -EINPROGRESS) {
+        pages_write_undo(rq, n);
+        return extent_wait_begin(rq, pages_write_handle_reserve);
     }
 
+    pages_write_fill(rq, &c, n);
     reply->n_slots = reply->n_exists = n;
     reply->slots = scratch->page_pointers;
     reply->exists = scratch->flags;
@@ -127,7 +160,7 @@ int pages_write_handle_reserve(struct request *rq)
     if (r == -EAGAIN)
         reply->awaited_bytes = share_awaited_bytes(rq->store, rq->tenant);
     if (r < 0)
-        rq->reply.message = rq->error.text;
+        rq->reply.message = request_sentence(rq, r);
     metrics_note_error(&rq->server->metrics, r);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RESERVE;
     rq->reply.reserve = reply;

@@ -1,7 +1,8 @@
 /*
  * APPEND_RAW: encodes a chunk of vectors in the arena to a page; for clients without the library.
  *
- *     handle    on the loop: find the key, or reserve a slot, which is COPYING and in no list
+ *     handle    on the loop: find the key, or reserve a slot, which is COPYING and in no list; only_find may
+ *               wait for a page on the disk
  *     encode    on a thread: one layer per slice, then header and checksum
  *     (copy)    by the mover, to a slot on a GPU, from the host's memory, to which the thread wrote
  *     conclude  on the loop: publish, or lease the page that another client published meanwhile
@@ -13,6 +14,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "daemon/requests/fetch_wait.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
@@ -61,18 +63,39 @@ static int raw_append_check_message(struct request *rq, const Kvcobra__AppendRaw
     return 0;
 }
 
-static int raw_append_check_place(struct request *rq, const struct page_layout *l, unsigned dtype,
-                                  uint64_t offset, const char *what)
+/*
+ * Whether one side of the chunk is in the arena, with the length that the client believes it has: a client
+ * that means another model or number type would publish other numbers than its own.
+ */
+static int raw_append_check_side(struct request *rq, const struct page_layout *l, unsigned dtype,
+                                 uint64_t offset, uint64_t bytes, const char *what)
 {
     const struct extent *arena = rq->session->arena;
-    uint64_t bytes;
+    uint64_t want;
 
-    if (!raw_codec_bytes(l, dtype, l->table->geometry.n_layers, &bytes))
+    if (!raw_codec_bytes(l, dtype, l->table->geometry.n_layers, &want))
         return fail(&rq->error, -EOVERFLOW, "the vectors of a chunk have too many bytes");
-    if (!arena || offset > extent_bytes(arena) || bytes > extent_bytes(arena) - offset)
+    if (bytes != want)
+        return fail(&rq->error, -EINVAL,
+                    "%s_bytes is %" PRIu64 ", but a chunk of this model and number type has %" PRIu64, what,
+                    bytes, want);
+    if (!arena || !range_inside(offset, bytes, extent_bytes(arena)))
         return fail(&rq->error, -EINVAL, "%s: %" PRIu64 " bytes at %" PRIu64 " are not inside the arena",
                     what, bytes, offset);
     return 0;
+}
+
+static int raw_append_check_vectors(struct request *rq, const Kvcobra__AppendRaw *m,
+                                    const struct page_layout *l)
+{
+    unsigned dtype = (unsigned) m->type;
+    int r;
+
+    if (dtype_bytes(dtype) == 0)
+        return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
+
+    r = raw_append_check_side(rq, l, dtype, m->k_offset, m->k_bytes, "k");
+    return r < 0 ? r : raw_append_check_side(rq, l, dtype, m->v_offset, m->v_bytes, "v");
 }
 
 static void raw_append_derive_key(const struct request *rq, const struct page_context *c,
@@ -96,32 +119,27 @@ static void raw_append_derive_key(const struct request *rq, const struct page_co
 /* ---- the answer ---- */
 
 /* The page in @slot is held already. */
-static int raw_append_answer(struct request *rq, uint32_t slot, bool existed)
+static void raw_append_answer(struct request *rq, uint32_t slot, bool existed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__AppendRawReply *reply = &scratch->body.append_raw;
     struct page_handle h;
-    int r;
 
     kvcobra__append_raw_reply__init(reply);
     scratch->slots[0] = slot;
     if (store_resolve(rq->store, slot, &h))
         memcpy(scratch->digest, h.slot->key.bytes, CHUNK_KEY_BYTES);
     page_ref_fill(rq, 0, slot);
-    r = page_lease(rq, 1, &reply->lease);
-    if (r < 0)
-        return r;
-
+    reply->lease = page_lease(rq, 1);
     reply->key = bytes_view(scratch->digest, CHUNK_KEY_BYTES);
     reply->page = scratch->page_pointers[0];
     reply->lease_ms = (uint32_t) rq->server->config->lease_ms;
     reply->existed = existed;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_APPEND_RAW;
     rq->reply.append_raw = reply;
-    return 0;
 }
 
-static int raw_append_answer_present(struct request *rq, uint32_t slot)
+static void raw_append_answer_present(struct request *rq, uint32_t slot)
 {
     struct page_handle h;
 
@@ -130,7 +148,7 @@ static int raw_append_answer_present(struct request *rq, uint32_t slot)
         evict_queue_note_use(h.slot);
         h.group->space->n_leased++;
     }
-    return raw_append_answer(rq, slot, true);
+    raw_append_answer(rq, slot, true);
 }
 
 /* ---- encode ---- */
@@ -202,14 +220,16 @@ static int raw_append_publish(struct raw_append_job *j, struct request *rq)
 {
     struct store *st = rq->store;
     uint32_t present, slot = j->slot;
-    int r = page_lease_room(rq);
+    int r = page_lease_room(rq, 1);
 
     if (r == 0)
         r = store_find_whole(st, rq->tenant, &j->header.key, &present, &rq->error);
-    if (r < 0)
+    if (r != 0)
         return r;
-    if (present != SLOT_NONE)
-        return raw_append_answer_present(rq, present); /* the first page stays; ours is discarded */
+    if (present != SLOT_NONE) {
+        raw_append_answer_present(rq, present); /* the first page stays; ours is discarded */
+        return 0;
+    }
 
     r = store_publish(st, slot, &j->header.key, j->header.payload_crc32c, &rq->error);
     if (r < 0)
@@ -217,7 +237,8 @@ static int raw_append_publish(struct raw_append_job *j, struct request *rq)
 
     j->job.session->n_copying--;
     j->slot = SLOT_NONE;
-    return raw_append_answer(rq, slot, false);
+    raw_append_answer(rq, slot, false);
+    return 0;
 }
 
 static int raw_append_conclude(struct job *job, struct request *rq)
@@ -252,7 +273,7 @@ static int raw_append_take_slot(struct request *rq, const struct page_context *c
     if (r < 0)
         return r;
 
-    r = tenant_group(x->tenant, c->space, page_class, &g);
+    r = page_group(rq, c->space, page_class, &g);
     if (r == 0)
         r = reserve_slot(rq->store, g, x->number, 0, ret_slot, &rq->error);
     if (r < 0)
@@ -293,7 +314,7 @@ static int raw_append_choose_memory(struct request *rq, struct raw_append_job *j
 
     if (!store_resolve(rq->store, j->slot, &h))
         return -ESTALE;
-    if (!rq->store->pool.source) {
+    if (!rq->store->pool.on_gpu) {
         j->page = store_page_data(rq->store, &h);
         return 0;
     }
@@ -340,36 +361,45 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
     return r;
 }
 
-/* Checks the fields that a message needs if its chunk has no page and one is encoded. */
+/* For fetch_wait_begin(). */
+static int raw_append_fetch_item(struct request *rq, const struct page_context *c, size_t i,
+                                 struct fetch_wait_item *ret)
+{
+    const Kvcobra__AppendRaw *m = rq->message->append_raw;
+
+    (void) i; /* the message has one chunk */
+    raw_append_derive_key(rq, c, m, &ret->key);
+    ret->page_class = m->first_position == 0 ? PAGE_FIRST : PAGE_REST;
+    ret->slot = store_find(rq->store, rq->tenant, &ret->key);
+    return 0;
+}
+
+/* Whether a chunk without a page may be encoded. */
 static int raw_append_check_new(struct request *rq, const Kvcobra__AppendRaw *m, const struct page_context *c,
                                 const struct chunk_key *key)
 {
-    int r;
-
     if (m->only_find) {
-        page_count_miss(rq, page_miss_reason(rq, c->space, key));
+        Kvcobra__MissReason why = page_miss_reason(rq, c->space, key);
+
+        page_count_miss(rq, why);
+        if (why == KVCOBRA__MISS_REASON__MISS_SLOW_TIER)
+            return fail(&rq->error, -ENODATA,
+                        "the disk probably has this chunk, but it did not arrive within fetch_ms=%" PRIu32
+                        ": wait longer, or compute it",
+                        m->fetch_ms);
         return fail(&rq->error, -ENODATA, "no client published this chunk, or it was evicted");
     }
 
-    if (dtype_bytes((unsigned) m->type) == 0)
-        return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
-
-    r = page_check_writable(rq, c->table);
-    if (r < 0)
-        return r;
-
-    r = raw_append_check_place(rq, &c->space->layout, (unsigned) m->type, m->k_offset, "k");
-    if (r < 0)
-        return r;
-
-    return raw_append_check_place(rq, &c->space->layout, (unsigned) m->type, m->v_offset, "v");
+    return page_check_writable(rq, c->table);
 }
 
 int raw_append_handle(struct request *rq)
 {
     const Kvcobra__AppendRaw *m = rq->message->append_raw;
+    const struct fetch_wait_run run = {1, m->only_find ? m->fetch_ms : 0, raw_append_fetch_item};
     struct page_context c;
     struct chunk_key key;
+    unsigned page_class;
     uint32_t present;
     int r = raw_append_check_message(rq, m);
 
@@ -380,25 +410,36 @@ int raw_append_handle(struct request *rq)
     if (r < 0)
         return r;
 
-    r = page_lease_room(rq);
+    r = m->only_find ? 0 : raw_append_check_vectors(rq, m, &c.space->layout);
+    if (r == 0)
+        r = page_lease_room(rq, 1);
     if (r < 0)
         return r;
 
     raw_append_derive_key(rq, &c, m, &key);
     present = store_find(rq->store, rq->tenant, &key);
     r = recheck_begin(rq, &present, 1, raw_append_handle);
+    if (r == 0)
+        r = fetch_wait_begin(rq, &c, &run, raw_append_handle);
     if (r != 0)
         return r;
 
     r = store_find_whole(rq->store, rq->tenant, &key, &present, &rq->error);
     if (r < 0)
         return r;
-    if (present != SLOT_NONE)
-        return raw_append_answer_present(rq, present);
+    page_class = m->first_position == 0 ? PAGE_FIRST : PAGE_REST;
+    if (present != SLOT_NONE) {
+        page_note_lookup(rq, c.space, page_class, &key, true);
+        raw_append_answer_present(rq, present);
+        return 0;
+    }
 
     r = raw_append_check_new(rq, m, &c, &key);
     if (r < 0)
         return r;
 
-    return raw_append_begin(rq, &c, m, &key);
+    r = raw_append_begin(rq, &c, m, &key);
+    if (r == REQUEST_PENDING)
+        page_note_lookup(rq, c.space, page_class, &key, false);
+    return r == -EINPROGRESS ? extent_wait_begin(rq, raw_append_handle) : r;
 }

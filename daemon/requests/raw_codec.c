@@ -153,9 +153,9 @@ int raw_codec_encode(const struct page_layout *l, uint32_t layer, const struct r
             dtype_load(places[side]->dtype, w.numbers, 0, n, w.rows[side]);
     }
 
-    for (uint32_t i = 0; r == 0 && i < 2 * l->shard.n_heads; i++)
-        r = raw_codec_encode_head(l, layer, i % l->shard.n_heads, i < l->shard.n_heads ? SIDE_K : SIDE_V,
-                                  first, &w, payload, counts, e);
+    for (unsigned side = SIDE_K; side <= SIDE_V; side++)
+        for (uint32_t head = 0; r == 0 && head < l->shard.n_heads; head++)
+            r = raw_codec_encode_head(l, layer, head, (enum side) side, first, &w, payload, counts, e);
     return r;
 }
 

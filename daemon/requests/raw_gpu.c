@@ -2,6 +2,7 @@
 #include "daemon/requests/raw_gpu.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ enum { COPY_MS = 30000 }; /* a copy takes a millisecond, but the mover may have 
 
 int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct raw_stage *ret_stage)
 {
+    struct account *account = rq->tenant->account;
     struct extent *memory;
     size_t bytes;
     int r;
@@ -23,9 +25,12 @@ int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct r
     if (h->span->extent->gpu_fd < 0)
         return fail(&rq->error, -EOPNOTSUPP,
                     "the page is in external memory of a client, which kvcobra-mover cannot read");
-    if (rq->server->n_raw_stages >= RAW_STAGES_MAX)
-        return fail(&rq->error, -EAGAIN,
-                    "%d pages are being copied to and from GPUs, the maximum: retry later", RAW_STAGES_MAX);
+    if (!account_may_take(account->n_raw_stages, rq->server->n_raw_stages, RAW_STAGES_MAX, RAW_STAGES_MAX))
+        return fail(
+            &rq->error, -EAGAIN,
+            "%" PRIu32 " pages are being copied to and from GPUs, %" PRIu32
+            " of them of tenant %s; the maximum is %d, less what is left for other tenants: retry later",
+            rq->server->n_raw_stages, account->n_raw_stages, account->name, RAW_STAGES_MAX);
     if (!checked_align(h->group->page_bytes, (size_t) sysconf(_SC_PAGESIZE), &bytes))
         return fail(&rq->error, -EOVERFLOW, "a page of too many bytes");
 
@@ -34,8 +39,10 @@ int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct r
         return r;
 
     rq->server->n_raw_stages++;
+    account->n_raw_stages++;
     *ret_stage = (struct raw_stage){
         .server = rq->server,
+        .account = account_ref(account),
         .memory = memory,
         .device = rq->tenant->device->number,
         .gpu_fd = h->span->extent->gpu_fd,
@@ -51,8 +58,11 @@ void raw_gpu_stage_deinit(struct raw_stage *s)
     if (!s->memory)
         return;
 
-    s->memory = extent_free(s->memory);
+    host_memory_free(&s->server->memory, s->memory, false, NULL);
+    s->memory = NULL;
     s->server->n_raw_stages--;
+    s->account->n_raw_stages--;
+    s->account = account_unref(s->account);
 }
 
 uint8_t *raw_gpu_stage_data(const struct raw_stage *s)

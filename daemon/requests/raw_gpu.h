@@ -11,27 +11,30 @@
 
 #include "daemon/gpu/mover.h"
 
+struct account;
 struct extent;
 struct page_handle;
 struct request;
 struct server;
 
-#define RAW_STAGES_MAX 16 /* at one time, since no tenant is charged for this memory */
+/* At one time, since no quota has this memory. The last eighth is for tenants that have none. */
+#define RAW_STAGES_MAX 16
 
 struct raw_stage {
     struct server *server;
-    struct extent *memory; /* NULL: none */
-    uint32_t device;       /* of the mover */
-    int gpu_fd;            /* of the slot's extent, which stays while the job has the slot; borrowed */
-    uint64_t offset;       /* of the slot in the extent */
+    struct account *account; /* has a reference */
+    struct extent *memory;   /* NULL: none */
+    uint32_t device;         /* of the mover */
+    int gpu_fd;              /* of the slot's extent, which stays while the job has the slot; borrowed */
+    uint64_t offset;         /* of the slot in the extent */
     size_t page_bytes, extent_bytes;
 };
 
 /**
  * raw_gpu_stage_init() - host memory for page @h of the session's device
  *
- * Return: 0; -EAGAIN with a sentence: RAW_STAGES_MAX are in use; -EOPNOTSUPP: external memory; errno of the
- * memory.
+ * Return: 0; -EAGAIN with a sentence: RAW_STAGES_MAX are in use, or the tenant's share of them; -EOPNOTSUPP:
+ * external memory; errno of the memory.
  */
 int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct raw_stage *ret_stage);
 void raw_gpu_stage_deinit(struct raw_stage *s); /* when no copy is under way; accepts a zeroed stage */

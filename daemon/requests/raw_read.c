@@ -207,8 +207,9 @@ int raw_read_handle(struct request *rq)
     if (r < 0)
         return r;
 
+    rq->session->arena_is_filled = true;
     store_hold(st, slot); /* a release meanwhile does not free the page that is being read */
-    if (rq->store->pool.source)
+    if (rq->store->pool.on_gpu)
         r = raw_read_begin_on_gpu(rq, &h, j);
     else
         r = raw_read_begin_on_host(rq, &h, j);

@@ -97,7 +97,7 @@ int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*aga
         n_unchecked += slots[i] != SLOT_NONE && store_page_is_unchecked(st, slots[i]);
     if (n_unchecked == 0 || rq->rechecked)
         return 0;
-    if (rq->store->pool.source)
+    if (rq->store->pool.on_gpu)
         return rq->server->recheck_on_gpu(rq, slots, n, again);
 
     j = calloc(1, sizeof(*j) + n_unchecked * sizeof(j->pages[0]));

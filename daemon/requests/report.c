@@ -30,6 +30,7 @@ struct report_moments_job {
     int arena_fd; /* of the session, which outlives its jobs; borrowed */
     uint64_t offset, bytes;
     struct live_moments *live;
+    bool joint;
     int err;
     struct errmsg why;
 };
@@ -57,7 +58,7 @@ static bool report_add_moments(struct work_item *i)
     if (j->err == 0)
         j->err = moments_parse(copy, (size_t) j->bytes, &m, &j->why);
     if (j->err == 0)
-        j->err = live_check(m, j->model_digest, j->geometry_digest, &j->why);
+        j->err = live_check(m, j->model_digest, j->geometry_digest, j->joint, &j->why);
     if (j->err == 0)
         j->err = live_add(j->live, m, &j->why);
     if (j->err == 0)
@@ -83,7 +84,8 @@ static int report_conclude_moments(struct job *job, struct request *rq)
     return r;
 }
 
-static int report_start_moments(struct request *rq, const struct session_model *model)
+/* @joint: the moments have the bytes of joint ones. */
+static int report_start_moments(struct request *rq, const struct session_model *model, bool joint)
 {
     const Kvcobra__Report *m = rq->message->report;
     struct server *s = rq->server;
@@ -108,10 +110,11 @@ static int report_start_moments(struct request *rq, const struct session_model *
         .arena_fd = extent_fd(rq->session->arena),
         .offset = m->moments_offset,
         .bytes = m->moments_bytes,
+        .joint = joint,
     };
     memcpy(j->model_digest, model->digest, DIGEST_BYTES);
     memcpy(j->geometry_digest, model->geometry_digest, DIGEST_BYTES);
-    r = live_open(&s->live, rq->session->tenant->name, model->digest, m->moments_bytes,
+    r = live_open(&s->live, rq->session->tenant->name, model->digest, joint, m->moments_bytes,
                   s->config->moments_bytes_max, &j->live, &rq->error);
     if (r < 0)
         return r;
@@ -159,6 +162,7 @@ static int report_apply(struct request *rq)
     const struct session_model *model = session_model(rq->session, m->model);
     uint64_t now_ms = ev_now_ms(rq->server->ev);
     struct table_entry *t, *shadow = NULL;
+    const struct geometry *g;
     int r;
 
     if (!model)
@@ -183,7 +187,11 @@ static int report_apply(struct request *rq)
 
     fit_add(t->fit, shadow ? shadow->fit : NULL, m);
     rq->server->reports++;
-    return m->moments_bytes > 0 ? report_start_moments(rq, model) : 0;
+    if (m->moments_bytes == 0)
+        return 0;
+
+    g = &t->table->geometry;
+    return report_start_moments(rq, model, g->n_kv_heads > 1 && m->moments_bytes == moments_bytes(g, true));
 }
 
 int report_handle(struct request *rq)

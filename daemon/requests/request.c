@@ -32,6 +32,10 @@ static void request_close_all(const int *fds, size_t n)
 static int request_copy_fds(struct request *rq, int *ret)
 {
     for (size_t i = 0; i < rq->n_fds; i++) {
+        if (rq->fds_are_owned) {
+            ret[i] = rq->fds[i];
+            continue;
+        }
         ret[i] = fcntl(rq->fds[i], F_DUPFD_CLOEXEC, 3);
         if (ret[i] < 0) {
             int r = errno == EMFILE ? -EAGAIN : -errno;
@@ -43,17 +47,22 @@ static int request_copy_fds(struct request *rq, int *ret)
     return 0;
 }
 
+char *request_sentence(struct request *rq, int err)
+{
+    return rq->error.text[0] ? rq->error.text : strerror(-err);
+}
+
 static void request_reply_failure(struct request *rq, int err)
 {
     rq->reply.err = err;
-    rq->reply.message = rq->error.text[0] ? rq->error.text : strerror(-err);
+    rq->reply.message = request_sentence(rq, err);
     rq->n_fds = 0;
 }
 
 static int request_send_reply(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    int fds[WIRE_FDS_MAX];
+    int fds[WIRE_FDS_MAX] = {0};
     ssize_t bytes;
     int r;
 
@@ -82,8 +91,8 @@ int request_reply(struct request *rq, int r)
     metrics_note_request(&rq->server->metrics, (unsigned) rq->message->body_case,
                          metrics_now_ns() - rq->began_ns, rq->reply.err);
     if (r == -ENOBUFS)
-        log_event(LOG_NOTICE, "client-does-not-read", "pid=%ld uid=%ld, closing the connection",
-                  (long) c->peer.pid, (long) c->peer.uid);
+        log_client_event(&c->account->log, LOG_NOTICE, "client-does-not-read",
+                         "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid, (long) c->peer.uid);
     wire_request_free((Kvcobra__Request *) rq->message);
     return r;
 }

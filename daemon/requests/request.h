@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/errmsg.h"
+#include "daemon/offload/offload.h"
 #include "daemon/tables/table_entry.h"
 #include "proto/wire.h"
 
@@ -33,11 +34,14 @@ struct request {
     /* descriptors of the packet; closed after the handler; NULL when a job answers */
     struct wire_packet *packet;
     Kvcobra__Reply reply;
-    int fds[WIRE_FDS_MAX]; /* borrowed; copies are sent */
+    int fds[WIRE_FDS_MAX]; /* borrowed: copies are sent */
+    bool fds_are_owned;    /* not borrowed: they are sent, and closed then, also on failure */
     size_t n_fds;
     struct errmsg error;
     uint64_t began_ns; /* metrics_now_ns() */
     bool rechecked;    /* recheck_begin() is done */
+    bool fetched;      /* fetch_wait_begin() is done */
+    bool ends_job;     /* a job answers, and ends then: a job that takes the request over gets its place */
 };
 
 /*
@@ -48,6 +52,9 @@ void request_answer(struct request *rq, int r);
 
 /* Fills the session and its tenant and store. @x: NULL on the operator socket. */
 void request_set_session(struct request *rq, struct session *x);
+
+/* The sentence for errno @err: the recorded one, else the errno's name in words. Borrowed. */
+char *request_sentence(struct request *rq, int err);
 
 /*
  * Sends the reply of a handler that returned @r, and frees the message.
@@ -97,6 +104,7 @@ struct reply_scratch {
     Kvcobra__TenantStatus *tenant_pointers[WIRE_LIST_ITEMS_MAX];
     Kvcobra__DeviceStatus devices[WIRE_DEVICES_MAX];
     Kvcobra__DeviceStatus *device_pointers[WIRE_DEVICES_MAX];
+    Kvcobra__Advice tenant_advice[WIRE_LIST_ITEMS_MAX], device_advice[WIRE_DEVICES_MAX];
     Kvcobra__SpaceStatus spaces[WIRE_LIST_ITEMS_MAX];
     Kvcobra__SpaceStatus *space_pointers[WIRE_LIST_ITEMS_MAX];
     union { /* bodies, one at a time */
@@ -117,18 +125,30 @@ struct reply_scratch {
         Kvcobra__LeaseReply lease;
         Kvcobra__StatusReply status;
         Kvcobra__EvictReply evict;
+        Kvcobra__FlushReply flush;
         Kvcobra__SetQuotaReply set_quota;
         Kvcobra__AliasModelReply alias_model;
         Kvcobra__UnaliasModelReply unalias_model;
         Kvcobra__ListAliasesReply list_aliases;
         Kvcobra__DrainReply drain;
+        Kvcobra__ListSessionsReply list_sessions;
+        Kvcobra__DisconnectSessionReply disconnect_session;
+        Kvcobra__ListEventsReply list_events;
         Kvcobra__AppendRawReply append_raw;
         Kvcobra__ReadRawReply read_raw;
         Kvcobra__ShadowTableReply shadow_table;
         Kvcobra__CanaryTableReply canary_table;
         Kvcobra__FetchMomentsReply fetch_moments;
         Kvcobra__GetFitReply get_fit;
+        Kvcobra__GetFilterReply get_filter;
+        Kvcobra__ControlTierReply control_tier;
     } body;
+    struct offload_status tier;
+    Kvcobra__SessionInfo sessions[WIRE_SESSIONS_MAX];
+    Kvcobra__SessionInfo *session_pointers[WIRE_SESSIONS_MAX];
+    Kvcobra__LogEvent events[WIRE_EVENTS_MAX];
+    Kvcobra__LogEvent *event_pointers[WIRE_EVENTS_MAX];
+    char event_texts[WIRE_EVENTS_MAX][WIRE_EVENT_BYTES_MAX];
     Kvcobra__ModelAlias aliases[WIRE_ALIASES_MAX];
     Kvcobra__ModelAlias *alias_pointers[WIRE_ALIASES_MAX];
     Kvcobra__Fit fits[WIRE_LIST_ITEMS_MAX];

@@ -179,7 +179,7 @@ int stage_handle(struct request *rq)
         .job.work.run = stage_parse,
         .job.finish = stage_conclude_parse,
         .config = rq->server->config,
-        .staging = {.bytes = bytes, .n_bytes = m->bytes, .revision = m->revision},
+        .staging = {.bytes = bytes, .n_bytes = m->bytes, .revision = m->revision, .copy = -1},
     };
     rq->server->is_staging = true;
     r = job_start(&j->job, rq);

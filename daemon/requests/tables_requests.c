@@ -9,6 +9,7 @@
 #include "daemon/session/session.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
+#include "daemon/tables/table_copy.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/tables_activate.h"
 
@@ -84,16 +85,17 @@ int tables_requests_handle_fetch(struct request *rq)
 
     if (r == 0)
         r = request_find_table(rq, &rq->message->fetch_table->digest, &t);
-    if (r < 0)
+    if (r != 0)
         return r;
     if (!t->table)
         return fail(&rq->error, -ESTALE, "the table is %s", table_state_name(t->state));
 
-    r = table_entry_fd(t, &rq->fds[0], &rq->error);
+    r = table_copy_open(t->fd, &rq->fds[0], &rq->error);
     if (r < 0)
         return r;
 
     rq->n_fds = 1;
+    rq->fds_are_owned = true;
     kvcobra__fetch_table_reply__init(reply);
     reply->bytes = t->table->n_bytes;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_FETCH_TABLE;
@@ -229,5 +231,6 @@ int tables_requests_handle_retire(struct request *rq)
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RETIRE_TABLE;
     rq->reply.retire_table = reply;
     model = table_model_find(&rq->server->tables, t->model_digest);
+    table_forget_rejected(&rq->server->tables, t);
     return request_outcome(rq, outcome, m->revision, model ? model->revision : 0, "activated another table");
 }

@@ -20,7 +20,7 @@ int trials_requests_handle_shadow(struct request *rq)
     if (r == 0)
         r = trial_shadow(&rq->server->tables, t->digest, m->ppm, m->revision, &outcome, &revision,
                          &rq->error);
-    if (r < 0)
+    if (r != 0)
         return r;
 
     kvcobra__shadow_table_reply__init(reply);
@@ -45,7 +45,7 @@ int trials_requests_handle_canary(struct request *rq)
         r = trial_canary(&rq->server->tables, t->digest, m->share, (const char *const *) m->tenants,
                          m->n_tenants, m->revision, ev_now_ms(rq->server->ev), &outcome, &revision,
                          &rq->error);
-    if (r < 0)
+    if (r != 0)
         return r;
 
     kvcobra__canary_table_reply__init(reply);

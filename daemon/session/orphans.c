@@ -23,9 +23,9 @@ void orphans_begin(struct sessions *ss, uint32_t number, int pidfd, const char *
     ss->orphans[number] = (struct orphan){.is_watched = true, .pidfd = pidfd};
     ss->n_watched++;
     log_event(LOG_CRIT, "session-not-restored",
-              "session=%" PRIu32 " pid=%" PRIu32 " message=\"%s: its pages stay held "
+              "session=%" PRIu64 " pid=%" PRIu32 " message=\"%s: its pages stay held "
               "until %s\"",
-              number, record->pid, why,
+              record->serial, record->pid, why,
               pidfd >= 0 ? "the process exits" : "the process can be watched and exits");
 }
 
@@ -71,7 +71,7 @@ void orphans_end(struct sessions *ss, uint32_t number)
     struct store *st = orphans_store(ss, number);
     char name[PERSIST_NAME_BYTES];
 
-    if (o->is_watched && st && st->pool.source) /* kernels of the process may still run */
+    if (o->is_watched && st && st->pool.on_gpu) /* kernels of the process may still run */
         gpu_pool_retire_session(
             devices_find_place(ss->devices, ss->persist->journal.sessions[number].place)->gpu, number,
             "a process without a session ended");
@@ -80,11 +80,11 @@ void orphans_end(struct sessions *ss, uint32_t number)
     if (o->is_watched) {
         const struct session_record *record = &ss->persist->journal.sessions[number];
 
-        if (st && st->pool.source)
+        if (st && st->pool.on_gpu)
             store_discard_reserved(st, number);
 
-        log_event(LOG_NOTICE, "orphan-gone", "session=%" PRIu32 " pid=%" PRIu32 " held=%" PRIu64, number,
-                  record->pid, o->n_holds);
+        log_event(LOG_NOTICE, "orphan-gone", "session=%" PRIu64 " pid=%" PRIu32 " held=%" PRIu64,
+                  record->serial, record->pid, o->n_holds);
         (void) persist_name(name, "pid", record->serial);
         journal_session_remove(&ss->persist->journal, number);
         supervisor_remove(ss->persist->supervisor, name);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/damage.h"
 #include "base/errmsg.h"
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/loop/ev.h"
@@ -18,22 +19,27 @@
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/device.h"
+#include "daemon/store/evict.h"
 #include "daemon/store/persist.h"
 #include "daemon/store/retire.h"
 #include "daemon/store/span.h"
+#include "daemon/store/tenant_index.h"
 #include "daemon/tables/tables.h"
 #include "gpu/device.h"
 
 struct restore_counts {
     uint64_t n_pages, n_reserved, n_holds, n_orphaned, n_sessions, n_extents;
-    uint64_t n_left; /* extents of devices that are not configured, or with other sizes */
+    uint64_t n_unplaced; /* pages for whose keys the index has no place */
+    uint64_t n_left;     /* extents of devices that are not configured, or with other sizes */
 };
 
 /* ---- pages ---- */
 
-/* May free the span: the key of its last slot may belong to another page already. */
-static int restore_slots(struct store *st, const struct span *span, struct restore_counts *n,
-                         struct errmsg *e)
+/*
+ * May free the span: the key of its last slot may belong to another page already, or find no place in an
+ * index of another size than before.
+ */
+static void restore_slots(struct store *st, const struct span *span, struct restore_counts *n)
 {
     uint32_t first = span->number << POOL_SLOT_BITS, n_slots = span->n_fresh_from;
 
@@ -44,36 +50,34 @@ static int restore_slots(struct store *st, const struct span *span, struct resto
         if (!store_resolve(st, first | i, &h) || h.slot->state != SLOT_COMMITTED)
             continue;
 
-        r = store_adopt(st, first | i, e);
-        if (r == 0)
-            n->n_pages++;
-        else if (r != -EEXIST)
-            return r;
+        r = store_adopt(st, first | i, NULL);
+        n->n_pages += r == 0;
+        n->n_unplaced += r == -ENOSPC;
     }
-
-    return 0;
 }
 
 /* Called when all extents are open, so that each index is created once, with its final size. */
-static void restore_pages(struct store *st, struct restore_counts *n)
+static int restore_pages(struct store *st, struct restore_counts *n, struct errmsg *e)
 {
-    struct errmsg e = {""};
+    int r;
 
     for (struct tenant *t = st->tenants; t; t = t->next) {
         uint64_t n_pages = 0;
 
         for (const struct group *g = t->groups; g; g = g->next)
             n_pages += g->n_used;
-        if (tenant_index_reserve(t, n_pages, &e) < 0) /* the index grows later */
-            log_event(LOG_WARNING, "index-small", "tenant=%s message=\"%s\"", t->name, e.text);
+        r = tenant_index_reserve(t, n_pages, e);
+        if (r < 0)
+            return r;
     }
 
     for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {
         const struct span *span = st->pool.spans[i];
 
-        if (span && restore_slots(st, span, n, &e) < 0)
-            log_event(LOG_CRIT, "pages-lost", "span=%" PRIu32 " message=\"%s\"", i, e.text);
+        if (span)
+            restore_slots(st, span, n);
     }
+    return 0;
 }
 
 static int restore_span(struct sessions *ss, struct pool_extent *x, uint32_t unit, struct errmsg *e)
@@ -150,6 +154,21 @@ static struct restore_fds restore_take_fds(struct sessions *ss, uint64_t id)
     };
 }
 
+/* @uid, @number: of the record of a session or an extent. */
+static int restore_tenant(struct sessions *ss, struct device *d, uint32_t uid, uint32_t number,
+                          struct tenant **ret, struct errmsg *e)
+{
+    struct account *a;
+    int r = accounts_get_recorded(&ss->devices->accounts, uid, number, &a, e);
+
+    if (r < 0)
+        return r;
+
+    r = devices_tenant(ss->devices, d, a, ret, e);
+    (void) account_unref(a);
+    return r;
+}
+
 static int restore_open_extent(struct sessions *ss, uint64_t id, struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(restore_fds_close) struct restore_fds fds = restore_take_fds(ss, id);
@@ -179,7 +198,7 @@ static int restore_open_extent(struct sessions *ss, uint64_t id, struct pool_ext
     if (r < 0)
         return r;
 
-    r = devices_tenant(ss->devices, d, head.uid, &tenant, e);
+    r = restore_tenant(ss, d, head.uid, head.account, &tenant, e);
     if (r < 0)
         return r;
 
@@ -194,7 +213,7 @@ static int restore_open_extent(struct sessions *ss, uint64_t id, struct pool_ext
     return 0;
 }
 
-static void restore_extent(struct sessions *ss, uint64_t id, struct restore_counts *n)
+static int restore_extent(struct sessions *ss, uint64_t id, struct restore_counts *n, struct errmsg *ret_e)
 {
     char name[PERSIST_NAME_BYTES];
     struct pool_extent *x = NULL;
@@ -206,8 +225,12 @@ static void restore_extent(struct sessions *ss, uint64_t id, struct restore_coun
             r = restore_span(ss, x, unit, &e);
     if (r == 0) {
         n->n_extents++;
-        return;
+        return 0;
     }
+    if (!damage_is_cause(r))
+        return fail(ret_e, r,
+                    "cannot restore extent %" PRIu64 " of the stored pool: %.200s: start kvcobrad again", id,
+                    e.text[0] ? e.text : strerror(-r));
     if (r == -ENXIO)
         n->n_left++;
     else /* spans before the bad one stay, the rest is free, unless the extent could not be opened at all */
@@ -220,6 +243,7 @@ static void restore_extent(struct sessions *ss, uint64_t id, struct restore_coun
         supervisor_remove(ss->persist->supervisor, persist_name(name, "gpu", id));
         supervisor_remove(ss->persist->supervisor, persist_name(name, "slots", id));
     }
+    return 0;
 }
 
 /* ---- sessions and holds ---- */
@@ -247,6 +271,14 @@ static int restore_pidfd_of(struct sessions *ss, const struct session_record *re
     return fd;
 }
 
+/* persist_drop_unknown() drops the stored pidfd, which was not taken. */
+static void restore_drop_session(struct sessions *ss, uint32_t number, const char *why)
+{
+    log_event(LOG_INFO, "session-gone", "session=%" PRIu64 " pid=%" PRIu32 " message=\"%s\"",
+              ss->persist->journal.sessions[number].serial, ss->persist->journal.sessions[number].pid, why);
+    journal_session_remove(&ss->persist->journal, number);
+}
+
 static void restore_session(struct sessions *ss, uint32_t number, struct restore_counts *n)
 {
     const struct session_record *record = &ss->persist->journal.sessions[number];
@@ -254,13 +286,16 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
     struct session *x = NULL;
     struct errmsg e = {""};
     struct tenant *t;
-    int pidfd = d ? restore_pidfd_of(ss, record) : -ENXIO, r = 0;
+    /* pages are lost with a damaged name */
+    bool has_account = record->account == 0 || journal_name(&ss->persist->journal, record->account);
+    int pidfd = d && has_account ? restore_pidfd_of(ss, record) : -ENXIO, r = 0;
 
-    /* persist_drop_unknown() drops a stored pidfd */
+    if (!has_account) {
+        restore_drop_session(ss, number, "the name of its tenant is damaged");
+        return;
+    }
     if (pidfd == -ENXIO || (pidfd == -ESRCH && !device_is_gpu(d))) {
-        log_event(LOG_INFO, "session-gone", "session=%" PRIu32 " pid=%" PRIu32 " message=\"its %s\"", number,
-                  record->pid, d ? "process is gone" : "device is not configured");
-        journal_session_remove(&ss->persist->journal, number);
+        restore_drop_session(ss, number, d ? "its process is gone" : "its device is not configured");
         return;
     }
 
@@ -268,7 +303,7 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
     if (pidfd < 0)
         r = fail(&e, pidfd, "its process cannot be watched: %s", strerror(-pidfd));
     if (r == 0)
-        r = devices_tenant(ss->devices, d, record->uid, &t, &e);
+        r = restore_tenant(ss, d, record->uid, record->account, &t, &e);
     if (r == 0)
         r = session_restore(ss, number, record, t, pidfd, &x, &e);
     if (r == 0)
@@ -284,13 +319,14 @@ static void restore_session(struct sessions *ss, uint32_t number, struct restore
 static bool restore_is_hold(struct sessions *ss, const struct hold_cell *c, struct page_handle *ret_page)
 {
     uint32_t number = hold_session(c);
+    const struct session_record *record = &ss->persist->journal.sessions[number];
     const struct store *st = number < ss->n_max ? orphans_store(ss, number) : NULL;
 
     if (!st || !store_resolve(st, c->slot, ret_page) || ret_page->slot->state != SLOT_COMMITTED)
         return false;
     if (!ss->list[number] && !orphans_is_watched(ss, number))
         return false;
-    return ret_page->group->tenant->uid == ss->persist->journal.sessions[number].uid;
+    return account_is_recorded(ret_page->group->tenant->account, record->uid, record->account);
 }
 
 static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_counts *n)
@@ -389,6 +425,9 @@ static void restore_set_keeper(struct sessions *ss, const struct pool_keeper *ke
 
 static void restore_log_losses(const struct restore_counts *n)
 {
+    if (n->n_unplaced > 0)
+        log_event(LOG_CRIT, "pages-lost",
+                  "pages=%" PRIu64 " message=\"their indexes have no place for them\"", n->n_unplaced);
     if (n->n_orphaned > 0)
         log_event(LOG_CRIT, "holds-orphaned",
                   "holds=%" PRIu64 " message=\"their sessions could not be restored: "
@@ -401,17 +440,19 @@ static void restore_log_losses(const struct restore_counts *n)
                   n->n_left);
 }
 
-static void restore_extents(struct sessions *ss, struct restore_counts *n)
+static int restore_extents(struct sessions *ss, struct restore_counts *n, struct errmsg *e)
 {
     const struct journal_copy *list = journal_read(&ss->persist->journal);
+    int r = 0;
 
     restore_set_keeper(ss, NULL); /* the extents are stored already */
-    for (uint32_t i = 0; i < list->n_extents; i++)
-        restore_extent(ss, list->extents[i], n);
-    for (uint32_t i = 0; i < ss->devices->n; i++)
-        restore_pages(&ss->devices->list[i].store, n);
+    for (uint32_t i = 0; r == 0 && i < list->n_extents; i++)
+        r = restore_extent(ss, list->extents[i], n, e);
+    for (uint32_t i = 0; r == 0 && i < ss->devices->n; i++)
+        r = restore_pages(&ss->devices->list[i].store, n, e);
     restore_set_keeper(ss, &ss->persist->keeper);
     ss->persist->journal.head->generation = ss->devices->serials.generation;
+    return r;
 }
 
 static void restore_sessions(struct sessions *ss, struct restore_counts *n)
@@ -427,26 +468,35 @@ static void restore_sessions(struct sessions *ss, struct restore_counts *n)
             restore_hold(ss, i, n);
 }
 
-void restore_pools(struct sessions *ss)
+int restore_pools(struct sessions *ss, struct errmsg *e)
 {
     uint64_t began_us = restore_clock_us();
     struct restore_counts n = {0};
+    int r;
 
     if (ss->persist->journal.head->n_starts == 1) {
         persist_write_places(ss->persist);
-        return;
+        return 0;
     }
 
-    restore_extents(ss, &n);
+    ss->devices->is_restoring = true;
+    r = restore_extents(ss, &n, e);
+    if (r < 0) /* nothing was given up: sessions and cells of the journal come later */
+        return r;
+
     restore_sessions(ss, &n);
+    ss->devices->is_restoring = false;
     restore_log_losses(&n);
 
     for (struct tenant *t = NULL; (t = devices_next_tenant(ss->devices, t));)
         for (struct group *g = t->groups; g; g = g->next)
             span_visit_slots(g, restore_finish_slot, store_of(t));
+    for (struct tenant *t = NULL; (t = devices_next_tenant(ss->devices, t));)
+        (void) evict_for_quota(store_of(t), t, 0); /* its index may be larger than before */
     for (uint32_t i = 0; i < ss->devices->n; i++)
         restore_reservations(ss, &ss->devices->list[i].store, &n);
     restore_end_idle_sessions(ss);
+    accounts_drop_names(&ss->devices->accounts);
 
     tables_adopt_done(ss->tables, ev_now_ms(ss->ev));
     persist_drop_unknown(ss->persist);
@@ -457,4 +507,5 @@ void restore_pools(struct sessions *ss)
               " generation=%" PRIu64 " start=%" PRIu64 " us=%" PRIu64,
               n.n_extents, n.n_pages, n.n_reserved, n.n_sessions, n.n_holds, ss->devices->serials.generation,
               ss->persist->journal.head->n_starts, restore_clock_us() - began_us);
+    return 0;
 }

@@ -5,7 +5,12 @@
  */
 #pragma once
 
+struct errmsg;
 struct sessions;
 
-/* Once, at the start, after persist_open(); the tables are loaded, no client is connected yet. */
-void restore_pools(struct sessions *ss);
+/*
+ * Once, at the start, after persist_open(); the tables are loaded, no client is connected yet. Return: 0; a
+ * negative errno if the machine failed (base/damage.h): the start must fail, and the next one finds
+ * everything unchanged.
+ */
+int restore_pools(struct sessions *ss, struct errmsg *e);

@@ -8,6 +8,7 @@
 #include "daemon/gpu/gpu_open.h"
 #include "daemon/session/session_types.h"
 
+struct account;
 struct errmsg;
 struct session_record;
 
@@ -29,7 +30,7 @@ struct gpu_sessions sessions_for_gpus(struct sessions *ss);
 
 /**
  * session_new() - a session of a process that the handshake has verified
- * @who:   pid, token and client name
+ * @who:   pid, uid, token and client name
  * @pidfd: transferred on success
  *
  * Return: 0; -EDQUOT: too many sessions, of the tenant or of all; -ENOMEM.
@@ -43,6 +44,9 @@ int session_restore(struct sessions *ss, uint32_t number, const struct session_r
 
 /* Ends everything that the session has; published pages stay. Does not close its connection. Returns NULL. */
 struct session *session_free(struct session *x);
+
+/* The same with a line in the log, which says @why: a sentence without its full stop. */
+struct session *session_close(struct session *x, const char *why);
 
 /* The last job of an ended session is done: frees arena and memory. */
 void session_reap(struct session *x);
@@ -60,14 +64,16 @@ void session_resume(struct session *x, struct conn *c);
 bool session_has_anything(const struct session *x);
 
 /* Whether a HELLO with @token from this process resumes @x. */
-bool session_is(const struct session *x, const uint8_t *token, pid_t pid, uid_t uid);
+bool session_is(const struct session *x, const uint8_t *token, pid_t pid, const struct account *a);
 
-/* Arena and session page, created at the first OPEN_MODEL. Return: 0; -EDQUOT; errno of the memory. */
+/* Arena and session page, for the first OPEN_MODEL. Return: 0; -EDQUOT; -ENOSPC; errno of the memory. */
 int session_make_memory(struct session *x, struct errmsg *e);
 
 /* Handle of (model, shard), added if new. Return: 0; -EDQUOT; -ENOMEM. */
 int session_model_add(struct session *x, const struct session_model *m, uint32_t *ret_handle,
                       struct errmsg *e);
+/* The model is in entry @slot of the tenant's control page. */
+void session_model_published(struct session *x, uint32_t handle, uint32_t slot);
 const struct session_model *session_model(const struct session *x, uint32_t handle); /* or NULL */
 
 /* References on tables. Return: 0; -ENOMEM. unref: -ENOENT if there is none. */

@@ -1,6 +1,7 @@
 /* See control.h. A digest is stored before the word that names its entry, so readers see both. */
 #include "daemon/store/control.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -8,6 +9,21 @@
 #include "daemon/store/tenant_types.h"
 #include "gpu/device.h"
 #include "proto/shared.h"
+
+static void control_give_back(struct extent *memory)
+{
+    if (memory)
+        extent_discard(memory, 0, CONTROL_PAGE_BYTES);
+    (void) extent_free(memory);
+}
+
+void control_free(struct tenant *t)
+{
+    control_give_back(t->old_control);
+    control_give_back(t->control_memory);
+    t->old_control = t->control_memory = NULL;
+    t->control = NULL;
+}
 
 int control_build(struct tenant *t, struct errmsg *e)
 {
@@ -26,8 +42,10 @@ int control_build(struct tenant *t, struct errmsg *e)
         atomic_init(&page->models[i].word, control_word(0, CONTROL_NO_TABLE, CONTROL_NO_TABLE, 0));
     if (t->control) {
         atomic_init(&page->reclaim, atomic_load_explicit(&t->control->reclaim, memory_order_relaxed));
+        atomic_init(&page->filter, atomic_load_explicit(&t->control->filter, memory_order_relaxed));
         atomic_store_explicit(&t->control->moved, 1, memory_order_release);
-        (void) extent_free(t->control_memory);
+        control_give_back(t->old_control);
+        t->old_control = t->control_memory;
     }
 
     t->control_memory = memory;
@@ -35,12 +53,18 @@ int control_build(struct tenant *t, struct errmsg *e)
     t->control_object++;
     t->n_models = 0;
     memset(t->n_digests, 0, sizeof(t->n_digests));
+    memset(t->n_model_users, 0, sizeof(t->n_model_users));
     return 0;
 }
 
 void control_set_reclaim(struct tenant *t, uint64_t extent)
 {
     atomic_store_explicit(&t->control->reclaim, extent, memory_order_relaxed);
+}
+
+void control_set_filter(struct tenant *t, uint64_t object)
+{
+    atomic_store_explicit(&t->control->filter, object, memory_order_relaxed);
 }
 
 int control_find(const struct tenant *t, const uint8_t *model_digest)
@@ -109,14 +133,16 @@ static const uint8_t *control_digest_at(const struct control_model *m, unsigned 
     return entry < CONTROL_DIGESTS_MAX ? m->digests[entry] : NULL;
 }
 
-/* Creates a new page with all models, each with the digests in use. */
-static int control_rebuild(struct tenant *t, struct errmsg *e)
+/* Creates a new page with the models that have users, and with @keep, each with the digests in use. */
+static int control_rebuild(struct tenant *t, int keep, struct errmsg *e)
 {
+    uint32_t n_users[CONTROL_MODELS_MAX];
     struct control_page old;
     unsigned n = t->n_models;
     int r;
 
     memcpy(&old, t->control, sizeof(old));
+    memcpy(n_users, t->n_model_users, sizeof(n_users));
     r = control_build(t, e);
     if (r < 0)
         return r;
@@ -134,36 +160,63 @@ static int control_rebuild(struct tenant *t, struct errmsg *e)
             .revision = control_revision(word),
         };
 
+        if (n_users[i] == 0 && (int) i != keep)
+            continue;
+
         control_add_model(t, m->model_digest, m->geometry_digest);
+        t->n_model_users[t->n_models - 1] = n_users[i];
         if (c.active)
-            control_store_words(t, i, &c);
+            control_store_words(t, t->n_models - 1, &c);
     }
 
     return 0;
 }
 
+/* The page has no room for another model. Return: 0: it has now; -ENOSPC; errno of the memory. */
+static int control_drop_unused(struct tenant *t, struct errmsg *e)
+{
+    for (unsigned i = 0; i < t->n_models; i++)
+        if (t->n_model_users[i] == 0)
+            return control_rebuild(t, -1, e);
+    return fail(e, -ENOSPC, "the clients of tenant %s have opened %d models, the maximum: close some",
+                t->name, CONTROL_MODELS_MAX);
+}
+
 int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest,
                     const struct control_tables *tables, uint32_t *ret_slot, struct errmsg *e)
 {
-    int model = control_find(t, model_digest);
+    int model = control_find(t, model_digest), r = 0;
 
+    if (model < 0 && t->n_models == CONTROL_MODELS_MAX)
+        r = control_drop_unused(t, e);
+    else if (model >= 0 && t->n_digests[model] + control_n_missing(t, model, tables) > CONTROL_DIGESTS_MAX)
+        r = control_rebuild(t, model, e);
+    if (r < 0)
+        return r;
+
+    model = control_find(t, model_digest); /* its entry may be another one now */
     if (model < 0) {
-        if (t->n_models == CONTROL_MODELS_MAX)
-            return fail(e, -ENOSPC, "tenant %s uses %d models, the maximum", t->name, CONTROL_MODELS_MAX);
-
         model = (int) t->n_models;
         control_add_model(t, model_digest, geometry_digest);
-    } else if (t->n_digests[model] + control_n_missing(t, model, tables) > CONTROL_DIGESTS_MAX) {
-        int r = control_rebuild(t, e);
-
-        if (r < 0)
-            return r;
     }
 
     control_store_words(t, (unsigned) model, tables);
     if (ret_slot)
         *ret_slot = (uint32_t) model;
     return 0;
+}
+
+void control_model_ref(struct tenant *t, uint32_t slot)
+{
+    t->n_model_users[slot]++;
+}
+
+void control_model_unref(struct tenant *t, const uint8_t *model_digest)
+{
+    int model = control_find(t, model_digest);
+
+    assert(model >= 0 && t->n_model_users[model] > 0);
+    t->n_model_users[model]--;
 }
 
 void control_count_retired(struct tenant *t, const uint8_t *model_digest)

@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
+#include "daemon/store/share.h"
 
 void devices_init(struct devices *d, const struct config *c)
 {
@@ -41,13 +44,17 @@ void devices_init(struct devices *d, const struct config *c)
     }
 
     d->n = 1 + n_gpus;
+    for (uint32_t i = 0; i < d->n; i++)
+        randombytes_buf(d->list[i].advice_hash_key, sizeof(d->list[i].advice_hash_key));
     devices_configure(d, c);
 }
 
 void devices_deinit(struct devices *d)
 {
-    for (uint32_t i = 0; i < d->n; i++)
+    for (uint32_t i = 0; i < d->n; i++) {
+        d->list[i].advice = advice_free(d->list[i].advice);
         pool_deinit(&d->list[i].store.pool);
+    }
     d->n = 0;
 }
 
@@ -56,7 +63,6 @@ void devices_configure(struct devices *d, const struct config *c)
     for (uint32_t i = 0; i < d->n; i++) {
         struct device *x = &d->list[i];
 
-        x->quota_bytes = i > 0 ? c->gpu_quota_bytes : c->quota_bytes;
         x->guarantee_bytes = i > 0 ? c->gpu_guarantee_bytes : c->guarantee_bytes;
         x->store.lendable_percent = c->lendable_percent;
     }
@@ -102,14 +108,146 @@ struct tenant *devices_next_tenant(const struct devices *d, const struct tenant 
     return NULL;
 }
 
-int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant **ret, struct errmsg *e)
+int devices_account(struct devices *d, const struct tenant_peer *peer, struct account **ret, struct errmsg *e)
 {
+    const struct tenant_rules *rules = &d->config->tenants;
+    const struct tenant_section *s = tenant_rules_match(rules, peer);
+    int r;
+
+    if (!s)
+        return accounts_get(&d->accounts, peer->uid, ret, e);
+
+    r = accounts_get_named(&d->accounts, s->name, ret, e);
+    if (r < 0)
+        return r;
+
+    account_note_member(*ret, peer->uid);
+    if (tenant_rules_has_user(rules, s, 0) || tenant_rules_has_user(rules, s, getuid()))
+        account_note_member(*ret, 0);
+    return 0;
+}
+
+/* ---- forgetting ---- */
+
+static bool devices_is_idle(const struct devices *d, const struct tenant *t)
+{
+    const struct tenant_section *s;
+
+    if (t->n_refs > 0 || t->page_bytes > 0 || t->arena_bytes > 0 || t->awaited_extent != 0 ||
+        t->quota_is_set || t->guarantee_is_set)
+        return false;
+
+    s = tenant_rules_find(&d->config->tenants, t->account->name);
+    return !s || device_section_guarantee(t->device, s) == 0;
+}
+
+/*
+ * @link: to an idle tenant without extents. A process that still maps its index or control page has no
+ * session, so it asks for new ones.
+ */
+static void devices_forget(struct devices *d, struct store *st, struct tenant **link)
+{
+    struct tenant *t = *link;
+
+    d->forgotten_evictions += t->counters.evictions;
+    if (!t->has_series) {
+        d->forgotten_others.hits += t->counters.hits;
+        d->forgotten_others.misses += t->counters.misses;
+        d->forgotten_others.evictions += t->counters.evictions;
+        for (size_t i = 0; i < sizeof(t->counters.misses_by) / sizeof(t->counters.misses_by[0]); i++)
+            d->forgotten_others.misses_by[i] += t->counters.misses_by[i];
+    }
+
+    d->n_series -= t->has_series;
+    d->n_advised -= t->has_advice;
+    st->n_tenants--;
+    *link = t->next;
+    (void) tenant_free(t);
+}
+
+/* False: no tenant of @st is idle and without extents. One extent of an idle tenant is destroyed then. */
+static bool devices_forget_oldest(struct devices *d, struct store *st)
+{
+    struct tenant **oldest = NULL, *with_extents = NULL;
+
+    for (struct tenant **link = &st->tenants; *link; link = &(*link)->next) {
+        if (!devices_is_idle(d, *link))
+            continue;
+        if ((*link)->n_extents > 0)
+            with_extents = *link;
+        else if (!oldest || (*link)->number < (*oldest)->number)
+            oldest = link;
+    }
+
+    if (oldest)
+        devices_forget(d, st, oldest);
+    else if (with_extents)
+        (void) share_destroy_one(st, with_extents);
+    return oldest != NULL;
+}
+
+static bool devices_forget_idle_of(struct devices *d, struct store *st, uint64_t now_ms, uint64_t idle_ms)
+{
+    bool is_left = false, destroyed = false;
+
+    for (struct tenant **link = &st->tenants; *link;) {
+        struct tenant *t = *link;
+        bool idle = devices_is_idle(d, t);
+
+        if (!idle)
+            t->idle_since_ms = 0;
+        else if (t->idle_since_ms == 0)
+            t->idle_since_ms = now_ms;
+        if (idle && t->n_extents == 0 && now_ms - t->idle_since_ms >= idle_ms) {
+            devices_forget(d, st, link);
+            continue;
+        }
+
+        if (idle && t->n_extents > 0 && !destroyed)
+            destroyed = share_destroy_one(st, t);
+        is_left |= idle;
+        link = &t->next;
+    }
+
+    return is_left;
+}
+
+bool devices_forget_idle(struct devices *d, uint64_t now_ms, uint64_t idle_ms)
+{
+    bool is_left = false;
+
+    for (uint32_t i = 0; i < d->n; i++)
+        is_left |= devices_forget_idle_of(d, &d->list[i].store, now_ms, idle_ms);
+    return is_left;
+}
+
+/* ---- tenants ---- */
+
+struct tenant_limit devices_limit(const struct device *x, const struct config *c, const char *account)
+{
+    const struct tenant_section *s = tenant_rules_find(&c->tenants, account);
+    struct tenant_limit l = {0};
+
+    if (s)
+        l = device_is_gpu(x) ? s->gpu : s->host;
+    if (!l.has_quota)
+        l.quota_bytes = device_is_gpu(x) ? c->gpu_quota_bytes : c->quota_bytes;
+    if (!l.has_guarantee)
+        l.guarantee_bytes = x->guarantee_bytes;
+    return l;
+}
+
+int devices_tenant(struct devices *d, struct device *x, struct account *a, struct tenant **ret,
+                   struct errmsg *e)
+{
+    const struct tenant_limit limit = devices_limit(x, d->config, a->name);
     const struct tenant_options o = {
-        .uid = uid,
+        .number = d->n_tenants,
+        .account = a,
         .device = x,
         .device_name = device_is_gpu(x) ? x->name : NULL,
-        .quota_bytes = x->quota_bytes,
-        .guarantee_bytes = x->guarantee_bytes,
+        .quota_bytes = limit.quota_bytes,
+        .guarantee_bytes = limit.guarantee_bytes,
         .secret = d->secret,
         .boot_id = d->boot_id,
         .n_ghosts = d->config->ghosts_per_tenant,
@@ -119,28 +257,35 @@ int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant
     int r;
 
     for (t = st->tenants; t; t = t->next) {
-        if (t->uid == uid) {
+        if (t->account == a) {
             *ret = t;
             return 0;
         }
     }
 
-    if (st->n_tenants >= d->config->tenants_max)
-        return fail(e, -EDQUOT, "%s has %" PRIu32 " tenants, the maximum: raise --tenants", x->name,
-                    st->n_tenants);
+    if (!d->is_restoring && st->n_tenants >= d->config->tenants_max && !devices_forget_oldest(d, st))
+        return fail(e, -EDQUOT,
+                    "%s has %" PRIu32
+                    " tenants with sessions, pages or quotas of their own, the maximum: raise --tenants",
+                    x->name, st->n_tenants);
 
     r = tenant_new(&o, &t, e);
     if (r < 0)
         return r;
 
-    t->number = d->n_tenants++;
+    d->n_tenants++;
+    t->has_series = d->n_series < TENANT_SERIES_MAX;
+    d->n_series += t->has_series;
+    t->has_advice = d->n_advised < ADVICE_TENANTS_MAX;
+    d->n_advised += t->has_advice;
     t->next = st->tenants;
     st->tenants = t;
     st->n_tenants++;
-    if (!t->isolated)
+    if (!a->isolated)
         log_event(LOG_NOTICE, "not-isolated",
                   "tenant=%s isolation=none"
-                  " message=\"this uid can write memory that kvcobrad shares: run kvcobrad as its own user\"",
+                  " message=\"a client of root or of the user of kvcobrad can write the memory that kvcobrad "
+                  "shares with this tenant: run such clients and kvcobrad as different users, not root\"",
                   t->name);
     *ret = t;
     return 0;

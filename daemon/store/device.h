@@ -1,7 +1,7 @@
 /*
  * Devices hold pages. Device 0 is the host's memory and always exists; the others are the GPUs of the
  * configuration. Each device has its own store: pool, tenants, accounts. A session is bound to one device, so
- * a tenant is one uid on one device.
+ * a tenant is one account on one device.
  *
  * A device's number and name follow the configuration. Data that is stored over restarts has the device's
  * place in the journal instead (struct journal_place), which stays with the UUID.
@@ -13,6 +13,9 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/gpu_uuid.h"
+#include "daemon/config/tenant_rules.h"
+#include "daemon/store/account.h"
+#include "daemon/store/advice.h"
 #include "daemon/store/journal.h"
 #include "daemon/store/store.h"
 
@@ -37,8 +40,10 @@ struct device {
     char uuid[GPU_UUID_BYTES];    /* "": the host's memory, or a GPU whose UUID is not known yet */
     uint64_t pool_bytes, extent_bytes, unit_bytes; /* as configured; a persisted pool may be larger */
     struct store store;
-    struct gpu_pool *gpu;                  /* NULL: the host's memory */
-    uint64_t quota_bytes, guarantee_bytes; /* of tenants without a quota or guarantee of their own */
+    struct gpu_pool *gpu;     /* NULL: the host's memory */
+    uint64_t guarantee_bytes; /* of tenants without a guarantee of their own */
+    struct advice *advice;    /* of all tenants; NULL: no chunk was looked up yet */
+    uint8_t advice_hash_key[ADVICE_HASH_KEY_BYTES];
 
     enum device_state state;     /* of a GPU: gpu_open.h */
     struct gpus *gpus;           /* of a GPU */
@@ -56,7 +61,13 @@ struct devices {
     uint8_t boot_id[BOOT_ID_BYTES];
     struct device list[DEVICES_MAX]; /* [n], at fixed addresses */
     uint32_t n;
-    uint32_t n_tenants; /* of all devices, since the start */
+    uint64_t n_tenants; /* of all devices, since the start */
+    uint32_t n_series;  /* tenants that have_series */
+    uint32_t n_advised; /* tenants that have_advice */
+    bool is_restoring;  /* tenants of stored pages exist whatever the maximum is, and none is forgotten */
+    uint64_t forgotten_evictions;            /* of all tenants that were forgotten */
+    struct tenant_counters forgotten_others; /* of those without a series of their own */
+    struct accounts accounts;
     struct pool_serials serials;
 };
 
@@ -64,7 +75,7 @@ struct devices {
 void devices_init(struct devices *d, const struct config *c);
 void devices_deinit(struct devices *d); /* tenants are gone */
 
-/* Sets quotas, guarantees and lending from the configuration, at the start and after a reload. */
+/* Sets guarantees and lending from the configuration, at the start and after a reload. */
 void devices_configure(struct devices *d, const struct config *c);
 
 /* NULL: no such device, or its UUID is not known yet: devices_unknown(). @uuid "": the host's memory. */
@@ -76,11 +87,38 @@ struct device *devices_find_name(struct devices *d, const char *name);
 struct device *devices_find_place(struct devices *d, uint32_t place);
 
 /*
- * The tenant of a verified uid on @x, created if it is new. devices->secret is set.
+ * The account of a process: that of its section in the configuration, else that of its user, with a reference
+ * for the caller. Return: see accounts_get_named().
+ */
+int devices_account(struct devices *d, const struct tenant_peer *peer, struct account **ret,
+                    struct errmsg *e);
+
+/*
+ * Quota and guarantee that the configuration @c gives to an account on @x: those of its section, else those
+ * of all tenants. The guarantee of all tenants does not change while kvcobrad runs.
+ */
+struct tenant_limit devices_limit(const struct device *x, const struct config *c, const char *account);
+
+/*
+ * The tenant of account @a on @x, created if it is new. If there are too many, one that is idle is forgotten.
+ * devices->secret is set.
  *
  * Return: 0; -EDQUOT: too many tenants; errno of the memory.
  */
-int devices_tenant(struct devices *d, struct device *x, uid_t uid, struct tenant **ret, struct errmsg *e);
+int devices_tenant(struct devices *d, struct device *x, struct account *a, struct tenant **ret,
+                   struct errmsg *e);
+
+/**
+ * devices_forget_idle() - free tenants that have nothing
+ *
+ * A tenant is idle while it has no session, no page, no arena, and neither a quota nor a guarantee of its
+ * own. It is forgotten after @idle_ms, or when another one needs its place, with its index, control page,
+ * ghosts and counters. Its extents are destroyed one per call, since that takes milliseconds.
+ *
+ * Return: whether idle tenants are left.
+ */
+bool devices_forget_idle(struct devices *d, uint64_t now_ms, uint64_t idle_ms);
+
 struct tenant *devices_find_tenant(const struct devices *d, const char *name); /* or NULL */
 
 /* Iterates over the tenants of all devices: NULL starts and ends. */
@@ -92,6 +130,12 @@ bool devices_are_valid(const struct devices *d, struct errmsg *e);
 static inline bool device_is_gpu(const struct device *d)
 {
     return d->number > 0;
+}
+
+/* The guarantee that a section itself gives on @d: a tenant with one exists before a process connects. */
+static inline uint64_t device_section_guarantee(const struct device *d, const struct tenant_section *s)
+{
+    return device_is_gpu(d) ? s->gpu.guarantee_bytes : s->host.guarantee_bytes;
 }
 
 /* The store with the tenant's pages. */

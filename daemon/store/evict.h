@@ -13,6 +13,9 @@ struct pool_extent;
 struct store;
 struct tenant;
 
+/* Drops the oldest victim of @t. False: every page is held. */
+bool evict_oldest(struct store *st, struct tenant *t);
+
 /* Drops pages of @t, oldest victim first, until the quota has room for @bytes. False: the rest is held. */
 bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
 

@@ -47,9 +47,10 @@ static void evict_queue_pull(struct pool *p, struct group *g, uint32_t number)
 void evict_queue_enter(struct pool *p, uint32_t number)
 {
     struct slot *slot = pool_slot(p, number);
+    struct span *s = pool_slot_span(p, number);
 
-    evict_queue_push(p, pool_slot_span(p, number)->group, number,
-                     slot->was_main ? SLOT_QUEUE_MAIN : SLOT_QUEUE_SMALL);
+    slot->entered = s->entered = p->n_entered++;
+    evict_queue_push(p, s->group, number, slot->was_main ? SLOT_QUEUE_MAIN : SLOT_QUEUE_SMALL);
 }
 
 void evict_queue_leave(struct pool *p, uint32_t number)
@@ -57,18 +58,30 @@ void evict_queue_leave(struct pool *p, uint32_t number)
     evict_queue_pull(p, pool_slot_span(p, number)->group, number);
 }
 
+/* The oldest page of the queue that is not pinned. Few pages are pinned at a time. */
+static uint32_t evict_queue_oldest(const struct pool *p, const struct slot_queue *q)
+{
+    uint32_t number = q->tail;
+
+    while (number != SLOT_NONE && pool_slot(p, number)->pinned)
+        number = pool_slot(p, number)->prev;
+    return number;
+}
+
 /* Terminates: each pass returns, moves a page from small to main for good, or removes one use. */
 uint32_t evict_queue_victim(struct pool *p, struct group *g)
 {
     for (;;) {
         uint64_t n = (uint64_t) g->small_queue.n + g->main_queue.n;
+        uint32_t of_small = evict_queue_oldest(p, &g->small_queue);
+        uint32_t of_main = evict_queue_oldest(p, &g->main_queue);
         bool from_small =
-            g->small_queue.n > 0 &&
-            (g->main_queue.n == 0 || (uint64_t) g->small_queue.n * 100 >= n * EVICT_SMALL_PERCENT);
-        uint32_t number = from_small ? g->small_queue.tail : g->main_queue.tail;
+            of_small != SLOT_NONE &&
+            (of_main == SLOT_NONE || (uint64_t) g->small_queue.n * 100 >= n * EVICT_SMALL_PERCENT);
+        uint32_t number = from_small ? of_small : of_main;
         struct slot *slot;
 
-        if (n == 0)
+        if (number == SLOT_NONE)
             return SLOT_NONE;
 
         slot = pool_slot(p, number);

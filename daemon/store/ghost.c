@@ -2,7 +2,6 @@
 #include "daemon/store/ghost.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +85,14 @@ enum ghost_reason ghosts_find(const struct ghosts *g, const struct chunk_key *ke
     uint32_t at = *ghost_find_link(g, ghost_tag_of(key));
 
     return at == 0 ? GHOST_NONE : (enum ghost_reason) g->ring[at - 1].reason;
+}
+
+bool ghosts_was_evicted(const struct ghosts *g, const struct chunk_key *key, uint64_t n)
+{
+    uint32_t at = *ghost_find_link(g, ghost_tag_of(key));
+
+    /* the entry before g->next is the newest */
+    return at != 0 && g->ring[at - 1].reason == GHOST_EVICTED && (g->next + g->n_max - at) % g->n_max < n;
 }
 
 void ghosts_remove(struct ghosts *g, const struct chunk_key *key)

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/page.h"
@@ -29,4 +30,7 @@ void ghosts_deinit(struct ghosts *g);
 /* Forgets the oldest ghost when the ring is full. */
 void ghosts_add(struct ghosts *g, const struct chunk_key *key, enum ghost_reason reason);
 enum ghost_reason ghosts_find(const struct ghosts *g, const struct chunk_key *key);
+
+/* Whether the page was evicted, and fewer than @n others were dropped since then. */
+bool ghosts_was_evicted(const struct ghosts *g, const struct chunk_key *key, uint64_t n);
 void ghosts_remove(struct ghosts *g, const struct chunk_key *key); /* the page is stored again */

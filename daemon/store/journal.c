@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/account_name.h"
 #include "daemon/store/slot.h"
 
 enum { HEAD_BYTES = 4096 };
@@ -21,7 +22,8 @@ enum { HEAD_BYTES = 4096 };
 _Static_assert(sizeof(struct journal_head) <= HEAD_BYTES, "journal head");
 #define COPIES_OFF ((size_t) HEAD_BYTES)
 #define SESSIONS_OFF (COPIES_OFF + 2 * sizeof(struct journal_copy))
-#define HOLDS_OFF (SESSIONS_OFF + JOURNAL_SESSIONS_MAX * sizeof(struct session_record))
+#define NAMES_OFF (SESSIONS_OFF + JOURNAL_SESSIONS_MAX * sizeof(struct session_record))
+#define HOLDS_OFF (NAMES_OFF + JOURNAL_NAMES_MAX * sizeof(struct journal_name))
 #define JOURNAL_BYTES (HOLDS_OFF + JOURNAL_HOLDS_MAX * sizeof(struct hold_cell))
 
 /*
@@ -36,6 +38,11 @@ static void journal_keep_order(void)
 static uint32_t journal_place_crc(const struct journal_place *p)
 {
     return crc32c(p, offsetof(struct journal_place, crc32c));
+}
+
+static uint32_t journal_name_crc(const struct journal_name *n)
+{
+    return crc32c(n->name, sizeof(n->name));
 }
 
 static uint32_t journal_copy_crc(const struct journal_copy *c)
@@ -62,6 +69,7 @@ static int journal_map_object(struct journal *j, int fd, struct errmsg *e)
         .unused_hold = CELL_NONE,
         .copies = (struct journal_copy *) ((uint8_t *) data + COPIES_OFF),
         .sessions = (struct session_record *) ((uint8_t *) data + SESSIONS_OFF),
+        .names = (struct journal_name *) ((uint8_t *) data + NAMES_OFF),
         .holds = (struct hold_cell *) ((uint8_t *) data + HOLDS_OFF),
     };
     j->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -115,7 +123,9 @@ static int journal_check_object(int fd, struct errmsg *e)
     int seals = fcntl(fd, F_GET_SEALS);
     struct stat st;
 
-    if (seals < 0 || (seals & need) != need || fstat(fd, &st) < 0 || (uint64_t) st.st_size != JOURNAL_BYTES)
+    if (fstat(fd, &st) < 0)
+        return fail(e, -errno, "cannot read the size of the stored journal: %s", strerror(errno));
+    if (seals < 0 || (seals & need) != need || (uint64_t) st.st_size != JOURNAL_BYTES)
         return fail(e, -EBADMSG, "the stored journal is not a memory object of this version");
     return 0;
 }
@@ -137,15 +147,17 @@ static int journal_check_head(const struct journal_head *h, struct errmsg *e)
 {
     uint64_t n_extents = 0;
 
-    if (h->magic != JOURNAL_MAGIC || h->version != JOURNAL_VERSION)
+    if (h->magic != JOURNAL_MAGIC || h->version < JOURNAL_VERSION_MIN || h->version > JOURNAL_VERSION)
         return fail(e, -EBADMSG,
-                    "the stored journal is of another version (%" PRIu32 ", this kvcobrad writes %d)",
-                    h->version, JOURNAL_VERSION);
+                    "the stored journal is of another version (%" PRIu32 ", this kvcobrad reads %d to %d)",
+                    h->version, JOURNAL_VERSION_MIN, JOURNAL_VERSION);
 
     for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
         if (h->places[i].pool_bytes != 0 && h->places[i].crc32c != journal_place_crc(&h->places[i]))
             return fail(e, -EBADMSG, "the head of the stored journal is damaged");
-    if (h->n_sessions > JOURNAL_SESSIONS_MAX || h->n_holds > JOURNAL_HOLDS_MAX)
+    if (h->n_sessions > JOURNAL_SESSIONS_MAX || h->n_holds > JOURNAL_HOLDS_MAX ||
+        h->generation > SLOT_GENERATION_MAX || h->lease_serial > JOURNAL_SERIAL_MAX ||
+        h->session_serial > JOURNAL_SERIAL_MAX)
         return fail(e, -EBADMSG, "the counters of the stored journal are damaged");
 
     for (uint32_t i = 0; i < JOURNAL_PLACES_MAX; i++)
@@ -163,12 +175,49 @@ static bool journal_copy_is_valid(const struct journal_copy *c)
 static void journal_collect_unused(struct journal *j)
 {
     j->unused_hold = CELL_NONE;
+    j->n_holds = 0;
     for (uint32_t i = (uint32_t) j->head->n_holds; i-- > 0;) {
-        if (j->holds[i].slot != SLOT_NONE)
+        if (j->holds[i].slot != SLOT_NONE) {
+            j->n_holds++;
             continue;
+        }
+
         j->holds[i].lease = j->unused_hold;
         j->unused_hold = i;
     }
+}
+
+static bool journal_name_is_valid(const struct journal *j, uint32_t i)
+{
+    const struct journal_name *n = &j->names[i];
+
+    if (n->name[ACCOUNT_NAME_BYTES - 1] != '\0' || n->crc32c != journal_name_crc(n) ||
+        account_name_check(n->name, NULL) < 0)
+        return false;
+
+    for (uint32_t k = 0; k < i; k++) /* each name once */
+        if (j->names[k].in_use && strcmp(j->names[k].name, n->name) == 0)
+            return false;
+    return true;
+}
+
+/* Removes entries that are damaged, with all extents and sessions that name them: restore.c looks them up. */
+static void journal_adopt_names(struct journal *j)
+{
+    if (j->head->version == 2)
+        memset(j->names, 0, JOURNAL_NAMES_MAX * sizeof(j->names[0]));
+
+    for (uint32_t i = 0; i < JOURNAL_NAMES_MAX; i++) {
+        if (!j->names[i].in_use || journal_name_is_valid(j, i))
+            continue;
+
+        j->names[i].in_use = 0;
+        j->n_damaged_names++;
+    }
+
+    j->adopted_version = j->head->version;
+    journal_keep_order();
+    j->head->version = JOURNAL_VERSION;
 }
 
 int journal_adopt(struct journal *j, int fd, struct errmsg *e)
@@ -189,6 +238,7 @@ int journal_adopt(struct journal *j, int fd, struct errmsg *e)
     }
 
     j->sequence = journal_read(j)->sequence;
+    journal_adopt_names(j);
     j->head->n_starts++;
     journal_collect_unused(j);
     return 0;
@@ -230,6 +280,50 @@ void journal_place_remove(struct journal *j, uint32_t place)
 {
     j->head->places[place].pool_bytes = 0;
     journal_keep_order();
+}
+
+/* ---- names of accounts ---- */
+
+uint32_t journal_name_find(const struct journal *j, const char *name)
+{
+    for (uint32_t i = 0; i < JOURNAL_NAMES_MAX; i++)
+        if (j->names[i].in_use && strcmp(j->names[i].name, name) == 0)
+            return i + 1;
+    return 0;
+}
+
+uint32_t journal_name_add(struct journal *j, const char *name)
+{
+    assert(strlen(name) < ACCOUNT_NAME_BYTES && journal_name_find(j, name) == 0);
+    for (uint32_t i = 0; i < JOURNAL_NAMES_MAX; i++) {
+        struct journal_name *n = &j->names[i];
+
+        if (n->in_use)
+            continue;
+
+        *n = (struct journal_name){0};
+        memcpy(n->name, name, strlen(name));
+        n->crc32c = journal_name_crc(n);
+        journal_keep_order();
+        n->in_use = 1;
+        return i + 1;
+    }
+
+    return 0;
+}
+
+void journal_name_remove(struct journal *j, uint32_t number)
+{
+    assert(journal_name(j, number));
+    j->names[number - 1].in_use = 0;
+    journal_keep_order();
+}
+
+const char *journal_name(const struct journal *j, uint32_t number)
+{
+    if (number == 0 || number > JOURNAL_NAMES_MAX || !j->names[number - 1].in_use)
+        return NULL;
+    return j->names[number - 1].name;
 }
 
 /* ---- extents ---- */
@@ -274,9 +368,7 @@ uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, ui
     if (number != CELL_NONE) {
         j->unused_hold = (uint32_t) j->holds[number].lease;
     } else {
-        if (j->head->n_holds == JOURNAL_HOLDS_MAX)
-            return CELL_NONE;
-
+        assert(j->head->n_holds < JOURNAL_HOLDS_MAX);
         number = (uint32_t) j->head->n_holds;
         /* a zeroed cell would name slot 0, so it is marked as unused before n_holds counts it */
         j->holds[number].slot = SLOT_NONE;
@@ -289,6 +381,7 @@ uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, ui
     c->session_item = session << JOURNAL_ITEM_BITS | item;
     journal_keep_order();
     c->slot = slot;
+    j->n_holds++;
     return number;
 }
 
@@ -301,6 +394,7 @@ void journal_hold_remove(struct journal *j, uint32_t cell)
     journal_keep_order();
     c->lease = j->unused_hold;
     j->unused_hold = cell;
+    j->n_holds--;
 }
 
 /* ---- sessions ---- */

@@ -8,6 +8,7 @@
  *     4096   struct journal_copy [2]  the list of extents, double-buffered: always the older copy is
  *                                     rewritten, its checksum last
  *     ...    struct session_record [JOURNAL_SESSIONS_MAX]
+ *     ...    struct journal_name [JOURNAL_NAMES_MAX]
  *     ...    struct hold_cell [JOURNAL_HOLDS_MAX]
  *
  * The object is sparse: only used records take memory. The last-written word of a record or cell marks it as
@@ -26,13 +27,16 @@
 struct errmsg;
 
 #define JOURNAL_MAGIC 0x4c4e4a4bu /* "KJNL" */
-#define JOURNAL_VERSION 2
+#define JOURNAL_VERSION 3
+#define JOURNAL_VERSION_MIN 2 /* adopted, too: the same layout without names of accounts */
 #define JOURNAL_UUID_BYTES 48
 #define PLACE_NONE UINT32_MAX
-#define JOURNAL_SESSIONS_MAX (1u << 21)
+#define JOURNAL_SESSIONS_MAX ((1u << 21) - 512) /* version 2 had records where the names are */
 #define JOURNAL_HOLDS_MAX (1u << 24)
 #define JOURNAL_ITEM_BITS 10 /* of a lease: WIRE_ITEMS_MAX and more */
 #define CELL_NONE UINT32_MAX
+/* A stored serial above this is damage: the number of a lease has 44 bits for its serial. */
+#define JOURNAL_SERIAL_MAX (UINT64_C(1) << 43)
 
 /*
  * The pool of one device. Session records and heads of extents have the number of this entry. The number
@@ -67,13 +71,27 @@ struct journal_copy {
     uint64_t extents[JOURNAL_EXTENTS_MAX];
 };
 
+/*
+ * The name of an account. Session records and heads of extents have the number of this entry, from 1. Their
+ * number 0 means the account "uid-N", which needs no entry: N is the uid of the record.
+ */
+struct journal_name {
+    char name[ACCOUNT_NAME_BYTES];
+    uint32_t crc32c; /* of the name */
+    uint32_t in_use; /* 0: unused; written last */
+    uint8_t reserved[24];
+};
+_Static_assert(sizeof(struct journal_name) == 64, "journal name");
+
 struct session_record {
-    uint64_t serial; /* 0: unused; written last */
-    uint32_t pid, uid;
+    uint64_t serial;   /* 0: unused; written last */
+    uint32_t pid, uid; /* of the process */
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
     uint8_t place; /* of its device */
-    uint8_t reserved[14];
+    uint8_t reserved[2];
+    uint32_t account; /* see struct journal_name */
+    uint8_t reserved2[8];
 };
 _Static_assert(sizeof(struct session_record) == 128, "session record");
 
@@ -90,9 +108,13 @@ struct journal {
     struct journal_head *head;
     struct journal_copy *copies; /* [2] */
     struct session_record *sessions;
+    struct journal_name *names;
     struct hold_cell *holds;
-    uint64_t sequence;    /* of the newer copy */
-    uint32_t unused_hold; /* list of unused cells */
+    uint32_t adopted_version; /* that an earlier process wrote; 0: the journal is new */
+    uint32_t n_damaged_names; /* entries that were not adopted */
+    uint64_t sequence;        /* of the newer copy */
+    uint32_t unused_hold;     /* list of unused cells */
+    uint32_t n_holds;         /* cells in use */
 };
 
 int journal_new(struct journal *j, struct errmsg *e);
@@ -117,11 +139,27 @@ uint32_t journal_place_add(struct journal *j, const char *uuid, uint64_t pool_by
                            uint64_t unit_bytes);
 void journal_place_remove(struct journal *j, uint32_t place); /* no session and no extent names it */
 
+/* The number of an account's name, from 1; 0: it has none. */
+uint32_t journal_name_find(const struct journal *j, const char *name);
+
+/* Adds a name, which account_name_check() accepts. Return: its number; 0: all numbers are in use. */
+uint32_t journal_name_add(struct journal *j, const char *name);
+void journal_name_remove(struct journal *j, uint32_t number); /* no session and no extent names it */
+
+/* The name with this number, or NULL. */
+const char *journal_name(const struct journal *j, uint32_t number);
+
 /* The list of extents. */
 const struct journal_copy *journal_read(const struct journal *j);
 void journal_write(struct journal *j, const uint64_t *extents, uint32_t n_extents, uint64_t next_extent);
 
-/* Writes a cell. Return: its number; CELL_NONE: all are in use. */
+/* How many cells may be written before one is removed. */
+static inline uint32_t journal_holds_free(const struct journal *j)
+{
+    return JOURNAL_HOLDS_MAX - j->n_holds;
+}
+
+/* Writes a cell; there is a free one. Return: its number. */
 uint32_t journal_hold_add(struct journal *j, uint32_t session, uint32_t item, uint64_t lease, uint32_t slot);
 void journal_hold_remove(struct journal *j, uint32_t cell);
 

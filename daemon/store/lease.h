@@ -12,8 +12,15 @@
 
 #include "daemon/config/limits.h"
 
+struct account;
+struct errmsg;
 struct journal;
 struct store;
+
+struct lease_limits {
+    uint32_t leases_per_session, leases_per_tenant;
+    uint32_t pages_per_session, pages_per_tenant; /* of leases; a page counts as long as its lease lives */
+};
 
 struct lease {
     uint64_t id;
@@ -25,26 +32,41 @@ struct lease {
 
 struct leases {
     struct journal *journal;
+    struct account *account;
+    struct lease_limits limits;
     uint32_t session;     /* number, for the journal */
     struct lease **table; /* [n_table], by the low bits of the id; NULL = unused */
-    uint32_t n_table, n_max, first_unused;
+    uint32_t n_table, first_unused;
     uint32_t n_leases, n_granted, n_held; /* n_held: holds of all leases */
+    uint32_t n_leased;                    /* items of all leases, released ones too: they take memory */
+    struct lease *spare;                  /* of lease_make_room(); NULL: none */
 };
 
-/* @n_max: at most 1 << LEASE_INDEX_BITS */
-void lease_init(struct leases *l, struct journal *j, uint32_t session, uint32_t n_max);
+/* @limits->leases_per_session: at most 1 << LEASE_INDEX_BITS */
+void lease_init(struct leases *l, struct journal *j, struct account *a, uint32_t session,
+                const struct lease_limits *limits);
 void lease_deinit(struct leases *l); /* every hold was released */
 
-/* Makes room for the next lease_add(). Return: 0; -EDQUOT: too many leases; -ENOMEM. */
-int lease_make_room(struct leases *l);
+/**
+ * lease_make_room() - take everything that the next lease_add() of up to @n items needs
+ *
+ * Called before the request changes anything, so that no page is published whose lease cannot be recorded.
+ *
+ * A tenant may have no more pages in leases than places for further ones are left in the journal. So however
+ * many tenants lease as much as they can, there is room for another one.
+ *
+ * Return: 0; -EDQUOT: too many leases, or pages in them, of this session or its tenant; -ENOMEM.
+ */
+int lease_make_room(struct leases *l, uint32_t n, struct errmsg *e);
+void lease_drop_room(struct leases *l); /* there will be no lease_add() */
 
 /**
  * lease_add() - record holds that the caller has taken
  * @slots: [n], SLOT_NONE for items that are not part of the lease
  *
- * Return: 0; -EDQUOT: too many leases; -ENOMEM; -ENOSPC: the journal has no room for more holds.
+ * lease_make_room() returned 0 for as many items or more, and no lease was added since. Return: the id.
  */
-int lease_add(struct leases *l, const uint32_t *slots, uint32_t n, uint64_t *ret_id);
+uint64_t lease_add(struct leases *l, const uint32_t *slots, uint32_t n);
 
 /**
  * lease_release() - end holds of a lease

@@ -9,10 +9,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/damage.h"
 #include "base/errmsg.h"
+#include "daemon/config/config.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/store/device.h"
+#include "daemon/store/pool_mark.h"
 
 #define PREFIX "kvc-"
 
@@ -26,62 +29,111 @@ const char *persist_name(char ret[static PERSIST_NAME_BYTES], const char *what, 
 
 void persist_write_list(struct persist *p)
 {
-    _cleanup_(freep) uint64_t *ids = NULL;
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < p->devices->n; i++)
-        n += p->devices->list[i].store.pool.n_extents;
-    ids = malloc((n + 1) * sizeof(*ids));
-
-    if (!ids) {
-        /* the old list remains; the next start loses an extent that is not in it, and breaks no hold */
-        p->supervisor->failed = true;
-        log_event(LOG_ERR, "not-stored", "what=journal message=\"out of memory\"");
-        return;
-    }
-
-    n = 0;
     for (uint32_t i = 0; i < p->devices->n; i++) {
         const struct pool *pool = &p->devices->list[i].store.pool;
 
         for (uint32_t k = 0; k < pool->n_extents; k++)
-            if (!pool->extents[k]->external) /* external memory belongs to its client */
-                ids[n++] = pool->extents[k]->id;
+            if (!pool->extents[k]->external && n < p->n_list_max) /* external memory belongs to its client */
+                p->list[n++] = pool->extents[k]->id;
     }
 
-    journal_write(&p->journal, ids, n, p->devices->serials.next_extent);
+    journal_write(&p->journal, p->list, n, p->devices->serials.next_extent);
 }
 
 /* The name of the extent's memory in the supervisor's store. */
-static const char *persist_memory_name(char ret[static PERSIST_NAME_BYTES], const struct pool_extent *x)
+static const char *persist_memory_name(char ret[static PERSIST_NAME_BYTES], uint64_t id, bool on_gpu)
 {
-    return persist_name(ret, x->gpu_fd >= 0 ? "gpu" : "pages", x->id);
+    return persist_name(ret, on_gpu ? "gpu" : "pages", id);
 }
 
-static void persist_on_added(void *ctx, const struct pool_extent *x, int owner_fd)
+/* Descriptors in the supervisor's store with full pools and as many client processes as connections. */
+static uint64_t persist_count_descriptors(const struct persist *p)
+{
+    uint64_t n = 1 + (uint64_t) p->devices->config->connections_max;
+
+    for (uint32_t i = 0; i < p->devices->n; i++)
+        n += 2 * (uint64_t) p->devices->list[i].store.pool.n_extents_max;
+    return n;
+}
+
+static void persist_check_limit(const struct persist *p)
+{
+    const struct supervisor *s = p->supervisor;
+    uint64_t wanted = persist_count_descriptors(p);
+
+    if (s->keeps && s->store_max > 0 && s->store_max < wanted)
+        log_event(LOG_WARNING, "small-descriptor-store",
+                  "limit=%lu wanted=%" PRIu64
+                  " message=\"a part of the full pools would be lost at a restart: set "
+                  "FileDescriptorStoreMax=%" PRIu64 " in the unit, make extents larger or pools smaller\"",
+                  s->store_max, wanted, wanted);
+}
+
+/* The extent is used all the same: the pool is as large as configured. */
+static void persist_note_full_store(struct persist *p, const char *name)
+{
+    p->supervisor->failed = true;
+    if (p->n_not_stored++ == 0)
+        log_event(
+            LOG_ERR, "not-stored",
+            "what=extent name=%s message=\"the descriptor store of systemd is full, so a part of the pool "
+            "is lost at the next start: set FileDescriptorStoreMax=%" PRIu64
+            " in the unit, make extents larger or the pool smaller\"",
+            name, persist_count_descriptors(p));
+}
+
+static int persist_on_store(void *ctx, uint64_t id, bool on_gpu, int memory_fd, int records_fd)
+{
+    struct persist *p = ctx;
+    char memory[PERSIST_NAME_BYTES], records[PERSIST_NAME_BYTES];
+    const struct supervisor_fd fds[] = {
+        {(char *) persist_memory_name(memory, id, on_gpu), memory_fd},
+        {(char *) persist_name(records, "slots", id), records_fd},
+    };
+
+    return supervisor_store_and_wait(p->supervisor, fds, 2);
+}
+
+static void persist_on_not_stored(void *ctx, uint64_t id, int err)
 {
     struct persist *p = ctx;
     char name[PERSIST_NAME_BYTES];
 
-    if (!x->external) {
-        supervisor_store(p->supervisor, persist_memory_name(name, x), owner_fd);
-        supervisor_store(p->supervisor, persist_name(name, "slots", x->id), x->records.fd);
-        supervisor_barrier(p->supervisor);
+    if (err == -ENOSPC) {
+        persist_note_full_store(p, persist_name(name, "pages", id));
+        return;
     }
-    persist_write_list(p); /* also writes the next extent's number */
+
+    p->supervisor->failed = true;
+    log_event(LOG_ERR, "not-stored",
+              "what=extent name=%s message=\"%s\", its pages are lost at the next start",
+              persist_name(name, "pages", id), strerror(-err));
+}
+
+static void persist_on_dropped(void *ctx, uint64_t id, bool on_gpu)
+{
+    struct persist *p = ctx;
+    char name[PERSIST_NAME_BYTES];
+
+    supervisor_remove(p->supervisor, persist_memory_name(name, id, on_gpu));
+    supervisor_remove(p->supervisor, persist_name(name, "slots", id));
+}
+
+static void persist_on_added(void *ctx, const struct pool_extent *x)
+{
+    (void) x;
+    persist_write_list(ctx); /* also writes the next extent's number */
 }
 
 static void persist_on_removed(void *ctx, const struct pool_extent *x)
 {
-    struct persist *p = ctx;
-    char name[PERSIST_NAME_BYTES];
-
     if (x->external)
         return;
 
-    persist_write_list(p);
-    supervisor_remove(p->supervisor, persist_memory_name(name, x));
-    supervisor_remove(p->supervisor, persist_name(name, "slots", x->id));
+    persist_write_list(ctx);
+    persist_on_dropped(ctx, x->id, x->gpu_fd >= 0);
 }
 
 /* ---- opening ---- */
@@ -117,18 +169,34 @@ static int persist_open_journal(struct persist *p, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     char name[PERSIST_NAME_BYTES];
-    struct errmsg why;
+    int r;
 
     if (p->supervisor->keeps)
         fd = supervisor_take(p->supervisor, persist_name(name, "journal", 0));
+    if (fd < 0 && p->supervisor->keeps && pool_mark_exists(p->devices->config->state_dir))
+        log_event(
+            LOG_WARNING, "pool-lost",
+            "message=\"the descriptor store of systemd does not have the earlier pool: systemctl stop, a "
+            "reboot and too many starts in a short time empty the store, systemctl restart keeps "
+            "it\": starting with an empty pool");
     if (fd < 0)
         return persist_open_new(p, e);
-    if (journal_adopt(&p->journal, fd, &why) < 0) {
-        log_event(LOG_CRIT, "pool-lost", "message=\"%s\": starting with an empty pool", why.text);
+
+    r = journal_adopt(&p->journal, fd, e);
+    if (r < 0 && !damage_is_cause(r))
+        return r;
+    if (r < 0) {
+        log_event(LOG_CRIT, "pool-lost", "message=\"%s\": starting with an empty pool", e->text);
         supervisor_remove(p->supervisor, name);
         return persist_open_new(p, e);
     }
 
+    if (p->journal.adopted_version != JOURNAL_VERSION)
+        log_event(LOG_NOTICE, "journal-upgraded", "from=%" PRIu32 " to=%d message=\"pages are kept\"",
+                  p->journal.adopted_version, JOURNAL_VERSION);
+    if (p->journal.n_damaged_names > 0)
+        log_event(LOG_CRIT, "names-damaged", "names=%" PRIu32 " message=\"pages of these tenants are lost\"",
+                  p->journal.n_damaged_names);
     return 0;
 }
 
@@ -160,10 +228,10 @@ static uint32_t persist_find_place(const struct persist *p, const struct device 
     return PLACE_NONE;
 }
 
-static int persist_take_nothing(void *ctx, int *ret_fd, struct errmsg *e)
+static int persist_take_nothing(void *ctx, struct pool_memory *ret, struct errmsg *e)
 {
     (void) ctx;
-    (void) ret_fd;
+    (void) ret;
     return fail(e, -EAGAIN, "memory of the GPU is being created: retry later");
 }
 
@@ -188,11 +256,14 @@ static int persist_open_pool(struct persist *p, struct device *d, struct errmsg 
     }
 
     r = pool_init(&d->store.pool, &p->devices->serials, bytes, d->extent_bytes, d->unit_bytes, e);
-    if (r == 0 && d->number > 0)
+    if (r < 0)
+        return r;
+
+    d->store.pool.on_gpu = device_is_gpu(d);
+    if (device_is_gpu(d))
         d->store.pool.source = &no_source;
-    if (r == 0)
-        d->store.pool.keeper = &p->keeper;
-    return r;
+    d->store.pool.keeper = &p->keeper;
+    return 0;
 }
 
 int persist_open(struct persist *p, struct supervisor *supervisor, struct devices *devices, struct errmsg *e)
@@ -203,7 +274,14 @@ int persist_open(struct persist *p, struct supervisor *supervisor, struct device
     p->supervisor = supervisor;
     p->devices = devices;
     r = persist_open_journal(p, e);
-    p->keeper = (struct pool_keeper){persist_on_added, persist_on_removed, p};
+    p->keeper = (struct pool_keeper){
+        .store = persist_on_store,
+        .not_stored = persist_on_not_stored,
+        .dropped = persist_on_dropped,
+        .added = persist_on_added,
+        .removed = persist_on_removed,
+        .ctx = p,
+    };
     for (uint32_t i = 0; r == 0 && i < p->devices->n; i++) {
         r = persist_open_pool(p, &p->devices->list[i], e);
         n_extents += p->devices->list[i].store.pool.n_extents_max;
@@ -216,6 +294,12 @@ int persist_open(struct persist *p, struct supervisor *supervisor, struct device
                     " extents, the maximum is %u: make extents larger",
                     n_extents, JOURNAL_EXTENTS_MAX);
 
+    p->n_list_max = (uint32_t) n_extents;
+    p->list = malloc((p->n_list_max + 1) * sizeof(*p->list));
+    if (!p->list)
+        return fail(e, -ENOMEM, "out of memory for the list of extents");
+
+    persist_check_limit(p);
     p->devices->serials = (struct pool_serials){
         .next_extent = journal_read(&p->journal)->next_extent,
         .generation = p->journal.head->generation,
@@ -227,6 +311,8 @@ int persist_open(struct persist *p, struct supervisor *supervisor, struct device
 void persist_deinit(struct persist *p)
 {
     journal_deinit(&p->journal);
+    free(p->list);
+    p->list = NULL;
 }
 
 /* Removes places of devices that are not configured first: the journal has only as many places as devices. */
@@ -256,14 +342,20 @@ const uint8_t *persist_pool_id(const struct persist *p, const struct device *d)
 int persist_freeze(struct persist *p)
 {
     int r = journal_freeze(&p->journal);
+    uint64_t n_pages = 0;
 
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(p->devices, t));)
+        n_pages += t->n_pages;
     for (uint32_t i = 0; i < p->devices->n; i++) {
         struct pool *pool = &p->devices->list[i].store.pool;
 
         for (uint32_t k = 0; r == 0 && k < pool->n_extents; k++)
             r = slot_records_freeze(&pool->extents[k]->records);
         pool->keeper = NULL;
+        pool->is_frozen = true;
     }
-    p->supervisor->frozen = true;
+    if (n_pages == 0)
+        pool_mark_set(p->devices->config->state_dir, false);
+    supervisor_freeze(p->supervisor);
     return r;
 }

@@ -9,9 +9,12 @@
  *     kvc-slots-ID    slot records of extent ID
  *     kvc-pid-SERIAL  pidfd of a session's process
  *
- * An extent is created, stored (with a barrier), written to the journal, then used. Removal has the opposite
- * order. A descriptor that is stored but not in the journal was being added or removed: the next start
- * removes it.
+ * A full store does not take an extent: the log has the limit to set, STATUS says restart=volatile, and the
+ * pages of that extent are lost at the next start.
+ *
+ * An extent is created, stored (with a barrier), written to the journal, then used. A thread does the first
+ * two before a tenant needs the extent (extent_maker.h). Removal has the opposite order. A descriptor that is
+ * stored but not in the journal was being added or removed: the next start removes it.
  */
 #pragma once
 
@@ -32,6 +35,9 @@ struct persist {
     struct devices *devices;
     struct journal journal;
     struct pool_keeper keeper; /* called by each pool when it adds or removes an extent */
+    uint64_t *list;            /* [n_list_max] room for the journal's list: writing it must not fail */
+    uint32_t n_list_max;
+    uint64_t n_not_stored; /* extents for which the store had no room */
 };
 
 /* "kvc-WHAT-NUMBER" */

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/store/host_memory.h"
 #include "daemon/store/span.h"
 #include "daemon/store/tenant_types.h"
 #include "gpu/device.h"
@@ -63,7 +64,7 @@ void pool_deinit(struct pool *p)
 {
     for (uint32_t i = 0; p->spans && i < p->n_spans_max; i++)
         free(p->spans[i]);
-    for (uint32_t i = 0; i < p->n_extents; i++)
+    for (uint32_t i = 0; p->extents && i < p->n_extents; i++)
         p->extents[i] = pool_extent_free(p->extents[i]);
     free(p->extents);
     free(p->spans);
@@ -87,6 +88,14 @@ void pool_group_init(struct group *g, struct tenant *tenant, struct space *space
 }
 
 /* ---- extents ---- */
+
+void pool_memory_deinit(struct pool_memory *m)
+{
+    m->memory = extent_free(m->memory);
+    closep(&m->gpu_fd);
+    slot_records_deinit(&m->records);
+    *m = POOL_MEMORY_NONE;
+}
 
 bool pool_can_grow(const struct pool *p)
 {
@@ -115,6 +124,7 @@ static struct pool_extent *pool_extent_alloc(const struct pool *p, struct tenant
 static void pool_append_extent(struct pool *p, struct pool_extent *x)
 {
     x->tenant->n_extents++;
+    x->tenant->n_external += x->external != NULL;
     p->extents[p->n_extents++] = x;
 }
 
@@ -128,25 +138,40 @@ static int pool_copy_external(struct pool_extent *x, const struct pool_external 
     return 0;
 }
 
-/* @external: NULL: the memory comes from the source, or is the host's. */
+static int pool_take_memory(struct pool *p, struct pool_extent *x, struct errmsg *e)
+{
+    struct pool_memory m;
+    int r = p->source->take(p->source->ctx, &m, e);
+
+    if (r < 0)
+        return r;
+
+    x->id = m.id;
+    x->memory = m.memory;
+    x->gpu_fd = m.gpu_fd;
+    x->records = m.records;
+    return 0;
+}
+
+/* @external: NULL: the memory comes from the source. */
 static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
                            const struct pool_external *external, struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x =
         pool_extent_alloc(p, tenant, p->serials->next_extent);
-    _cleanup_(closep) int owner_fd = -1;
-    int r;
+    int r = 0;
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
 
-    r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
-    if (r == 0 && external)
-        r = pool_copy_external(x, external, e);
-    else if (r == 0 && p->source)
-        r = p->source->take(p->source->ctx, &x->gpu_fd, e);
-    else if (r == 0)
-        r = extent_new_kept("kvcobra-pages", p->extent_bytes, EXTENT_READ, &x->memory, &owner_fd, e);
+    if (external) {
+        r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
+        if (r == 0)
+            r = pool_copy_external(x, external, e);
+        p->serials->next_extent += r == 0;
+    } else {
+        r = pool_take_memory(p, x, e);
+    }
     if (r < 0)
         return r;
 
@@ -157,21 +182,21 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
         .extent_bytes = p->extent_bytes,
         .unit_bytes = (uint32_t) p->unit_bytes,
         .n_units = x->n_units,
-        .uid = owner->uid,
+        .uid = tenant->account->uid,
+        .account = tenant->account->number,
         .place = owner->place,
     };
-    p->serials->next_extent++;
     *ret = take_ptr(x);
     pool_append_extent(p, *ret);
     if (p->keeper)
-        p->keeper->added(p->keeper->ctx, *ret, p->source ? (*ret)->gpu_fd : owner_fd);
+        p->keeper->added(p->keeper->ctx, *ret);
     return 0;
 }
 
 int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,
                          const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
 {
-    assert(p->source);
+    assert(p->on_gpu);
     if (!pool_can_grow(p))
         return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents, the maximum", p->n_extents);
     return pool_extent_add(p, tenant, owner, external, ret, e);
@@ -182,7 +207,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
 {
     struct pool_extent *x;
 
-    assert(p->source ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
+    assert(p->on_gpu ? !memory && gpu_fd >= 0 : memory && gpu_fd < 0);
     if (p->n_extents == p->n_extents_max)
         return fail(e, -EBADMSG, "the stored extents are more than the maximum of the pool");
 
@@ -248,6 +273,7 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 {
     assert(x->n_units_used == 0);
     x->tenant->n_extents--;
+    x->tenant->n_external -= x->external != NULL;
     for (uint32_t i = 0; i < p->n_extents; i++) {
         if (p->extents[i] == x) {
             p->extents[i] = p->extents[--p->n_extents];
@@ -256,6 +282,11 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
     }
     if (p->keeper)
         p->keeper->removed(p->keeper->ctx, x);
+    if (p->freeing) {
+        /* clients may keep the descriptor, but not the memory: it would be beyond every quota */
+        host_memory_free(p->freeing, x->memory, !p->is_frozen, NULL);
+        x->memory = NULL;
+    }
     (void) pool_extent_free(x);
 }
 
@@ -413,29 +444,31 @@ static bool pool_span_is_valid(const struct pool *p, const struct span *s, struc
         const struct slot *slot = &s->slots[i];
 
         n_used += slot->state != SLOT_FREE;
-        n_busy += slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING || slot->holds > 0;
-        if (slot->state > SLOT_COPYING || (slot->state != SLOT_COMMITTED && slot->holds > 0) ||
-            slot->generation == 0 || slot->generation > p->serials->generation)
-            return fail(e, 0, "slot %u of span %u is in an impossible state", i, s->number);
+        n_busy +=
+            slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING || slot->holds > 0 || slot->pinned;
+        if (slot->state > SLOT_COPYING ||
+            (slot->state != SLOT_COMMITTED && (slot->holds > 0 || slot->pinned)) ||
+            (slot->generation == 0 && slot->state != SLOT_FREE) || slot->generation > p->serials->generation)
+            return refute(e, "slot %u of span %u is in an impossible state", i, s->number);
     }
 
     for (uint32_t at = s->free; at != SLOT_NONE && n_free <= s->n_slots; n_free++) {
         const struct slot *slot = pool_slot(p, at);
 
         if (!slot || at >> POOL_SLOT_BITS != s->number || slot->state != SLOT_FREE)
-            return fail(e, 0, "free list of span %u leads to slot %u", s->number, at);
+            return refute(e, "free list of span %u leads to slot %u", s->number, at);
 
         at = slot->next;
     }
 
     if (n_used != s->n_used || n_busy != s->n_busy || n_free + n_used != s->n_fresh_from || n_used == 0)
-        return fail(e, 0, "span %u counts %u used, %u busy, %u free of %u", s->number, n_used, n_busy, n_free,
-                    s->n_fresh_from);
+        return refute(e, "span %u counts %u used, %u busy, %u free of %u", s->number, n_used, n_busy, n_free,
+                      s->n_fresh_from);
     if (s->n_slots * (uint64_t) s->group->slot_bytes > s->n_units * p->unit_bytes ||
         s->extent->tenant != s->group->tenant)
-        return fail(e, 0, "span %u is larger than its units or of another tenant", s->number);
+        return refute(e, "span %u is larger than its units or of another tenant", s->number);
     if ((s->list == &s->group->partial) != (s->n_used < s->n_slots && !pool_extent_is_closed(s->extent)))
-        return fail(e, 0, "span %u stands in the wrong list of its group", s->number);
+        return refute(e, "span %u stands in the wrong list of its group", s->number);
 
     return true;
 }
@@ -444,13 +477,13 @@ static bool pool_extent_is_valid(const struct pool *p, const struct pool_extent 
 {
     uint32_t n = 0;
 
-    if (p->source ? x->memory || (x->gpu_fd >= 0) == (x->external != NULL)
+    if (p->on_gpu ? x->memory || (x->gpu_fd >= 0) == (x->external != NULL)
                   : !x->memory || x->gpu_fd >= 0 || x->external)
-        return fail(e, 0, "extent %" PRIu64 " is not in the memory that the pool is for", x->id);
+        return refute(e, "extent %" PRIu64 " is not in the memory that the pool is for", x->id);
     if (pool_extent_is_gone(x) && !x->retired)
-        return fail(e, 0, "extent %" PRIu64 " accepts pages although its client is gone", x->id);
-    if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->source))
-        return fail(e, 0, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
+        return refute(e, "extent %" PRIu64 " accepts pages although its client is gone", x->id);
+    if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->on_gpu))
+        return refute(e, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
 
     for (uint32_t i = 0; i < x->n_units; i++) {
         uint32_t number = x->span_of_unit[i];
@@ -461,11 +494,11 @@ static bool pool_extent_is_valid(const struct pool *p, const struct pool_extent 
         n++;
         if (number >= p->n_spans_max || !p->spans[number] || p->spans[number]->extent != x ||
             i - p->spans[number]->first_unit >= p->spans[number]->n_units)
-            return fail(e, 0, "unit %u of extent %" PRIu64 " names span %u", i, x->id, number);
+            return refute(e, "unit %u of extent %" PRIu64 " names span %u", i, x->id, number);
     }
 
     if (n != x->n_units_used)
-        return fail(e, 0, "extent %" PRIu64 " counts %u used units, has %u", x->id, x->n_units_used, n);
+        return refute(e, "extent %" PRIu64 " counts %u used units, has %u", x->id, x->n_units_used, n);
 
     return true;
 }
@@ -475,7 +508,7 @@ bool pool_is_valid(const struct pool *p, struct errmsg *e)
     uint32_t n_spans = 0, n_units = 0;
 
     if (p->n_extents > p->n_extents_max)
-        return fail(e, 0, "%u extents in a pool of %u", p->n_extents, p->n_extents_max);
+        return refute(e, "%u extents in a pool of %u", p->n_extents, p->n_extents_max);
 
     for (uint32_t i = 0; i < p->n_extents; i++)
         if (!pool_extent_is_valid(p, p->extents[i], e))
@@ -493,7 +526,7 @@ bool pool_is_valid(const struct pool *p, struct errmsg *e)
     for (uint32_t i = 0; i < p->n_extents; i++)
         n_units -= p->extents[i]->n_units_used;
     if (n_spans + p->n_free_numbers != p->n_spans_max || n_units != 0)
-        return fail(e, 0, "spans and units do not add up");
+        return refute(e, "spans and units do not add up");
 
     return true;
 }

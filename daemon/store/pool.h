@@ -27,7 +27,7 @@ void pool_group_init(struct group *g, struct tenant *tenant, struct space *space
  *
  * The slot is RESERVED, has a new generation and counts as busy. Evicts nothing. A slot fits an extent.
  *
- * Return: 0; -ENOSPC: the pool is full; errno of the memory or of the source.
+ * Return: 0; -ENOSPC: the pool is full; errno of the source.
  */
 int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
                    struct errmsg *e);
@@ -44,6 +44,11 @@ uint64_t pool_slot_offset(const struct pool *p, uint32_t slot);    /* in its ext
 void *pool_slot_data(const struct pool *p, uint32_t slot);         /* on the host: asserted */
 void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; called on changes only */
 
+#define POOL_MEMORY_NONE ((struct pool_memory){.gpu_fd = -1, .records.fd = -1})
+
+/* Frees what no pool took. */
+void pool_memory_deinit(struct pool_memory *m);
+
 /*
  * Adds an extent of an earlier process, with all units free; span_adopt() follows. Takes @memory (NULL on a
  * GPU), @gpu_fd (-1 on the host) and @records over on success.
@@ -52,7 +57,7 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
 
 /*
- * Adds an extent of external memory. @external: copied. @owner: uid and place. Return: 0; -ENOSPC: the pool
+ * Adds an extent of external memory. @external: copied. @owner: its place. Return: 0; -ENOSPC: the pool
  * has its maximum of extents; -ENOMEM.
  */
 int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,

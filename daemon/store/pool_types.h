@@ -15,6 +15,7 @@
 
 struct errmsg;
 struct extent;
+struct host_memory;
 struct space;
 struct tenant;
 
@@ -38,6 +39,7 @@ struct group {
     uint32_t n_spans, n_used;                  /* slots in use */
     uint32_t n_pages;                          /* COMMITTED; the store counts them */
     struct slot_queue small_queue, main_queue; /* unheld pages: evict_queue.h */
+    uint64_t offload_after_ms;                 /* no page of it is written to the disk before */
     struct group *next;                        /* of the tenant */
 };
 
@@ -47,9 +49,10 @@ struct span {
     struct group *group;
     uint32_t first_unit, n_units, n_slots;
     uint32_t n_used;       /* not FREE */
-    uint32_t n_busy;       /* RESERVED or held: the span cannot be emptied */
+    uint32_t n_busy;       /* RESERVED, held or pinned: the span cannot be emptied */
     uint32_t n_fresh_from; /* slots from here on were never used, and are not in the free list */
     uint32_t free;
+    uint32_t entered; /* when its newest page entered a queue: see evict_queue.h */
     struct slot *slots;
     struct span_list *list; /* of the group: partial or full */
     struct span *prev, *next;
@@ -85,21 +88,34 @@ static inline bool pool_extent_is_closed(const struct pool_extent *x) /* takes n
     return x->reclaimed || x->retired;
 }
 
-struct pool_source { /* of memory on a GPU */
+struct pool_memory { /* of an extent that belongs to no tenant yet */
+    uint64_t id;
+    struct extent *memory; /* see struct pool_extent */
+    int gpu_fd;
+    struct slot_records records;
+};
+
+struct pool_source {
     /*
-     * Takes zeroed memory of extent_bytes. *@ret_fd: the caller's. Return: 0; -EAGAIN: an extent is being
-     * created; -ENOMEM: the device has no memory left, and the pool continues with the extents that it has.
+     * Takes zeroed memory that the keeper has stored. *@ret: the caller's. Return: 0; -EINPROGRESS: it is
+     * being created, and the source tells those who wait when that has ended; -EAGAIN: retry later; -ENOMEM:
+     * no memory is left, and the pool continues with the extents that it has.
      */
-    int (*take)(void *ctx, int *ret_fd, struct errmsg *e);
+    int (*take)(void *ctx, struct pool_memory *ret, struct errmsg *e);
     void *ctx;
 };
 
 struct pool_keeper { /* persists extents over a restart */
     /*
-     * Called before the first use of @x, which is in the list of extents. @owner_fd: the writable descriptor
-     * of its memory; -1: external memory.
+     * Stores copies of an extent's descriptors, and waits until that is done. Called on another thread than
+     * the loop's, before added(). Return: 0; errno, which is then given to not_stored().
      */
-    void (*added)(void *ctx, const struct pool_extent *x, int owner_fd);
+    int (*store)(void *ctx, uint64_t id, bool on_gpu, int memory_fd, int records_fd);
+    void (*not_stored)(void *ctx, uint64_t id, int err);
+    /* The descriptors are not needed: no pool took the extent. */
+    void (*dropped)(void *ctx, uint64_t id, bool on_gpu);
+    /* Called before the first use of @x, which is in the list of extents. */
+    void (*added)(void *ctx, const struct pool_extent *x);
     /* Called when @x is not in the list of extents any longer. Its memory still exists. */
     void (*removed)(void *ctx, const struct pool_extent *x);
     void *ctx;
@@ -119,13 +135,17 @@ struct pool {
     struct span **spans;    /* [n_spans_max] by number */
     uint32_t *free_numbers; /* stack of unused span numbers */
     uint32_t n_free_numbers, n_spans_max;
+    uint32_t n_entered;               /* the clock of evict_queue.h */
+    bool on_gpu;                      /* else in memory of the host, which this process maps */
     const struct pool_keeper *keeper; /* or NULL */
-    const struct pool_source *source; /* NULL: extents are memory of the host */
+    const struct pool_source *source; /* of new extents */
+    struct host_memory *freeing;      /* frees memory of the host; NULL: the pool does it at once */
+    bool is_frozen;                   /* the daemon ends, and the next one has the memory as it is */
 };
 
 struct span_owner {
     const uint8_t *table_digest;
-    uint32_t first_head, n_heads, uid;
+    uint32_t first_head, n_heads;
     uint32_t place; /* of the device in the journal */
     uint32_t session;
     /* 0: use no external memory; else none of this process's other sessions: it cannot open its own handle */

@@ -13,11 +13,12 @@ struct store;
  * @session: number of the session that will commit it; recorded
  * @pid:     its process; 0: the page must not be in external memory
  *
- * Return: 0; -EDQUOT: the tenant's quota is used by pages that cannot be evicted; -ENOSPC: the pool is full
- * of held pages or of other tenants' share, or the GPU has no memory left and no page of the tenant can be
- * evicted; -EAGAIN: the tenant is below its guarantee and borrowed extents are being reclaimed, see
- * share_awaited_bytes(), or an extent is being created on the GPU; -EFBIG: a page is larger than an extent;
- * errno of the memory.
+ * Return: 0; -EINPROGRESS: an extent of the host's pool is being created: wait for it (host_extents.h);
+ * -EDQUOT: the tenant's quota, or the index that it has room for, is used by pages that cannot be evicted;
+ * -ENOSPC: the pool is full of held pages or of other tenants' share, or the device has no memory left and no
+ * page of the tenant can be evicted; -EAGAIN: the tenant is below its guarantee and borrowed extents are
+ * being reclaimed, see share_awaited_bytes(), or an extent is being created on the GPU, or a larger index is
+ * being filled; -EFBIG: a page is larger than an extent; errno of the memory.
  */
 int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
                  struct errmsg *e);

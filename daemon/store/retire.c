@@ -27,9 +27,9 @@ void retire_external(struct store *st, struct pool_extent *x)
     if (!x->retired)
         pool_extent_retire(&st->pool, x);
     log_event(LOG_NOTICE, "external-memory-gone",
-              "extent=%" PRIu64 " tenant=%s session=%" PRIu32 " pid=%ld message=\"its pages are "
+              "extent=%" PRIu64 " tenant=%s pid=%ld message=\"its pages are "
               "no longer granted; reads of held ones return undefined data\"",
-              x->id, x->tenant->name, x->external->session, (long) x->external->pid);
+              x->id, x->tenant->name, (long) x->external->pid);
     evict_extent(st, x);
 }
 

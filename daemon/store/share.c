@@ -8,6 +8,8 @@
 #include "daemon/store/evict.h"
 #include "daemon/store/store.h"
 
+enum { SHARE_NEWCOMERS_PART = 32 };
+
 uint64_t share_extents(const struct pool *p, uint64_t bytes)
 {
     return bytes / p->extent_bytes + (bytes % p->extent_bytes > 0);
@@ -24,15 +26,14 @@ static int64_t share_borrowed(const struct store *st, const struct tenant *t)
     return (int64_t) t->n_extents - (int64_t) share_guaranteed(st, t);
 }
 
-bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen,
-                uint64_t unseen_bytes)
+bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_promised)
 {
-    uint64_t room = st->pool.n_extents_max, each = share_extents(&st->pool, unseen_bytes);
+    uint64_t room = st->pool.n_extents_max;
 
-    if (each > 0 && n_unseen > room / each)
+    if (n_promised > room)
         return false;
 
-    room -= n_unseen * each;
+    room -= n_promised;
     for (const struct tenant *o = st->tenants; o; o = o->next) {
         uint64_t n = o == t ? 0 : share_guaranteed(st, o);
 
@@ -61,13 +62,32 @@ static uint64_t share_kept_back(const struct store *st, const struct tenant *t)
     return n;
 }
 
+/*
+ * The extents of the quota, and one more, since the pages of several groups do not fill extents. A guarantee
+ * that an operator set above the quota is met all the same.
+ */
+bool share_is_at_limit(const struct store *st, const struct tenant *t)
+{
+    uint64_t by_quota = share_extents(&st->pool, t->quota_bytes) + 1, by_guarantee = share_guaranteed(st, t);
+
+    return t->n_extents - t->n_external >= (by_quota > by_guarantee ? by_quota : by_guarantee);
+}
+
+/* Extents that @t must leave free when it borrows. */
+static uint64_t share_left_free(const struct store *st, const struct tenant *t)
+{
+    uint64_t for_newcomers = t->n_extents > 0 ? st->pool.n_extents_max / SHARE_NEWCOMERS_PART : 0;
+
+    return share_kept_back(st, t) + for_newcomers;
+}
+
 bool share_may_grow(const struct store *st, const struct tenant *t)
 {
     const struct pool *p = &st->pool;
 
-    if (!pool_can_grow(p))
+    if (!pool_can_grow(p) || share_is_at_limit(st, t))
         return false;
-    return share_borrowed(st, t) < 0 || p->n_extents + 1 + share_kept_back(st, t) <= p->n_extents_max;
+    return share_borrowed(st, t) < 0 || p->n_extents + 1 + share_left_free(st, t) <= p->n_extents_max;
 }
 
 bool share_may_register(const struct store *st, const struct tenant *t)
@@ -132,9 +152,11 @@ bool share_take_extent(struct store *st, const struct tenant *t)
     int64_t mine = share_borrowed(st, t);
     struct pool_extent *x = NULL;
 
+    if (share_is_at_limit(st, t))
+        return false;
     if (mine < 0)
         x = share_find_idle(st, t, 0); /* of any borrower */
-    else if (st->pool.n_extents + share_kept_back(st, t) <= st->pool.n_extents_max)
+    else if (st->pool.n_extents + share_left_free(st, t) <= st->pool.n_extents_max)
         x = share_find_idle(st, t, mine + 1); /* else @t could not add an extent afterwards */
     if (!x)
         return false;
@@ -151,6 +173,17 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of)
 
         if (x->n_units_used == 0 && x->tenant != not_of && !x->external) {
             share_destroy(st, x);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool share_destroy_one(struct store *st, const struct tenant *t)
+{
+    for (uint32_t i = 0; i < st->pool.n_extents; i++) {
+        if (st->pool.extents[i]->tenant == t) {
+            share_destroy(st, st->pool.extents[i]);
             return true;
         }
     }

@@ -11,6 +11,10 @@
  *                it takes no new page, the borrower's control page names it, and the lender gets EAGAIN until
  *                the extent has no held page
  *
+ * A held page of 128 bytes keeps a whole extent from all others. So a tenant may have the extents of its
+ * quota and one more, and a tenant above its guarantee leaves a 32nd of the pool's extents, rounded down, to
+ * tenants that have none.
+ *
  * Extents of external memory count as their tenant's; they are never taken or reclaimed.
  *
  * A borrower takes an extent of the tenant that borrowed most, if that tenant borrowed at least two more. So
@@ -29,9 +33,11 @@ struct tenant;
 /* Extents of a guarantee of @bytes. */
 uint64_t share_extents(const struct pool *p, uint64_t bytes);
 
-/* Whether all guarantees fit the pool, with @bytes for @t and @unseen_bytes for @n_unseen new tenants. */
-bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_unseen,
-                uint64_t unseen_bytes);
+/* Whether all guarantees fit the pool, with @bytes for @t and @n_promised extents for tenants to come. */
+bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_promised);
+
+/* Whether @t has as many extents as its quota allows, external memory left out. */
+bool share_is_at_limit(const struct store *st, const struct tenant *t);
 
 /* Whether @t may add an extent to the pool. */
 bool share_may_grow(const struct store *st, const struct tenant *t);
@@ -47,6 +53,9 @@ bool share_take_extent(struct store *st, const struct tenant *t);
 
 /* Destroys an extent without pages of another tenant than @not_of. False: there is none. */
 bool share_destroy_empty(struct store *st, const struct tenant *not_of);
+
+/* Destroys an extent of @t, which has no pages. False: it has no extent. */
+bool share_destroy_one(struct store *st, const struct tenant *t);
 
 /* Destroys a retired extent without pages. False: there is none. */
 bool share_destroy_retired(struct store *st);

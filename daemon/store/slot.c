@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_io.h"
 
 static int slot_make_object(size_t bytes)
 {
@@ -75,8 +76,11 @@ int slot_records_init(struct slot_records *r, uint32_t n_units, uint64_t unit_by
 int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e)
 {
     struct extent_head h;
+    int r = fd_pread_all(fd, &h, sizeof(h), 0);
 
-    if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || h.magic != RECORDS_MAGIC || h.version != RECORDS_VERSION)
+    if (r < 0 && r != -ENODATA)
+        return fail(e, r, "cannot read the slot records: %s", strerror(-r));
+    if (r < 0 || h.magic != RECORDS_MAGIC || h.version != RECORDS_VERSION)
         return fail(e, -EBADMSG, "the slot records are of another version");
 
     *ret = h;
@@ -94,9 +98,20 @@ int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_
 
     if (k < 0)
         return k;
-    if (seals < 0 || (seals & need) != need || fstat(owned, &st) < 0 || (uint64_t) st.st_size != bytes)
+    if (fstat(owned, &st) < 0)
+        return fail(e, -errno, "cannot read the size of stored slot records: %s", strerror(errno));
+    if (seals < 0 || (seals & need) != need || (uint64_t) st.st_size != bytes)
         return fail(e, -EBADMSG, "stored slot records are not a memory object of this pool");
     return slot_map_records(r, take_fd(&owned), bytes, n_units, unit_bytes, e);
+}
+
+void slot_records_discard(struct slot *first, uint32_t n)
+{
+    uintptr_t page = POOL_PAGE_BYTES, from = ((uintptr_t) first + page - 1) & ~(page - 1);
+    uintptr_t to = (uintptr_t) (first + n) & ~(page - 1); /* the pages at both ends have other records, too */
+
+    if (from < to)
+        (void) madvise((void *) from, to - from, MADV_REMOVE);
 }
 
 int slot_records_freeze(struct slot_records *r)

@@ -25,6 +25,12 @@ struct errmsg;
 /* RESERVED by no session: on a GPU, after a restart, while the earlier mover may still write to the slot */
 #define SLOT_WITHOUT_SESSION UINT32_MAX
 
+/*
+ * A stored generation above this is damage: an index has 56 bits for generations, and a daemon never uses up
+ * half of them.
+ */
+#define SLOT_GENERATION_MAX (UINT64_C(1) << 55)
+
 enum slot_state {
     SLOT_FREE = 0,      /* in the span's free list, by next */
     SLOT_RESERVED = 1,  /* in the session's list of reservations, by next and prev */
@@ -44,11 +50,20 @@ struct slot {
     uint64_t generation;
     uint32_t next, prev; /* slot numbers; see slot_state */
     uint32_t payload_crc32c;
-    uint32_t holds;   /* leases that name the page and were not released */
-    uint32_t session; /* of a RESERVED slot: number of the session, or SLOT_WITHOUT_SESSION */
+    uint32_t holds; /* leases that name the page and were not released */
+    union {
+        uint32_t session; /* of a RESERVED slot: number of the session, or SLOT_WITHOUT_SESSION */
+        uint32_t entered; /* of a slot in a queue: when it entered, see evict_queue.h */
+    };
     uint8_t state, queue, uses;
     uint8_t was_main : 1;
     uint8_t unchecked : 1; /* COMMITTED by an earlier process: its checksum is compared before it is leased */
+    /* of this process only; a restart clears them */
+    uint8_t
+        pinned : 1; /* a thread reads the page: it is neither dropped nor evicted, but stays in its queue */
+    uint8_t is_on_disk : 1;   /* COMMITTED: a slower tier has it, or it is on its way there */
+    uint8_t was_replaced : 1; /* COMMITTED: a slower tier had it, and took its place for another page */
+    uint8_t is_refused : 1;   /* COMMITTED: a slower tier did not take it; it is tried again later */
 };
 _Static_assert(sizeof(struct slot) == 48, "slot record");
 
@@ -60,10 +75,12 @@ struct extent_head {
     uint64_t extent;
     uint64_t extent_bytes;
     uint32_t unit_bytes, n_units;
-    uint32_t uid;    /* of the tenant */
+    uint32_t uid;    /* of the account "uid-N" */
     uint32_t place;  /* of the device: see struct journal_place */
     uint8_t retired; /* on a GPU: 1: never takes a page again, see quarantine.h */
-    uint8_t reserved[23];
+    uint8_t reserved[3];
+    uint32_t account; /* of the tenant: see struct journal_name */
+    uint8_t reserved2[16];
 };
 _Static_assert(sizeof(struct extent_head) == 64, "extent head");
 
@@ -96,6 +113,12 @@ int slot_records_peek(int fd, struct extent_head *ret, struct errmsg *e);
  */
 int slot_records_adopt(struct slot_records *r, int fd, uint32_t n_units, uint64_t unit_bytes,
                        struct errmsg *e);
+
+/*
+ * Gives back the memory of the records from @first to @first + @n, which are FREE and read as FREE
+ * afterwards. Does nothing after slot_records_freeze().
+ */
+void slot_records_discard(struct slot *first, uint32_t n);
 
 /* See journal_freeze(). */
 int slot_records_freeze(struct slot_records *r);

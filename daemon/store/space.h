@@ -12,7 +12,9 @@
 struct table_entry;
 
 struct space {
-    struct space *next; /* of the table */
+    struct space *next;          /* of the table */
+    struct space *next_of_shard; /* with the same place in the table's by_shard */
+    uint32_t n_groups;           /* of all tenants: without, the space may be freed */
     struct table_entry *table;
     uint64_t id; /* order of creation, the cursor of STATUS */
     uint8_t table_digest[DIGEST_BYTES];

@@ -174,6 +174,10 @@ static void span_adopt_slots(struct pool *p, struct span *s)
     for (uint32_t i = 0; i < s->n_slots; i++) {
         struct slot *slot = &s->slots[i];
 
+        if (slot->generation == 0 || slot->generation > SLOT_GENERATION_MAX) { /* never used, or damaged */
+            slot->state = SLOT_FREE;
+            slot->generation = 0;
+        }
         if (slot->state == SLOT_COMMITTED) {
             slot->unchecked = 1;
         } else if (s->extent->gpu_fd >= 0 && (slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING)) {
@@ -189,6 +193,7 @@ static void span_adopt_slots(struct pool *p, struct span *s)
 
         slot->queue = SLOT_QUEUE_NONE;
         slot->holds = 0;
+        slot->pinned = slot->is_on_disk = slot->was_replaced = slot->is_refused = 0;
         slot->next = slot->prev = SLOT_NONE;
         if (slot->generation > p->serials->generation)
             p->serials->generation = slot->generation;
@@ -253,6 +258,7 @@ static void span_free(struct pool *p, struct span *s)
 
     assert(s->n_used == 0 && s->n_busy == 0);
     slot_records_span(&x->records, s->first_unit)->in_use = 0;
+    slot_records_discard(s->slots, s->n_fresh_from);
     for (uint32_t i = 0; i < s->n_units; i++)
         x->span_of_unit[s->first_unit + i] = UINT32_MAX;
     x->n_units_used -= s->n_units;

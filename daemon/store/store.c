@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,19 +14,34 @@
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 #include "daemon/store/span.h"
+#include "daemon/store/tenant_index.h"
 
+enum { RANDOM_KEYS = 16 }; /* tries: each has homes of its own, and an index is never full */
+
+/* The slot is held or pinned from now on, or is neither. */
 static void store_set_busy(struct store *st, uint32_t number, bool busy)
 {
-    struct group *g = pool_slot_span(&st->pool, number)->group;
+    struct space *x = pool_slot_span(&st->pool, number)->group->space;
 
     pool_slot_set_busy(&st->pool, number, busy);
-    if (busy) {
-        g->tenant->held_bytes += g->slot_bytes;
-        g->space->n_busy++;
-    } else {
-        g->tenant->held_bytes -= g->slot_bytes;
-        g->space->n_busy--;
-    }
+    x->n_busy += busy ? 1 : UINT64_MAX;
+}
+
+/* The first hold of a page was taken, or its last one ended. */
+static void store_set_held(struct store *st, uint32_t number, bool held)
+{
+    const struct group *g = pool_slot_span(&st->pool, number)->group;
+
+    g->tenant->held_bytes += held ? g->slot_bytes : -(uint64_t) g->slot_bytes;
+    if (!pool_slot(&st->pool, number)->pinned)
+        store_set_busy(st, number, held);
+}
+
+/* A slot of @g more or less is in use. */
+static void store_charge(struct group *g, int sign)
+{
+    g->tenant->page_bytes += (uint64_t) sign * g->slot_bytes;
+    g->tenant->n_slots += (uint64_t) sign;
 }
 
 bool store_resolve(const struct store *st, uint32_t number, struct page_handle *ret)
@@ -72,7 +88,7 @@ void store_discard(struct store *st, uint32_t number)
 
     assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED ||
            pool_slot(&st->pool, number)->state == SLOT_COPYING);
-    g->tenant->page_bytes -= g->slot_bytes;
+    store_charge(g, -1);
     g->tenant->held_bytes -= g->slot_bytes;
     g->space->n_busy--;
     pool_slot_give(&st->pool, number);
@@ -94,7 +110,8 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
 
     slot->holds = 1; /* the slot stays busy: it was reserved, now it is held */
     slot->next = slot->prev = SLOT_NONE;
-    slot->was_main = ghosts_find(&g->tenant->ghosts, key) == GHOST_EVICTED;
+    /* a page that a pool twice as large would still have */
+    slot->was_main = ghosts_was_evicted(&g->tenant->ghosts, key, (uint64_t) g->tenant->n_pages + 1);
     /* written last, after key and checksum: a restart reads COMMITTED slots */
     atomic_signal_fence(memory_order_seq_cst);
     slot->state = SLOT_COMMITTED;
@@ -114,6 +131,7 @@ int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
     uint32_t present = store_find(st, g->tenant, &slot->key);
     int r;
 
+    (void) tenant_index_make_room(g->tenant, &st->pool, NULL); /* the insertion fails if there is none */
     if (present != SLOT_NONE)
         r = -EEXIST;
     else
@@ -126,14 +144,14 @@ int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
     g->n_pages++;
     g->tenant->n_pages++;
     g->space->n_pages++;
-    g->tenant->page_bytes += g->slot_bytes;
+    store_charge(g, 1);
     return 0;
 }
 
 void store_adopt_holds(struct store *st, uint32_t number)
 {
     if (pool_slot(&st->pool, number)->holds > 0) {
-        store_set_busy(st, number, true);
+        store_set_held(st, number, true);
         return;
     }
     evict_queue_enter(&st->pool, number);
@@ -147,7 +165,7 @@ void store_adopt_reserved(struct store *st, uint32_t number)
     struct group *g = pool_slot_span(&st->pool, number)->group;
 
     assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED);
-    g->tenant->page_bytes += g->slot_bytes;
+    store_charge(g, 1);
     g->tenant->held_bytes += g->slot_bytes;
     g->space->n_busy++;
 }
@@ -171,7 +189,7 @@ void store_page_checked(struct store *st, uint32_t number, bool whole)
                   "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64
                   " message=\"the checksum of the page changed over a restart\", dropping the page",
                   number, pool_slot_span(&st->pool, number)->group->tenant->name, st->n_damaged);
-    if (slot->holds == 0)
+    if (slot->holds == 0 && !slot->pinned)
         store_drop(st, number, GHOST_EVICTED);
 }
 
@@ -186,7 +204,7 @@ bool store_page_is_whole(struct store *st, uint32_t number)
         return false;
     if (!slot->unchecked)
         return true;
-    if (st->pool.source)
+    if (st->pool.on_gpu)
         return false;
 
     page = pool_slot_data(&st->pool, number);
@@ -237,6 +255,14 @@ uint32_t store_find(const struct store *st, const struct tenant *t, const struct
     return tenant_index_find(t, &st->pool, key);
 }
 
+/* A page that is neither held nor pinned leaves an extent that is being reclaimed or retired. */
+static void store_drop_if_closed(struct store *st, uint32_t number)
+{
+    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent) &&
+        !pool_slot(&st->pool, number)->pinned)
+        store_drop(st, number, GHOST_EVICTED);
+}
+
 void store_hold(struct store *st, uint32_t number)
 {
     struct slot *slot = pool_slot(&st->pool, number);
@@ -244,7 +270,7 @@ void store_hold(struct store *st, uint32_t number)
     assert(slot->state == SLOT_COMMITTED);
     if (slot->holds++ == 0) {
         evict_queue_leave(&st->pool, number);
-        store_set_busy(st, number, true);
+        store_set_held(st, number, true);
     }
 }
 
@@ -256,11 +282,32 @@ void store_unhold(struct store *st, uint32_t number)
     if (--slot->holds > 0)
         return;
 
-    store_set_busy(st, number, false);
+    store_set_held(st, number, false);
     evict_queue_enter(&st->pool, number);
-    /* the extent is being reclaimed or retired */
-    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent))
-        store_drop(st, number, GHOST_EVICTED);
+    store_drop_if_closed(st, number);
+}
+
+void store_pin(struct store *st, uint32_t number)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+
+    assert(slot->state == SLOT_COMMITTED && !slot->pinned);
+    if (slot->holds == 0)
+        store_set_busy(st, number, true);
+    slot->pinned = 1;
+}
+
+void store_unpin(struct store *st, uint32_t number)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+
+    assert(slot->state == SLOT_COMMITTED && slot->pinned);
+    slot->pinned = 0;
+    if (slot->holds > 0)
+        return;
+
+    store_set_busy(st, number, false);
+    store_drop_if_closed(st, number);
 }
 
 void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)
@@ -268,15 +315,55 @@ void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)
     struct slot *slot = pool_slot(&st->pool, number);
     struct group *g = pool_slot_span(&st->pool, number)->group;
 
-    assert(slot->state == SLOT_COMMITTED && slot->holds == 0);
+    assert(slot->state == SLOT_COMMITTED && slot->holds == 0 && !slot->pinned);
     evict_queue_leave(&st->pool, number);
     tenant_index_remove(g->tenant, &slot->key);
     ghosts_add(&g->tenant->ghosts, &slot->key, reason);
-    g->tenant->page_bytes -= g->slot_bytes;
+    store_charge(g, -1);
     g->n_pages--;
     g->tenant->n_pages--;
     g->space->n_pages--;
     pool_slot_give(&st->pool, number);
+}
+
+/* Gives a COMMITTED page another key. Return: 0; -ENOSPC: it has no place in the index. */
+static int store_rename(struct store *st, uint32_t number, const struct chunk_key *key, struct errmsg *e)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+    struct group *g = pool_slot_span(&st->pool, number)->group;
+
+    tenant_index_remove(g->tenant, &slot->key);
+    slot->key = *key;
+    return tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
+}
+
+int store_forget(struct store *st, uint32_t number, struct errmsg *e)
+{
+    struct slot *slot = pool_slot(&st->pool, number);
+    const struct chunk_key before = slot->key;
+    struct chunk_key random;
+    int r = -ENOSPC;
+
+    assert(slot->state == SLOT_COMMITTED);
+    if (slot->holds == 0 && !slot->pinned) {
+        store_drop(st, number, GHOST_EVICTED);
+        st->n_flushed++;
+        return 0;
+    }
+
+    for (int i = 0; i < RANDOM_KEYS && r == -ENOSPC; i++) {
+        randombytes_buf(&random, sizeof(random));
+        r = store_rename(st, number, &random, e);
+    }
+    if (r < 0) {
+        (void) store_rename(st, number, &before, NULL); /* its place is free still */
+        return r;
+    }
+
+    slot->is_on_disk = 0;
+    slot->is_refused = 1; /* not worth a place on the disk: no client finds it */
+    st->n_flushed++;
+    return 0;
 }
 
 struct store_drop_visit {
@@ -320,15 +407,15 @@ static bool store_queue_is_valid(const struct store *st, const struct group *g, 
 
         if (!slot || slot->state != SLOT_COMMITTED || slot->holds > 0 || slot->queue != id ||
             slot->prev != prev || pool_slot_span(&st->pool, at)->group != g ||
-            pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent))
-            return fail(e, 0, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
+            (pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent) && !slot->pinned))
+            return refute(e, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
 
         prev = at;
         at = slot->next;
     }
 
     if (n != q->n || prev != q->tail)
-        return fail(e, 0, "eviction queue %u counts %" PRIu32 " pages, has %" PRIu32, id, q->n, n);
+        return refute(e, "eviction queue %u counts %" PRIu32 " pages, has %" PRIu32, id, q->n, n);
 
     return true;
 }
@@ -354,17 +441,17 @@ static void store_count_slot(void *ctx, uint32_t number)
 
 static bool store_tenant_is_valid(const struct store *st, const struct tenant *t, struct errmsg *e)
 {
-    uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0;
+    uint64_t page_bytes = 0, held_bytes = 0, n_pages = 0, n_slots = 0;
 
     for (struct group *g = t->groups; g; g = g->next) {
         struct store_group_count c = {.st = st, .tenant = t, .findable = true};
 
         span_visit_slots(g, store_count_slot, &c);
         if (!c.findable)
-            return fail(e, 0, "a committed page of tenant %s is not in its index", t->name);
+            return refute(e, "a committed page of tenant %s is not in its index", t->name);
         if (c.n_pages != g->n_pages || c.n_pages + c.n_reserved != g->n_used ||
             g->small_queue.n + g->main_queue.n + c.n_held != c.n_pages)
-            return fail(e, 0, "a group of tenant %s counts %" PRIu32 " slots", t->name, g->n_used);
+            return refute(e, "a group of tenant %s counts %" PRIu32 " slots", t->name, g->n_used);
         if (!store_queue_is_valid(st, g, &g->small_queue, SLOT_QUEUE_SMALL, e) ||
             !store_queue_is_valid(st, g, &g->main_queue, SLOT_QUEUE_MAIN, e))
             return false;
@@ -372,13 +459,14 @@ static bool store_tenant_is_valid(const struct store *st, const struct tenant *t
         page_bytes += g->n_used * (uint64_t) g->slot_bytes;
         held_bytes += (c.n_held + c.n_reserved) * (uint64_t) g->slot_bytes;
         n_pages += c.n_pages;
+        n_slots += g->n_used;
     }
 
-    if (page_bytes != t->page_bytes || held_bytes != t->held_bytes || n_pages != t->n_pages ||
-        n_pages != t->index.n_entries)
-        return fail(e, 0, "the accounts of tenant %s do not add up", t->name);
+    if (n_slots != t->n_slots || page_bytes != t->page_bytes || held_bytes != t->held_bytes ||
+        n_pages != t->n_pages || n_pages != t->index.n_entries)
+        return refute(e, "the accounts of tenant %s do not add up", t->name);
     if (tenant_used_bytes(t) > t->quota_bytes)
-        return fail(e, 0, "tenant %s is above its quota", t->name);
+        return refute(e, "tenant %s is above its quota", t->name);
 
     return true;
 }

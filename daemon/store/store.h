@@ -29,6 +29,9 @@ struct store {
     uint32_t n_tenants;
     uint32_t lendable_percent; /* of an unused guarantee that other tenants may borrow; see share.h */
     uint64_t n_damaged;        /* pages of an earlier process whose checksum is wrong */
+    uint64_t n_evicted;
+    uint64_t n_lost;    /* of them, those that no slower tier has */
+    uint64_t n_flushed; /* pages that operators flushed: store_forget() */
 };
 
 /* A page with its slot, span and group, resolved once from its number. Valid until the slot is given back. */
@@ -54,15 +57,15 @@ void store_discard(struct store *st, uint32_t slot);
 /**
  * store_publish() - RESERVED or COPYING -> COMMITTED with one hold; the key becomes visible
  *
- * Return: 0; errno of building a larger index: the slot is unchanged.
+ * Return: 0; -ENOSPC: the index has no place for the key (tenant_index.h), and the slot is unchanged.
  */
 int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t payload_crc32c,
                   struct errmsg *e);
 
 /*
  * Adds a COMMITTED page of an earlier process to index and accounts. store_adopt_holds() follows after its
- * holds were counted in the record. Return: 0; -EEXIST: the key has a page already; errno of building a
- * larger index. After a failure the slot is FREE.
+ * holds were counted in the record. Return: 0; -EEXIST: the key has a page already; -ENOSPC: the index has no
+ * place for the key. After a failure the slot is FREE.
  */
 int store_adopt(struct store *st, uint32_t slot, struct errmsg *e);
 void store_adopt_holds(struct store *st, uint32_t slot);
@@ -104,8 +107,25 @@ uint32_t store_find(const struct store *st, const struct tenant *t, const struct
 void store_hold(struct store *st, uint32_t slot);
 void store_unhold(struct store *st, uint32_t slot);
 
+/*
+ * A thread reads a page that is not in a closed extent; one pin at a time. The pin is no hold: the page stays
+ * in its eviction queue, and the search for a victim passes over it.
+ */
+void store_pin(struct store *st, uint32_t slot);
+void store_unpin(struct store *st, uint32_t slot); /* drops an unheld page of a closed extent */
+
 /* Drops an unheld page: removes its key from the index, adds a ghost, frees the slot. */
 void store_drop(struct store *st, uint32_t slot, enum ghost_reason reason);
+
+/**
+ * store_forget() - the page is not found by its key again, also after a restart
+ *
+ * An unheld page is dropped. One that is held or pinned gets a random key: it keeps its memory until its
+ * holds end, and then leaves like any page.
+ *
+ * Return: 0; -ENOSPC: the index has no place for a random key, and the page keeps its own.
+ */
+int store_forget(struct store *st, uint32_t slot, struct errmsg *e);
 
 /* Drops all pages of @space in every tenant, with their groups. None of them is held or reserved. */
 void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason);

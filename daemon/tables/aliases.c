@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
@@ -17,7 +16,7 @@
 
 #define ALIASES_TITLE "kvcobra model aliases 1\n"
 
-enum { ALIASES_LINE_BYTES = 2 * 65, ALIASES_FILE_BYTES_MAX = 1 << 20 };
+enum { ALIASES_FILE_BYTES_MAX = 1 << 20 };
 
 /* ---- look-ups ---- */
 
@@ -61,37 +60,17 @@ static bool aliases_has_aliases(const struct tables *ts, const uint8_t *model)
 
 /* ---- the file ---- */
 
-static char *aliases_path(const struct tables *ts)
+void aliases_print_all(const void *ctx, FILE *f)
 {
-    char *path;
+    const struct tables *ts = ctx;
 
-    return asprintf(&path, "%s/aliases", ts->config->state_dir) < 0 ? NULL : path;
-}
-
-static int aliases_write_file(const struct tables *ts, struct errmsg *e)
-{
-    size_t room = strlen(ALIASES_TITLE) + ts->n_aliases * (size_t) ALIASES_LINE_BYTES + 1;
-    size_t at = strlen(ALIASES_TITLE);
-    _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) char *text = NULL;
-
-    if (!ts->config->state_dir)
-        return 0;
-
-    path = aliases_path(ts);
-    text = malloc(room);
-    if (!path || !text)
-        return fail(e, -ENOMEM, "out of memory");
-
-    memcpy(text, ALIASES_TITLE, at + 1);
+    (void) fputs(ALIASES_TITLE, f);
     for (uint32_t i = 0; i < ts->n_aliases; i++) {
         char alias[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
 
-        at += (size_t) snprintf(text + at, room - at, "%s %s\n", digest_hex(ts->aliases[i].alias, alias),
-                                digest_hex(ts->aliases[i].model, model));
+        (void) fprintf(f, "%s %s\n", digest_hex(ts->aliases[i].alias, alias),
+                       digest_hex(ts->aliases[i].model, model));
     }
-
-    return atomic_file_write(path, text, at, e);
 }
 
 /* ---- changes ---- */
@@ -149,7 +128,7 @@ int aliases_add(struct tables *ts, const uint8_t *alias, const uint8_t *model,
         return r;
 
     aliases_append(ts, alias, model);
-    r = aliases_write_file(ts, e);
+    r = state_writer_write(&ts->state, STATE_ALIASES, e);
     if (r < 0) {
         ts->n_aliases--;
         return r;
@@ -171,7 +150,7 @@ int aliases_remove(struct tables *ts, const uint8_t *alias, uint8_t *ret_model, 
 
     removed = ts->aliases[i];
     ts->aliases[i] = ts->aliases[--ts->n_aliases];
-    r = aliases_write_file(ts, e);
+    r = state_writer_write(&ts->state, STATE_ALIASES, e);
     if (r < 0) {
         ts->aliases[ts->n_aliases++] = ts->aliases[i];
         ts->aliases[i] = removed;
@@ -202,28 +181,26 @@ static int aliases_load_line(struct tables *ts, const char *line, struct errmsg 
     return 0;
 }
 
-void aliases_load(struct tables *ts)
+int aliases_load(struct tables *ts, struct errmsg *e)
 {
-    _cleanup_(freep) char *path = aliases_path(ts);
-    _cleanup_(freep) void *bytes = NULL;
+    _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) char *text = NULL;
-    struct errmsg e = {"out of memory"};
     char *save = NULL;
-    size_t n;
-    int r = path ? atomic_file_read(path, ALIASES_FILE_BYTES_MAX, &bytes, &n, &e) : -ENOMEM;
+    int r = tables_files_read_text(ts->config, "aliases", ALIASES_FILE_BYTES_MAX, &path, &text, e);
 
-    if (r == -ENOENT)
-        return;
-
-    text = r == 0 ? strndup(bytes, n) : NULL;
-    if (!text || strncmp(text, ALIASES_TITLE, strlen(ALIASES_TITLE)) != 0) {
-        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"%s\", ignoring", path ? path : "aliases",
-                  text ? "not aliases of this version" : e.text);
-        return;
+    if (r < 0 || !text)
+        return r;
+    if (strncmp(text, ALIASES_TITLE, strlen(ALIASES_TITLE)) != 0) {
+        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not aliases of this version\", ignoring",
+                  path);
+        return 0;
     }
 
     for (char *line = strtok_r(text + strlen(ALIASES_TITLE), "\n", &save); line;
-         line = strtok_r(NULL, "\n", &save))
-        if (aliases_load_line(ts, line, &e) < 0)
-            log_event(LOG_ERR, "alias-ignored", "path=%s message=\"%s\"", path, e.text);
+         line = strtok_r(NULL, "\n", &save)) {
+        r = aliases_load_line(ts, line, e);
+        if (r < 0) /* the line breaks a rule */
+            log_event(LOG_ERR, "alias-ignored", "path=%s message=\"%s\"", path, e->text);
+    }
+    return 0;
 }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "daemon/tables/table_entry.h"
 
@@ -34,5 +35,7 @@ int aliases_remove(struct tables *ts, const uint8_t *alias, uint8_t *ret_model, 
 /* The model of which @digest is an alias, borrowed from @ts; @digest itself if it is none. */
 const uint8_t *aliases_resolve(const struct tables *ts, const uint8_t *digest);
 
+void aliases_print_all(const void *ts, FILE *f); /* the file of aliases; @ts: struct tables */
+
 /* At the start, after the tables were loaded. Lines that break a rule above are logged and ignored. */
-void aliases_load(struct tables *ts);
+int aliases_load(struct tables *ts, struct errmsg *e); /* 0; an error of the machine */

@@ -1,6 +1,7 @@
 /*
  * Moments of live keys and values that clients opted in to report, merged per model and tenant, so that an
- * operator can leave out a tenant. `moments-bytes` limits their sum; with 0 none are accepted.
+ * operator can leave out a tenant. Joint ones (alloc/moments.h) stay apart from others: a sum with the others
+ * would not be joint. `moments-bytes` limits their sum; with 0 none are accepted.
  * alloc/moments.h validates them; a report counts at most LIVE_TOKENS_MAX tokens, so that one report does
  * not outweigh the others.
  *
@@ -11,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,11 +23,15 @@ struct moments;
 struct tenant;
 
 #define LIVE_TOKENS_MAX 1048576
+/* An entry with more gives its tokens half their weight, so that it follows the traffic: a table needs some
+ * ten thousand. */
+#define LIVE_TOKENS_KEPT 1048576
 
 struct live_moments {
     struct live_moments *next;
     uint8_t model_digest[DIGEST_BYTES];
     char tenant[64];
+    bool joint;
     uint64_t bytes;
     uint32_t n_users;             /* only the loop uses it: jobs that have the entry open */
     atomic_uint_fast64_t reports; /* 0: no moments yet */
@@ -42,19 +48,20 @@ struct live_set { /* only the loop uses it */
  * live_open() - open the entry of a tenant and model, created if it is new
  *
  * Called on the loop; the caller closes it with live_close(). Return: 0; -EOPNOTSUPP: switched off; -ENOSPC:
- * no room for @bytes more; -ENOMEM.
+ * no room for @bytes more; -EDQUOT: the room is for other tenants; -ENOMEM.
  */
-int live_open(struct live_set *s, const char *tenant, const uint8_t *model_digest, uint64_t bytes,
+int live_open(struct live_set *s, const char *tenant, const uint8_t *model_digest, bool joint, uint64_t bytes,
               uint64_t bytes_max, struct live_moments **ret, struct errmsg *e);
 void live_close(struct live_set *s, struct live_moments *x); /* frees an entry without a report */
 
 /**
  * live_check() - check that parsed moments are of the session's model and have at most LIVE_TOKENS_MAX tokens
+ * @joint: whether they must be joint
  *
  * Return: 0; -EINVAL.
  */
 int live_check(const struct moments *m, const uint8_t *model_digest, const uint8_t *geometry_digest,
-               struct errmsg *e);
+               bool joint, struct errmsg *e);
 
 /*
  * Adds a report; called on any thread. @m: taken over on success. Return: 0; -EINVAL: not of the same
@@ -65,17 +72,18 @@ int live_add(struct live_moments *x, struct moments *m, struct errmsg *e);
 /**
  * live_select() - open the entries of a model
  * @tenants: [n] names; n 0: all tenants
+ * @joint:   wants only joint ones; becomes false, and all are opened, if there are none
  * @ret:     [*ret_n], the caller closes each with live_close() and frees the array
  *
  * Called on the loop. Return: 0; -ENODATA: none; -ENOMEM.
  */
-int live_select(struct live_set *s, const uint8_t *model_digest, char *const *tenants, size_t n,
+int live_select(struct live_set *s, const uint8_t *model_digest, char *const *tenants, size_t n, bool *joint,
                 struct live_moments ***ret, size_t *ret_n, struct errmsg *e);
 
 /*
- * Adds the moments of @x to *@sum, which is created if it is NULL; called on any thread. Return: 0; -EINVAL:
- * not of the same kind; -ENOMEM.
+ * Adds the moments of @x to *@sum, which is created, joint or not, if it is NULL; called on any thread.
+ * Return: 0; -EINVAL: not of the same kind; -ENOMEM.
  */
-int live_sum(struct live_moments *x, struct moments **sum, uint64_t *reports, struct errmsg *e);
+int live_sum(struct live_moments *x, bool joint, struct moments **sum, uint64_t *reports, struct errmsg *e);
 
 void live_deinit(struct live_set *s); /* when no thread uses an entry */

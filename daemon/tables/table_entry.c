@@ -62,18 +62,62 @@ uint64_t table_entry_pages(const struct table_entry *t)
     return n;
 }
 
-/* ---- entries ---- */
+/* ---- spaces ---- */
+
+static struct space **table_shard_place(struct table_entry *t, struct shard shard)
+{
+    return &t->by_shard[(shard.first_head * 5 + shard.n_heads) % SPACE_PLACES];
+}
+
+struct space *table_find_space(const struct table_entry *t, struct shard shard)
+{
+    struct space *s = *table_shard_place((struct table_entry *) t, shard);
+
+    while (s && (s->layout.shard.first_head != shard.first_head || s->layout.shard.n_heads != shard.n_heads))
+        s = s->next_of_shard;
+    return s;
+}
+
+/* Removes the space that *@link names from both lists. */
+static void table_free_space(struct table_entry *t, struct space **link)
+{
+    struct space *s = *link, **place = table_shard_place(t, s->layout.shard);
+
+    while (*place != s)
+        place = &(*place)->next_of_shard;
+    *place = s->next_of_shard;
+    *link = s->next;
+    t->former_leased += s->n_leased;
+    t->former_evictions += s->n_evictions;
+    page_layout_deinit(&s->layout);
+    free(s);
+}
 
 void table_free_spaces(struct table_entry *t)
 {
-    while (t->spaces) {
-        struct space *s = t->spaces;
-
-        t->spaces = s->next;
-        page_layout_deinit(&s->layout);
-        free(s);
-    }
+    while (t->spaces)
+        table_free_space(t, &t->spaces);
 }
+
+void table_add_space(struct table_entry *t, struct space *s)
+{
+    struct space **place = table_shard_place(t, s->layout.shard), **link = &t->spaces;
+    unsigned n_unused = 0;
+
+    while (*link) {
+        if ((*link)->n_groups == 0 && ++n_unused >= SPACES_UNUSED_MAX)
+            table_free_space(t, link);
+        else
+            link = &(*link)->next;
+    }
+
+    s->next_of_shard = *place;
+    *place = s;
+    s->next = t->spaces;
+    t->spaces = s;
+}
+
+/* ---- entries ---- */
 
 void table_entry_free(struct table_entry *t)
 {
@@ -98,6 +142,19 @@ static bool table_forget_oldest(struct tables *ts)
         return true;
     }
     return false;
+}
+
+void table_forget_rejected(struct tables *ts, struct table_entry *t)
+{
+    struct table_entry **link = &ts->entries;
+
+    if (t->state != TABLE_REJECTED)
+        return;
+    while (*link != t)
+        link = &(*link)->next;
+    *link = t->next;
+    ts->n_entries--;
+    table_entry_free(t);
 }
 
 int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e)
@@ -140,10 +197,12 @@ void table_set_state(struct tables *ts, struct table_entry *t, enum table_state 
     t->state = state;
 }
 
-/* Takes over the reference on @table. */
-static void table_entry_set(struct table_entry *t, struct table *table)
+/* Takes over the reference on @table, and @copy. */
+static void table_entry_set(struct table_entry *t, struct table *table, int copy)
 {
     t->table = table;
+    closep(&t->fd);
+    t->fd = copy;
     t->bpd_code = table->bpd_code;
     t->file_bytes = table->n_bytes;
     t->has_expected = table_expected_errors(table->provenance, t->expected) == 0;
@@ -151,8 +210,9 @@ static void table_entry_set(struct table_entry *t, struct table *table)
     memcpy(t->model_digest, table->model_digest, DIGEST_BYTES);
 }
 
-int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e)
+int table_accept(struct tables *ts, struct table *table, int copy, struct table_entry **ret, struct errmsg *e)
 {
+    _cleanup_(closep) int owned = copy;
     struct table_entry *t = table_find(ts, table->digest);
     int r = 0;
 
@@ -161,7 +221,7 @@ int table_accept(struct tables *ts, struct table *table, struct table_entry **re
     if (r < 0)
         return r;
 
-    table_entry_set(t, table_ref(table));
+    table_entry_set(t, table_ref(table), take_fd(&owned));
     table_set_state(ts, t, TABLE_VERIFIED);
     *ret = t;
     return 0;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "alloc/table.h"
+#include "daemon/tables/state_writer.h"
 #include "gpu/page_layout.h"
 #include "proto/protocol.h"
 
@@ -21,6 +22,9 @@ struct table_entry;
 #define REVISION_MAX ((UINT64_C(1) << 40) - 1) /* the 40 bits of a control word */
 #define TRIAL_TENANTS_MAX 64
 #define TRIAL_NAME_BYTES 64
+
+#define SPACE_PLACES 32
+#define SPACES_UNUSED_MAX 16 /* of a table; they take time to make and, for a large model, 60 KB each */
 
 struct trials {                          /* trial.h */
     struct table_entry *shadow, *canary; /* NULL: none */
@@ -71,6 +75,8 @@ struct table_entry {
     struct table *table; /* NULL when RETIRED or REJECTED */
     int fd;              /* sealed, read-only copy for FETCH; -1 until the first one */
     struct space *spaces;
+    struct space *by_shard[SPACE_PLACES];     /* the same, by table_shard_place() */
+    uint64_t former_leased, former_evictions; /* of spaces that were freed */
 };
 
 struct table_model { /* the active set */
@@ -95,6 +101,9 @@ struct tables {
     struct model_alias aliases[WIRE_ALIASES_MAX];
     uint32_t n_aliases;
     uint64_t returns_until_ms; /* until then clients of the earlier process reconnect */
+    void (*retired)(void *ctx, const uint8_t *digest); /* a table retired; may be NULL */
+    void *ctx;
+    struct state_writer state;
 };
 
 const char *table_state_name(enum table_state s);
@@ -107,14 +116,30 @@ struct table_model *table_model_find(const struct tables *ts, const uint8_t *mod
 int table_entry_new(struct tables *ts, const uint8_t *digest, struct table_entry **ret, struct errmsg *e);
 void table_entry_free(struct table_entry *t); /* for an entry that is in no list */
 
-/* The entry of a parsed table, VERIFIED. Takes a reference of its own. Return: 0; see table_entry_new(). */
-int table_accept(struct tables *ts, struct table *table, struct table_entry **ret, struct errmsg *e);
+/* Removes @t from the list if it was rejected: nothing refers to such an entry. */
+void table_forget_rejected(struct tables *ts, struct table_entry *t);
+
+/*
+ * The entry of a parsed table, VERIFIED. Takes a reference of its own.
+ * @copy: of table_copy_new(), transferred, also on failure. Return: 0; see table_entry_new().
+ */
+int table_accept(struct tables *ts, struct table *table, int copy, struct table_entry **ret,
+                 struct errmsg *e);
 
 /* Changes the state, logs it, and updates the count of draining tables. */
 void table_set_state(struct tables *ts, struct table_entry *t, enum table_state state);
 
 uint64_t table_entry_pages(const struct table_entry *t); /* committed pages of all spaces */
 void table_free_spaces(struct table_entry *t);           /* when the spaces have no pages */
+
+/* The space of @shard, or NULL. */
+struct space *table_find_space(const struct table_entry *t, struct shard shard);
+
+/*
+ * Adds @s, and frees older spaces that no tenant has a group of, above SPACES_UNUSED_MAX: clients choose
+ * shards. Pointers to spaces that no group keeps end here.
+ */
+void table_add_space(struct table_entry *t, struct space *s);
 
 int table_model_new(struct tables *ts, const uint8_t *digest, struct table_model **ret, struct errmsg *e);
 void table_model_drop(struct tables *ts, struct table_model *m);

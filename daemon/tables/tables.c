@@ -17,6 +17,7 @@
 
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/damage.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
@@ -27,6 +28,7 @@
 #include "daemon/store/space.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
+#include "daemon/tables/table_copy.h"
 #include "daemon/tables/tables_files.h"
 #include "daemon/tables/trial.h"
 
@@ -35,14 +37,12 @@
 int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, struct space **ret_space,
                  struct errmsg *e)
 {
-    struct space *s;
+    struct space *s = table_find_space(t, shard);
     int r;
 
-    for (s = t->spaces; s; s = s->next) {
-        if (s->layout.shard.first_head == shard.first_head && s->layout.shard.n_heads == shard.n_heads) {
-            *ret_space = s;
-            return 0;
-        }
+    if (s) {
+        *ret_space = s;
+        return 0;
     }
 
     if (page_layout_lacks_heads(t->table, shard))
@@ -66,8 +66,7 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
     s->id = ts->next_space++;
     s->table = t;
     memcpy(s->table_digest, t->digest, DIGEST_BYTES);
-    s->next = t->spaces;
-    t->spaces = s;
+    table_add_space(t, s);
     *ret_space = s;
     return 0;
 }
@@ -77,11 +76,8 @@ int tables_space(struct tables *ts, struct table_entry *t, struct shard shard, s
 static int tables_lost_space(struct tables *ts, struct table_entry *t, struct shard shard,
                              struct space **ret_space, struct errmsg *e)
 {
-    struct space *s;
+    struct space *s = table_find_space(t, shard);
 
-    for (s = t->spaces; s; s = s->next)
-        if (s->layout.shard.first_head == shard.first_head && s->layout.shard.n_heads == shard.n_heads)
-            break;
     if (!s) {
         s = calloc(1, sizeof(*s));
         if (!s)
@@ -92,8 +88,7 @@ static int tables_lost_space(struct tables *ts, struct table_entry *t, struct sh
         s->table = t;
         s->leaves_first = true;
         memcpy(s->table_digest, t->digest, DIGEST_BYTES);
-        s->next = t->spaces;
-        t->spaces = s;
+        table_add_space(t, s);
     }
 
     *ret_space = s;
@@ -187,6 +182,8 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
     t->table = table_unref(t->table);
     closep(&t->fd);
     t->fd = -1;
+    if (ts->retired)
+        ts->retired(ts->ctx, t->digest);
     if (ts->config->state_dir)
         tables_files_remove(ts->config, t->digest);
 }
@@ -226,12 +223,34 @@ void tables_retire_idle(struct tables *ts, uint64_t now_ms)
     }
 }
 
+/* The table drains, and may retire at once. Return: 0; -EINPROGRESS, and nothing has changed. */
+static int tables_end_drain_time(struct tables *ts, struct table_entry *t, uint64_t now_ms, struct errmsg *e)
+{
+    uint64_t drain_until_ms = t->drain_until_ms;
+    enum table_state state = t->state;
+    int r;
+
+    t->drain_until_ms = now_ms;
+    t->state = TABLE_DRAINING;
+    r = state_writer_write(&ts->state, STATE_ACTIVE, e);
+    t->state = state;
+    if (r == -EINPROGRESS) {
+        t->drain_until_ms = drain_until_ms;
+        return r;
+    }
+
+    if (r < 0) /* the file keeps the old drain time, which a restart uses again */
+        log_event(LOG_WARNING, "not-stored", "what=active-set message=\"%s\", ignoring", e->text);
+    table_set_state(ts, t, TABLE_DRAINING);
+    return 0;
+}
+
 int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                   enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
 {
     struct table_entry *t = table_find(ts, digest);
     const struct table_model *m = t ? table_model_find(ts, t->model_digest) : NULL;
-    struct errmsg why;
+    int r;
 
     if (!t)
         return fail(e, -ENOENT, "no such table");
@@ -250,74 +269,40 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
         return 0;
     }
 
-    t->drain_until_ms = now_ms;
-    table_set_state(ts, t, TABLE_DRAINING);
-    if (ts->config->state_dir && tables_files_write_active(ts, &why) <
-                                     0) /* the file keeps the old drain time, which a restart uses again */
-        log_event(LOG_WARNING, "not-stored", "what=active-set message=\"%s\", ignoring", why.text);
+    r = tables_end_drain_time(ts, t, now_ms, e);
+    if (r < 0)
+        return r;
+
     tables_retire_idle(ts, now_ms);
     *ret_outcome = OUTCOME_APPLIED;
     return 0;
 }
 
-/* ---- fetching ---- */
-
-static int tables_write_sealed(int fd, const void *bytes, size_t n_bytes)
-{
-    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-    int r = fd_write_all(fd, bytes, n_bytes);
-
-    if (r < 0)
-        return r;
-    if (fchmod(fd, 0400) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
-        return -errno;
-    return 0;
-}
-
-int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e)
-{
-    _cleanup_(closep) int fd = -1;
-    char path[64];
-    int r;
-
-    assert(t->table);
-    if (t->fd < 0) {
-        fd = memfd_create("kvcobra-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        if (fd < 0)
-            return fail(e, -errno, "cannot create a copy of the table: %s", strerror(errno));
-
-        r = tables_write_sealed(fd, t->table->bytes, t->table->n_bytes);
-        if (r < 0)
-            return fail(e, r, "cannot fill a copy of the table: %s", strerror(-r));
-
-        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        t->fd = open(path, O_RDONLY | O_CLOEXEC); /* clients cannot make this descriptor writable */
-        if (t->fd < 0)
-            return fail(e, -errno, "cannot reopen a copy of the table read-only: %s", strerror(errno));
-    }
-
-    *ret_fd = t->fd;
-    return 0;
-}
-
 /* ---- start and end ---- */
 
-static void tables_load_file(void *ctx, const char *path)
+static int tables_load_file(void *ctx, const char *path, struct errmsg *e)
 {
     struct tables *ts = ctx;
     _cleanup_(freep) void *bytes = NULL;
     _cleanup_(table_unrefp) struct table *table = NULL;
+    _cleanup_(closep) int copy = -1;
     struct table_entry *t;
-    struct errmsg e;
     size_t n;
-    int r = atomic_file_read(path, ts->config->table_bytes_max, &bytes, &n, &e);
+    int r = atomic_file_read(path, ts->config->table_bytes_max, &bytes, &n, e);
 
     if (r == 0)
-        r = table_parse(bytes, n, &table, &e);
-    if (r == 0)
-        r = table_accept(ts, table, &t, &e);
-    if (r < 0)
-        log_event(LOG_ERR, "table-unreadable", "path=%s message=\"%s\", ignoring", path, e.text);
+        r = table_parse(bytes, n, &table, e);
+    if (r == 0) {
+        r = table_copy_new(table, &copy, e);
+        if (r < 0)
+            return r;
+        r = table_accept(ts, table, take_fd(&copy), &t, e);
+    }
+    if (!damage_is_cause(r) && r != -ENOSPC) /* -ENOSPC: more tables than configured */
+        return r;
+
+    log_event(LOG_ERR, "table-unreadable", "path=%s message=\"%s\", ignoring", path, e->text);
+    return 0;
 }
 
 static void tables_load_draining(struct tables *ts, struct table_entry *t, const struct active_line *line)
@@ -329,38 +314,38 @@ static void tables_load_draining(struct tables *ts, struct table_entry *t, const
     table_set_state(ts, t, TABLE_DRAINING);
 }
 
-static void tables_load_active(void *ctx, const struct active_line *line)
+static int tables_load_active(void *ctx, const struct active_line *line, struct errmsg *e)
 {
     struct tables *ts = ctx;
     struct table_entry *t = table_find(ts, line->digest);
     char hex[DIGEST_HEX_BYTES];
     struct table_model *m = NULL;
-    struct errmsg e;
+    int r;
 
     if (line->draining && !t) /* the table has retired since */
-        return;
+        return 0;
 
     digest_hex(line->digest, hex);
     if (!t || t->state != TABLE_VERIFIED || memcmp(t->model_digest, line->model_digest, DIGEST_BYTES) != 0 ||
         (!line->draining && table_model_find(ts, line->model_digest))) {
         log_event(LOG_ERR, "active-table-missing",
                   "digest=%s message=\"its line in the active set contradicts its file\"", hex);
-        return;
+        return 0;
     }
 
     if (line->draining) {
         tables_load_draining(ts, t, line);
-        return;
+        return 0;
     }
 
-    if (table_model_new(ts, line->model_digest, &m, &e) < 0) {
-        log_event(LOG_ERR, "active-table-missing", "digest=%s message=\"%s\"", hex, e.text);
-        return;
-    }
+    r = table_model_new(ts, line->model_digest, &m, e);
+    if (r < 0)
+        return r;
 
     m->active = t;
     m->revision = t->revision = t->activated = line->revision;
     table_set_state(ts, t, TABLE_ACTIVE);
+    return 0;
 }
 
 int tables_init(struct tables *ts, const struct config *config, struct devices *devices, struct errmsg *e)
@@ -371,15 +356,21 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
     if (!config->state_dir)
         return 0;
 
+    ts->state.folder = config->state_dir;
+    state_writer_set_printer(&ts->state, STATE_ACTIVE, tables_files_print_active_set, ts);
+    state_writer_set_printer(&ts->state, STATE_TRIALS, trial_print_all, ts);
+    state_writer_set_printer(&ts->state, STATE_ALIASES, aliases_print_all, ts);
+
     r = tables_files_init(config, e);
     if (r < 0)
         return r;
 
-    tables_files_load(config, tables_load_file, ts);
-    tables_files_load_active(config, tables_load_active, ts);
-    trial_load(ts);
-    aliases_load(ts);
-    return 0;
+    r = tables_files_load(config, tables_load_file, ts, e);
+    if (r == 0)
+        r = tables_files_load_active(config, tables_load_active, ts, e);
+    if (r == 0)
+        r = trial_load(ts, e);
+    return r == 0 ? aliases_load(ts, e) : r;
 }
 
 void tables_deinit(struct tables *ts)

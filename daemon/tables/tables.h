@@ -29,7 +29,10 @@ struct config;
 struct devices;
 struct space;
 
-/* Loads the state folder, if one is configured. Entries that cannot be read are logged and left alone. */
+/*
+ * Loads the state folder, if one is configured. Entries that cannot be read are logged and left alone.
+ * @e: not NULL.
+ */
 int tables_init(struct tables *ts, const struct config *config, struct devices *devices, struct errmsg *e);
 void tables_deinit(struct tables *ts); /* when the stores have no page */
 
@@ -69,6 +72,3 @@ bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64
  * and removes their files.
  */
 void tables_retire_idle(struct tables *ts, uint64_t now_ms);
-
-/* A borrowed descriptor of the table's bytes: memfd, sealed, read-only. */
-int table_entry_fd(struct table_entry *t, int *ret_fd, struct errmsg *e);

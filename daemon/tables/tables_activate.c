@@ -12,7 +12,6 @@
 #include "daemon/store/control.h"
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
-#include "daemon/tables/tables_files.h"
 #include "daemon/tables/trial.h"
 
 /* ---- activation ---- */
@@ -69,7 +68,7 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
     struct tables_activate_saved t_saved = tables_activate_remember(t),
                                  old_saved = old ? tables_activate_remember(old) : t_saved;
     uint64_t old_revision = m->revision;
-    int r = 0;
+    int r;
 
     if (old && old != t) {
         old->state = TABLE_DRAINING;
@@ -83,8 +82,7 @@ static int tables_activate_switch_active(struct tables *ts, struct table_model *
     t->rolled_back = false;
     m->active = t;
     m->revision = revision;
-    if (ts->config->state_dir)
-        r = tables_files_write_active(ts, e);
+    r = state_writer_write(&ts->state, STATE_ACTIVE, e);
     t->state = t_saved.state;
     if (old && old != t)
         old->state = old_saved.state;

@@ -25,6 +25,7 @@
 
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/damage.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
@@ -34,7 +35,7 @@
 #define ACTIVE_TITLE "kvcobra active set 2\n"
 #define TABLE_SUFFIX ".kvct"
 
-enum { ACTIVE_FILE_BYTES_MAX = 1 << 24, ACTIVE_LINE_BYTES = 2 * 64 + 2 * 20 + 16 };
+enum { ACTIVE_FILE_BYTES_MAX = 1 << 24 };
 
 int tables_files_read_digest(const char *hex, uint8_t *ret)
 {
@@ -109,51 +110,36 @@ static bool tables_files_is_remembered(const struct table_entry *t)
     return t->state == TABLE_DRAINING && t->table && t->activated > 0;
 }
 
-static size_t tables_files_print_active(const struct table_model *m, char *to, size_t room)
+static void tables_files_print_active(const struct table_model *m, FILE *f)
 {
     char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
 
     digest_hex(m->digest, model);
     digest_hex(m->active->digest, table);
-    return (size_t) snprintf(to, room, "active %s %" PRIu64 " %s\n", model, m->revision, table);
+    (void) fprintf(f, "active %s %" PRIu64 " %s\n", model, m->revision, table);
 }
 
-static size_t tables_files_print_draining(const struct table_entry *t, int64_t offset_ms, char *to,
-                                          size_t room)
+static void tables_files_print_draining(const struct table_entry *t, int64_t offset_ms, FILE *f)
 {
     char model[DIGEST_HEX_BYTES], table[DIGEST_HEX_BYTES];
 
     digest_hex(t->model_digest, model);
     digest_hex(t->digest, table);
-    return (size_t) snprintf(to, room, "draining %s %" PRIu64 " %s %" PRId64 " %d\n", model, t->activated,
-                             table, (int64_t) t->drain_until_ms + offset_ms, t->rolled_back);
+    (void) fprintf(f, "draining %s %" PRIu64 " %s %" PRId64 " %d\n", model, t->activated, table,
+                   (int64_t) t->drain_until_ms + offset_ms, t->rolled_back);
 }
 
-int tables_files_write_active(const struct tables *ts, struct errmsg *e)
+void tables_files_print_active_set(const void *ctx, FILE *f)
 {
-    _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) char *text = NULL;
-    size_t n_lines = 0, at = strlen(ACTIVE_TITLE), room;
+    const struct tables *ts = ctx;
     int64_t offset_ms = tables_files_clock_offset_ms();
 
+    (void) fputs(ACTIVE_TITLE, f);
     for (const struct table_model *m = ts->models; m; m = m->next)
-        n_lines++;
-    for (const struct table_entry *t = ts->entries; t; t = t->next)
-        n_lines += tables_files_is_remembered(t);
-    room = at + n_lines * ACTIVE_LINE_BYTES + 1;
-    text = malloc(room);
-    if (!text || asprintf(&path, "%s/active", ts->config->state_dir) < 0) {
-        path = NULL;
-        return fail(e, -ENOMEM, "out of memory");
-    }
-
-    memcpy(text, ACTIVE_TITLE, at + 1);
-    for (const struct table_model *m = ts->models; m; m = m->next)
-        at += tables_files_print_active(m, text + at, room - at);
+        tables_files_print_active(m, f);
     for (const struct table_entry *t = ts->entries; t; t = t->next)
         if (tables_files_is_remembered(t))
-            at += tables_files_print_draining(t, offset_ms, text + at, room - at);
-    return atomic_file_write(path, text, at, e);
+            tables_files_print_draining(t, offset_ms, f);
 }
 
 static bool tables_files_is_table_name(const char *name)
@@ -167,31 +153,42 @@ static bool tables_files_is_table_name(const char *name)
            tables_files_read_digest(hex, digest) == 0;
 }
 
-void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const char *path), void *ctx)
+static int tables_files_load_one(const char *folder, const char *name, tables_file_fn on_table, void *ctx,
+                                 struct errmsg *e)
+{
+    _cleanup_(freep) char *path = NULL;
+
+    if (!tables_files_is_table_name(name))
+        return 0;
+    if (asprintf(&path, "%s/%s", folder, name) < 0) {
+        path = NULL;
+        return fail(e, -ENOMEM, "out of memory for the name of a table file");
+    }
+    return on_table(ctx, path, e);
+}
+
+int tables_files_load(const struct config *c, tables_file_fn on_table, void *ctx, struct errmsg *e)
 {
     _cleanup_(freep) char *folder = NULL;
     struct dirent **names = NULL;
-    int n;
+    int n, r = 0;
 
     if (asprintf(&folder, "%s/tables", c->state_dir) < 0) {
         folder = NULL;
-        return;
+        return fail(e, -ENOMEM, "out of memory for the name of the state folder");
     }
 
     n = scandir(folder, &names, NULL, alphasort);
     if (n < 0)
-        log_event(LOG_WARNING, "state-unreadable", "path=%s message=\"%s\", ignoring", folder,
-                  strerror(errno));
+        return fail(e, -errno, "cannot read the folder %s: %s", folder, strerror(errno));
     for (int i = 0; i < n; i++) {
-        _cleanup_(freep) char *path = NULL;
-
-        if (tables_files_is_table_name(names[i]->d_name) &&
-            asprintf(&path, "%s/%s", folder, names[i]->d_name) >= 0)
-            on_table(ctx, path);
+        if (r == 0)
+            r = tables_files_load_one(folder, names[i]->d_name, on_table, ctx, e);
         free(names[i]);
     }
 
     free(names);
+    return r;
 }
 
 struct tables_files_line {
@@ -225,49 +222,68 @@ static int tables_files_parse_line(const char *text, int64_t offset_ms, struct t
     return tables_files_read_digest(table, ret->table);
 }
 
-static void tables_files_parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx)
+static int tables_files_parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx,
+                                     struct errmsg *e)
 {
     int64_t offset_ms = tables_files_clock_offset_ms();
     char *save = NULL;
+    int r = 0;
 
     if (strncmp(text, ACTIVE_TITLE, strlen(ACTIVE_TITLE)) != 0) {
         log_event(LOG_ERR, "state-unreadable",
                   "path=%s message=\"not an active set of this version\", ignoring", path);
-        return;
+        return 0;
     }
 
-    for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line;
+    for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line && r == 0;
          line = strtok_r(NULL, "\n", &save)) {
         struct tables_files_line p;
 
         if (tables_files_parse_line(line, offset_ms, &p) == 0)
-            on_line(ctx, &p.line);
+            r = on_line(ctx, &p.line, e);
         else
             log_event(LOG_ERR, "state-unreadable", "path=%s message=\"bad line\", ignoring it", path);
     }
+
+    return r;
 }
 
-void tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx)
+int tables_files_read_text(const struct config *c, const char *name, size_t bytes_max, char **ret_path,
+                           char **ret_text, struct errmsg *e)
 {
     _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) void *text = NULL;
-    struct errmsg e;
-    size_t bytes;
+    _cleanup_(freep) void *bytes = NULL;
+    size_t n;
     int r;
 
-    if (asprintf(&path, "%s/active", c->state_dir) < 0) {
+    if (asprintf(&path, "%s/%s", c->state_dir, name) < 0) {
         path = NULL;
-        return;
+        return fail(e, -ENOMEM, "out of memory for the name of the file %s", name);
     }
 
-    r = atomic_file_read(path, ACTIVE_FILE_BYTES_MAX, &text, &bytes, &e);
-    if (r == 0) { /* the text is not terminated, so a terminated copy is parsed */
-        char *copy = strndup(text, bytes);
-
-        if (copy)
-            tables_files_parse_active(copy, path, on_line, ctx);
-        free(copy);
-    } else if (r != -ENOENT) {
-        log_event(LOG_ERR, "state-unreadable", "message=\"%s\", ignoring", e.text);
+    r = atomic_file_read(path, bytes_max, &bytes, &n, e);
+    if (r == -ENOENT)
+        return 0;
+    if (damage_is_cause(r)) {
+        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"%s\", ignoring", path, e->text);
+        return 0;
     }
+    if (r < 0)
+        return r;
+
+    *ret_text = strndup(bytes, n); /* the bytes of the file are not terminated */
+    if (!*ret_text)
+        return fail(e, -ENOMEM, "out of memory for the file %s", path);
+
+    *ret_path = take_ptr(path);
+    return 0;
+}
+
+int tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx, struct errmsg *e)
+{
+    _cleanup_(freep) char *path = NULL;
+    _cleanup_(freep) char *text = NULL;
+    int r = tables_files_read_text(c, "active", ACTIVE_FILE_BYTES_MAX, &path, &text, e);
+
+    return r == 0 && text ? tables_files_parse_active(text, path, on_line, ctx, e) : r;
 }

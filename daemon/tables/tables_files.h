@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct config;
 struct errmsg;
@@ -16,13 +17,22 @@ int tables_files_init(const struct config *c, struct errmsg *e); /* creates the 
 int tables_files_write(const struct config *c, const uint8_t *digest, const void *bytes, size_t n_bytes,
                        struct errmsg *e);
 void tables_files_remove(const struct config *c, const uint8_t *digest);
-int tables_files_write_active(const struct tables *ts, struct errmsg *e);
+/* Prints the active set; @ts: struct tables. */
+void tables_files_print_active_set(const void *ts, FILE *f);
 
 /* Exactly 64 hexadecimal digits. @ret: [DIGEST_BYTES]. Return: 0; -EBADMSG. */
 int tables_files_read_digest(const char *hex, uint8_t *ret);
 
-/* Calls @on_table for every table file. */
-void tables_files_load(const struct config *c, void (*on_table)(void *ctx, const char *path), void *ctx);
+/* Calls @on_table for every table file. Return: 0; the first error of the machine, also of @on_table. */
+typedef int (*tables_file_fn)(void *ctx, const char *path, struct errmsg *e);
+int tables_files_load(const struct config *c, tables_file_fn on_table, void *ctx, struct errmsg *e);
+
+/*
+ * Reads the text file @name of the state folder; both are the caller's to free. A file that is missing or
+ * cannot be a text leaves them NULL: the latter is logged. Return: 0; an error of the machine.
+ */
+int tables_files_read_text(const struct config *c, const char *name, size_t bytes_max, char **ret_path,
+                           char **ret_text, struct errmsg *e);
 
 struct active_line { /* an active table, or a draining one that ROLLBACK may return to */
     const uint8_t *model_digest, *digest;
@@ -31,5 +41,5 @@ struct active_line { /* an active table, or a draining one that ROLLBACK may ret
     bool rolled_back;        /* draining: ROLLBACK left it */
     uint64_t drain_until_ms; /* draining: on the monotonic clock; 0: already over */
 };
-typedef void (*tables_active_fn)(void *ctx, const struct active_line *line);
-void tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx);
+typedef int (*tables_active_fn)(void *ctx, const struct active_line *line, struct errmsg *e);
+int tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx, struct errmsg *e);

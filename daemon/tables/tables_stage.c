@@ -7,19 +7,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "daemon/config/config.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
+#include "daemon/tables/table_copy.h"
 #include "daemon/tables/tables_files.h"
 
 void tables_stage_deinit(struct staging *s)
 {
     s->table = table_unref(s->table);
+    closep(&s->copy);
+    s->copy = -1;
 }
 
 void tables_stage_parse(struct staging *s)
 {
     s->err = table_parse(s->bytes, s->n_bytes, &s->table, &s->why);
+    if (s->err == 0)
+        s->err = table_copy_new(s->table, &s->copy, &s->why);
     if (s->err == -EBADMSG)
         (void) crypto_hash_sha256(s->digest, s->bytes, s->n_bytes);
 }
@@ -72,7 +78,7 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
     }
 
     if (s->err < 0)
-        return fail(e, s->err, "cannot read the staged table: %s", strerror(-s->err));
+        return fail(e, s->err, "%s", s->why.text);
 
     t = table_find(ts, s->table->digest);
     m = table_model_find(ts, s->table->model_digest);
@@ -103,7 +109,7 @@ int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome
 
     r = tables_stage_check_alias(ts, s->table, e); /* it may have become one while a thread wrote the file */
     if (r == 0)
-        r = table_accept(ts, s->table, ret_entry, e);
+        r = table_accept(ts, s->table, take_fd(&s->copy), ret_entry, e);
     if (r < 0) {
         if (ts->config->state_dir)
             tables_files_remove(ts->config, s->table->digest);
@@ -117,7 +123,7 @@ int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome
 int tables_stage(struct tables *ts, const void *bytes, size_t n_bytes, uint64_t revision,
                  enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e)
 {
-    struct staging s = {.bytes = bytes, .n_bytes = n_bytes, .revision = revision};
+    struct staging s = {.bytes = bytes, .n_bytes = n_bytes, .revision = revision, .copy = -1};
     int r;
 
     tables_stage_parse(&s);

@@ -16,6 +16,7 @@ struct staging {
     size_t n_bytes;
     uint64_t revision;   /* 0, or the lowest revision of the model that the operator expects */
     struct table *table; /* the parsed table; tables_stage_deinit() releases it */
+    int copy;            /* for clients; -1: none. tables_stage_deinit() closes it */
     int err;             /* of the last step */
     struct errmsg why;
     uint8_t digest[DIGEST_BYTES]; /* of bytes that are no table */

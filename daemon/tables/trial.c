@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
 #include "base/cleanup.h"
+#include "base/damage.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
@@ -85,31 +85,13 @@ static void trial_print_model(FILE *f, const struct table_model *m)
     }
 }
 
-static int trial_write_file(const struct tables *ts, struct errmsg *e)
+void trial_print_all(const void *ctx, FILE *f)
 {
-    _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) char *text = NULL;
-    size_t bytes;
-    FILE *f;
-
-    if (!ts->config->state_dir)
-        return 0;
-    if (asprintf(&path, "%s/trials", ts->config->state_dir) < 0) {
-        path = NULL;
-        return fail(e, -ENOMEM, "out of memory");
-    }
-
-    f = open_memstream(&text, &bytes);
-    if (!f)
-        return fail(e, -ENOMEM, "out of memory");
+    const struct tables *ts = ctx;
 
     (void) fputs(TRIALS_TITLE, f);
     for (const struct table_model *m = ts->models; m; m = m->next)
         trial_print_model(f, m);
-    if (fclose(f) != 0)
-        return fail(e, -ENOMEM, "out of memory");
-
-    return atomic_file_write(path, text, bytes, e);
 }
 
 /* The files decide at the next start, so they are written first; if that fails, nothing has changed. */
@@ -122,15 +104,15 @@ static int trial_store(struct tables *ts, struct table_model *m, const struct tr
 
     m->trials = *now;
     m->revision = revision;
-    r = trial_write_file(ts, e);
-    if (r == 0 && ts->config->state_dir)
-        r = tables_files_write_active(ts, e);
-    if (r == 0)
-        return 0;
+    r = state_writer_write(&ts->state, STATE_TRIALS, e);
+    if (r == 0) {
+        r = state_writer_write(&ts->state, STATE_ACTIVE, e);
+        if (r == 0)
+            return 0;
+    }
 
     m->trials = before;
     m->revision = old_revision;
-    (void) trial_write_file(ts, NULL);
     return r;
 }
 
@@ -320,7 +302,6 @@ int trial_canary(struct tables *ts, const uint8_t *digest, uint32_t share, const
 void trial_end_all(struct tables *ts, const struct table_entry *t)
 {
     struct table_model *m = table_model_find(ts, t->model_digest);
-    struct errmsg e;
 
     if (!m || (m->trials.shadow != t && m->trials.canary != t))
         return;
@@ -334,9 +315,8 @@ void trial_end_all(struct tables *ts, const struct table_entry *t)
         m->trials.canary_share = m->trials.n_tenants = 0;
     }
 
-    if (trial_write_file(ts, &e) <
-        0) /* the next start ignores the line, since the table is in another state */
-        log_event(LOG_ERR, "trials-unwritten", "message=\"%s\"", e.text);
+    /* until it is written, a start would ignore the line: the table is in another state */
+    state_writer_write_later(&ts->state, STATE_TRIALS);
     trial_publish(ts, m);
 }
 
@@ -392,39 +372,30 @@ static int trial_load_line(struct tables *ts, char *line)
     return -EBADMSG;
 }
 
-void trial_load(struct tables *ts)
+int trial_load(struct tables *ts, struct errmsg *e)
 {
     _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) void *bytes = NULL;
     _cleanup_(freep) char *text = NULL;
     char *save = NULL;
-    struct errmsg e;
-    size_t n;
-    int r;
+    int r = tables_files_read_text(ts->config, "trials", TRIALS_FILE_BYTES_MAX, &path, &text, e);
 
-    if (asprintf(&path, "%s/trials", ts->config->state_dir) < 0) {
-        path = NULL;
-        return;
-    }
-
-    r = atomic_file_read(path, TRIALS_FILE_BYTES_MAX, &bytes, &n, &e);
-    if (r < 0) {
-        if (r != -ENOENT)
-            log_event(LOG_ERR, "state-unreadable", "message=\"%s\", ignoring", e.text);
-        return;
-    }
-
-    text = strndup(bytes, n);
-    if (!text || strncmp(text, TRIALS_TITLE, strlen(TRIALS_TITLE)) != 0) {
+    if (r < 0 || !text)
+        return r;
+    if (strncmp(text, TRIALS_TITLE, strlen(TRIALS_TITLE)) != 0) {
         log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not trials of this version\", ignoring",
                   path);
-        return;
+        return 0;
     }
 
     for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line;
-         line = strtok_r(NULL, "\n", &save))
-        if (trial_load_line(ts, line) < 0)
+         line = strtok_r(NULL, "\n", &save)) {
+        r = trial_load_line(ts, line);
+        if (r < 0 && !damage_is_cause(r))
+            return fail(e, r, "cannot read the trial of a table in %s: %s", path, strerror(-r));
+        if (r < 0)
             log_event(LOG_ERR, "trial-ignored",
                       "path=%s message=\"the table is missing or cannot be tried, or the line is bad\"",
                       path);
+    }
+    return 0;
 }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "daemon/tables/table_entry.h"
 
@@ -60,8 +61,10 @@ int trial_publish_to(struct tenant *tenant, const struct table_model *m, uint32_
  */
 void trial_publish(struct tables *ts, const struct table_model *m);
 
+void trial_print_all(const void *ts, FILE *f); /* the file of trials; @ts: struct tables */
+
 /*
  * At the start, after the active set was loaded. Lines about tables that are not VERIFIED
  * are logged and ignored.
  */
-void trial_load(struct tables *ts);
+int trial_load(struct tables *ts, struct errmsg *e); /* 0; an error of the machine */

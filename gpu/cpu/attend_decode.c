@@ -69,7 +69,7 @@ static void attend_decode_prepare_row(struct decode *d, size_t row, size_t dim, 
 {
     const struct codec *k = d->head.k;
     size_t n_wide = 8 * d->k.n_wide, n_narrow = 8 * d->k.n_narrow;
-    const float *dec = k->dec + dim * k->r_in;
+    const float *dec = codec_dec_row(k, dim);
     int16_t *wide = d->keys.wide + row * n_wide;
     int8_t *narrow = d->keys.narrow + row * n_narrow;
     float step = attend_decode_step_of(n_wide, dec, unit, WIDE_MAX);
@@ -78,7 +78,8 @@ static void attend_decode_prepare_row(struct decode *d, size_t row, size_t dim, 
     d->keys.wide_step[row] = step;
     for (size_t c = 0; c < n_wide; c++)
         wide[c] = (int16_t) attend_decode_nearest(dec[c] * unit[c] * (1 / step));
-    dec += n_wide;
+    if (n_narrow > 0)
+        dec += n_wide;
     step = attend_decode_step_of(n_narrow, dec, unit + n_wide, (float) d->ops->decode->narrow_max);
     d->keys.narrow_step[row] = step;
     for (size_t c = 0; c < n_narrow; c++) {
@@ -109,7 +110,7 @@ static void attend_decode_plane_energies(const struct decode *d, float *ret_all,
 
         for (unsigned hi = 0; hi < 2; hi++) {
             size_t row = plane_dim(g, i, hi);
-            const float *dec = k->dec + row * k->r_in;
+            const float *dec = codec_dec_row(k, row);
 
             for (size_t c = 0; c < k->r; c++)
                 centred += dec[c] * rms[c] * (dec[c] * rms[c]);
@@ -187,7 +188,7 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
 {
     const struct page_constants *constants = d->args->layout->constants;
     const struct codec *k = d->head.k, *v = d->head.v;
-    float unit[TABLE_RANK_MAX];
+    float unit[TABLE_RANK_MAX] = {0};
 
     for (size_t c = 0; c < k->r; c++)
         unit[c] = constants->levels[SIDE_K][k->bits[c / 8]].unit;

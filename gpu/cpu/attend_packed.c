@@ -541,11 +541,6 @@ void attend(const struct attend_args *a)
     attend_with(a, ops_best());
 }
 
-void attend_ref(const struct attend_args *a)
-{
-    attend_with(a, &ops_ref);
-}
-
 void attend_folding_with(const struct attend_args *a, const struct ops *ops, struct attend_folding *ret)
 {
     struct attend_packed_work w;

@@ -47,7 +47,7 @@ static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows
 {
     const struct geometry *g = rows->geometry;
     size_t lo = plane_dim(g, i, 0), hi = plane_dim(g, i, 1), r = f->r;
-    const float *dec_lo = k->dec + lo * k->r_in, *dec_hi = k->dec + hi * k->r_in;
+    const float *dec_lo = codec_dec_row(k, lo), *dec_hi = codec_dec_row(k, hi);
 
     for (size_t x = 0; x < rows->n; x++) {
         float q_lo = rows->q[x * g->d + lo], q_hi = rows->q[x * g->d + hi];

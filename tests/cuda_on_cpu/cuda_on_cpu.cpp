@@ -2,6 +2,7 @@
 #include "gpu/cuda/kernels/device.h" /* and with it backend/device.h of this folder */
 
 #include <cassert>
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
@@ -18,18 +19,26 @@ unsigned char *dynamic_shared;
 namespace
 {
 
-/* A place to resume at, for __builtin_setjmp(). There are millions of switches, and jumps of libc would
- * make a system call for signals at each. */
+/* A place to resume at. There are millions of switches, and jumps of libc would make a system call for
+ * signals at each: gcc's own do not. Those of clang lose registers of the function that calls leave(). */
+#ifdef __clang__
+typedef jmp_buf place;
+#define PLACE_SET(here) _setjmp(here)
+#define PLACE_JUMP(to) _longjmp(to, 1)
+#else
 typedef void *place[5];
+#define PLACE_SET(here) __builtin_setjmp(here)
+#define PLACE_JUMP(to) __builtin_longjmp(to, 1)
+#endif
 
 __attribute__((noinline)) void jump(place to)
 {
-    __builtin_longjmp(to, 1);
+    PLACE_JUMP(to);
 }
 
 __attribute__((noinline)) void leave(place here, place to)
 {
-    if (__builtin_setjmp(here) == 0)
+    if (PLACE_SET(here) == 0)
         jump(to);
 }
 
@@ -80,7 +89,7 @@ __attribute__((noinline)) void run_thread(unsigned i)
     t->state = RUNNING;
     if (state == RUNNING)
         leave(block.scheduler, t->resume);
-    else if (__builtin_setjmp(block.scheduler) == 0)
+    else if (PLACE_SET(block.scheduler) == 0)
         (void) setcontext(&t->context);
 }
 

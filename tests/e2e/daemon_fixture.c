@@ -95,6 +95,8 @@ static bool wait_ready(const struct daemon *d, int fd)
     return false;
 }
 
+void (*daemon_before_start)(const struct daemon *d);
+
 bool daemon_start_again(struct daemon *d, const char *const *args)
 {
     int fds[2] = {-1, -1}, ready[2];
@@ -107,6 +109,8 @@ bool daemon_start_again(struct daemon *d, const char *const *args)
     if (d->flags & DAEMON_BY_FD) {
         fds[0] = make_socket(d->socket);
         fds[1] = make_socket(d->operator_socket);
+        if (daemon_before_start)
+            daemon_before_start(d);
     }
     d->pid = fork();
     if (d->pid == 0) {

@@ -33,6 +33,9 @@ struct daemon {
  */
 bool daemon_start(struct daemon *d, unsigned flags, const char *const *args);
 
+/* If set: called by each start with DAEMON_BY_FD between making the sockets and starting the daemon. */
+extern void (*daemon_before_start)(const struct daemon *d);
+
 /* Starts the daemon again in the same folder, after daemon_end() or daemon_kill(). */
 bool daemon_start_again(struct daemon *d, const char *const *args);
 

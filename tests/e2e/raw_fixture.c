@@ -33,8 +33,8 @@ int raw_connect(const char *path)
 Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t n_fds,
                             struct wire_packet *ret_packet)
 {
-    static uint64_t last_id;
-    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
+    static _Thread_local uint64_t last_id; /* tests send from several threads */
+    static _Thread_local uint8_t buf[WIRE_PACKET_BYTES_MAX];
     struct wire_packet p;
     Kvcobra__Reply *reply = NULL;
     ssize_t n;
@@ -50,7 +50,8 @@ Kvcobra__Reply *raw_request(int fd, Kvcobra__Request *m, const int *fds, size_t 
         return NULL;
     }
     assert(wire_reply_unpack(buf, p.bytes, &reply) == 0);
-    CU_ASSERT_EQUAL(reply->id, m->id);
+    if (reply->id != 0 || reply->err == 0) /* id 0: the connection is refused */
+        CU_ASSERT_EQUAL(reply->id, m->id);
     CU_ASSERT_EQUAL(reply->boot_id.len, BOOT_ID_BYTES);
     CU_ASSERT(reply->err == 0 || reply->message[0] != '\0'); /* an errno has a sentence */
     if (ret_packet)
@@ -145,16 +146,35 @@ static int greet_on(const char *path, const char *device, int *ret_fd)
 
 /*
  * A busy machine may be slower than --handshake-ms. Then the daemon closes the connection, and this function
- * opens another one.
+ * opens another one. It does so too while earlier connections take all places.
  */
 int raw_open_on(const char *path, const char *device)
 {
     int fd = -1, r = greet_on(path, device, &fd);
 
-    for (struct wait w = wait_begin(); (r == -EAGAIN || r == 1) && wait_again(&w);)
+    for (struct wait w = wait_begin(); (r == -EAGAIN || r == -EDQUOT || r == 1) && wait_again(&w);)
         r = greet_on(path, device, &fd);
     assert(r == 0);
     return fd;
+}
+
+int raw_refusal(int fd, char *ret_text, size_t n)
+{
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
+    struct wire_packet p;
+    Kvcobra__Reply *reply = NULL;
+    int err = 0;
+
+    if (wire_receive(fd, buf, &p) == 0 && wire_reply_unpack(buf, p.bytes, &reply) == 0) {
+        CU_ASSERT_EQUAL(reply->id, 0);
+        CU_ASSERT_EQUAL(reply->body_case, KVCOBRA__REPLY__BODY__NOT_SET);
+        err = reply->err;
+        (void) snprintf(ret_text, n, "%s", reply->message);
+    }
+
+    wire_reply_free(reply);
+    CU_ASSERT(raw_is_closed(fd));
+    return err;
 }
 
 bool raw_is_closed(int fd)

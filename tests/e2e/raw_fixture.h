@@ -39,8 +39,14 @@ int raw_confirm(int fd);
  */
 int raw_hello_on(int fd, const char *device, bool resume, uint8_t *token);
 int raw_open(const char *path); /* connect, hello, confirm; asserts */
-/* raw_open() on a device, repeated while the mover opens the device. */
+/* raw_open() on a device, repeated while the mover opens the device, or until the daemon has room. */
 int raw_open_on(const char *path, const char *device);
+
+/*
+ * Receives the refusal of a new connection, and the end of the connection. Return: its errno; 0: no refusal
+ * came. @ret_text: [n], the sentence.
+ */
+int raw_refusal(int fd, char *ret_text, size_t n);
 
 /* True if the daemon closes @fd without sending anything more. */
 bool raw_is_closed(int fd);

@@ -136,18 +136,23 @@ uint64_t raw_busy_bytes(void)
     return bytes;
 }
 
+/* The waits below check what they saw last: a page that is being sealed for the disk is busy for a moment. */
 void raw_wait_for_busy_bytes(uint64_t bytes)
 {
-    for (struct wait w = wait_begin(); raw_busy_bytes() != bytes && wait_again(&w);)
-        ;
-    CU_ASSERT_EQUAL(raw_busy_bytes(), bytes);
+    uint64_t now = raw_busy_bytes();
+
+    for (struct wait w = wait_begin(); now != bytes && wait_again(&w);)
+        now = raw_busy_bytes();
+    CU_ASSERT_EQUAL(now, bytes);
 }
 
 void raw_wait_for_held(uint64_t n)
 {
-    for (struct wait w = wait_begin(); raw_held_pages() != n && wait_again(&w);)
-        ;
-    CU_ASSERT_EQUAL(raw_held_pages(), n);
+    uint64_t now = raw_held_pages();
+
+    for (struct wait w = wait_begin(); now != n && wait_again(&w);)
+        now = raw_held_pages();
+    CU_ASSERT_EQUAL(now, n);
 }
 
 /* Worker threads may still hold pages of sessions that have ended, so the holds of every space are read. */
@@ -164,7 +169,9 @@ static bool nothing_is_held(void)
 
 void raw_wait_for_no_sessions(void)
 {
-    for (struct wait w = wait_begin(); !nothing_is_held() && wait_again(&w);)
-        ;
-    CU_ASSERT(nothing_is_held());
+    bool nothing = nothing_is_held();
+
+    for (struct wait w = wait_begin(); !nothing && wait_again(&w);)
+        nothing = nothing_is_held();
+    CU_ASSERT_TRUE(nothing);
 }

@@ -22,6 +22,7 @@ Kvcobra__AppendRaw raw_append_of(struct raw_model *m, uint32_t first_token)
     a.tokens = tokens;
     a.n_tokens = CHUNK_TOKENS;
     a.v_offset = RAW_SIDE_BYTES;
+    a.k_bytes = a.v_bytes = RAW_SIDE_BYTES;
     return a;
 }
 

@@ -13,6 +13,7 @@
 struct table;
 
 extern struct table *stress_tables[STRESS_TABLES];
+extern _Atomic uint64_t *stress_n_compared; /* pages that all clients compared; mapped shared */
 
 /* 0 .. @n - 1, from splitmix64. */
 uint64_t stress_below(uint64_t *state, uint64_t n);

@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/errmsg.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 #include "tools/bench/fd_store.h"
 
 enum { ARGS_MAX = 32 };
@@ -27,6 +29,13 @@ size_t supervisor_stored(const char *prefix)
     return fd_store_count(store, prefix);
 }
 
+bool supervisor_gets(const char *prefix)
+{
+    for (struct wait w = wait_begin(); supervisor_stored(prefix) == 0 && wait_again(&w);)
+        ;
+    return supervisor_stored(prefix) > 0;
+}
+
 int supervisor_stored_fd(const char *prefix)
 {
     return fd_store_first(store, prefix);
@@ -41,8 +50,12 @@ static int start_daemon(struct errmsg *e)
 {
     const char *chosen = getenv("KVC_TEST_EVENT_BACKEND"), *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
     char state[128], backend[64], work[64];
-    const char *argv[ARGS_MAX] = {getenv("KVC_KVCOBRAD"), "--keep-pool=yes", state, backend, work};
-    size_t n = 5;
+    const char *argv[ARGS_MAX] = {
+        getenv("KVC_KVCOBRAD"),  "--keep-pool=yes", state, backend, work,
+        "--spare-extents=0", /* so that a test can count what is stored; @args may say otherwise */
+        "--gpu-spare-extents=0",
+    };
+    size_t n = 7;
     int log = open(raw_daemon.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), r;
 
     assert(log >= 0);
@@ -57,18 +70,32 @@ static int start_daemon(struct errmsg *e)
     return r;
 }
 
-bool supervisor_again(void)
+bool supervisor_try(int *ret_status)
 {
     struct errmsg e = {""};
 
-    if (start_daemon(&e) == 0 && fd_store_wait_ready(store))
+    assert(start_daemon(&e) == 0);
+    if (fd_store_wait_ready(store, raw_daemon.pid))
         return true;
-    fprintf(stderr, "kvcobrad did not get ready; its log is %s %s\n", raw_daemon.log, e.text);
-    daemon_kill(&raw_daemon);
+    if (waitpid(raw_daemon.pid, ret_status, WNOHANG) == 0) { /* it runs, and does not get ready */
+        daemon_kill(&raw_daemon);
+        *ret_status = -1;
+    }
+    raw_daemon.pid = 0;
     return false;
 }
 
-void supervisor_begin(const char *const *more)
+bool supervisor_again(void)
+{
+    int status;
+
+    if (supervisor_try(&status))
+        return true;
+    fprintf(stderr, "kvcobrad did not get ready; its log is %s\n", raw_daemon.log);
+    return false;
+}
+
+void supervisor_prepare(const char *const *more)
 {
     struct errmsg e = {""};
 
@@ -82,6 +109,11 @@ void supervisor_begin(const char *const *more)
     (void) snprintf(raw_daemon.log, sizeof(raw_daemon.log), "%s/log", raw_daemon.folder);
     args = more;
     CU_ASSERT_EQUAL_FATAL(fd_store_new(raw_daemon.folder, &store, &e), 0);
+}
+
+void supervisor_begin(const char *const *more)
+{
+    supervisor_prepare(more);
     CU_ASSERT_FATAL(supervisor_again());
 }
 
@@ -97,10 +129,16 @@ void supervisor_end(void)
     CU_ASSERT(fd_store_settle(store));
 }
 
+void supervisor_close(bool remove_folder)
+{
+    store = fd_store_free(store);
+    if (remove_folder)
+        daemon_remove_folder(&raw_daemon);
+}
+
 void supervisor_finish(void)
 {
     if (raw_daemon.pid > 0)
         supervisor_end();
-    store = fd_store_free(store);
-    daemon_remove_folder(&raw_daemon);
+    supervisor_close(true);
 }

@@ -14,6 +14,7 @@
 #include "client/gpu/gpu_memory.h"
 #include "client/sequence/seq.h"
 #include "tests/e2e/client_gpu_fixture.h"
+#include "tests/e2e/relay_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -354,6 +355,47 @@ static void test_two_clients_of_a_process(void)
     in_child("--gpu-lend=yes", neighbours);
 }
 
+/* ---- a daemon that is wrong about a client's own memory ---- */
+
+static void add_bytes(void *ctx, Kvcobra__Request__BodyCase about, Kvcobra__Reply *m)
+{
+    (void) ctx;
+    if (about == KVCOBRA__REQUEST__BODY_GET_EXTENT && m->err == 0)
+        m->get_extent->bytes += EXTENT;
+}
+
+/* The client uses its own memory by the address: with another size it would write beyond the end. */
+static bool misled(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct scene behind = *sc;
+    uint32_t *tokens = scene_tokens(0, PROMPT);
+    kvc_seq *s = NULL;
+    struct embedded m;
+    struct relay relay;
+    size_t n = 7;
+
+    (void) from_parent;
+    (void) to_parent;
+    relay_start(&relay, sc->daemon.socket, NULL, add_bytes, NULL);
+    (void) strcpy(behind.daemon.socket, relay.path);
+    m = gpu_scene_client(&behind);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_lend(m.client, gpu_engine_memory(&m, EXTENT), EXTENT), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, PROMPT), 0);
+    CU_ASSERT(expect(&m, kvc_seq_commit(s, tokens, PROMPT, &n), -EPROTO, "in memory of this client"));
+    CU_ASSERT_EQUAL(n, 7);
+    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, SHARED));
+    embedded_free(&m);
+    relay_stop(&relay);
+    free(tokens);
+    return true;
+}
+
+static void test_own_memory_of_another_size(void)
+{
+    in_child("--gpu-lend=yes", misled);
+}
+
 const char test_suite[] = "client_gpu_external_memory";
 const struct test_case test_cases[] = {
     TEST(test_owner_frees_its_client),
@@ -362,5 +404,6 @@ const struct test_case test_cases[] = {
     TEST(test_drivers_without_handles),
     TEST(test_daemon_without_external_memory),
     TEST(test_two_clients_of_a_process),
+    TEST(test_own_memory_of_another_size),
     TEST_END,
 };

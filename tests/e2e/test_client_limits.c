@@ -11,6 +11,7 @@
 #include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 /* 64 tokens x 8 layers x 4 heads x 128 x 2 sides at 4 bpd: pages of a little more than 256 KiB. */
 static struct geometry large(void)
@@ -212,6 +213,31 @@ static void test_published_later(void)
     scene_end(&sc);
 }
 
+/* The daemon says why it refuses a connection. */
+static void test_connections_of_a_tenant(void)
+{
+    static const char *const args[] = {"--connections-per-tenant=2", NULL};
+    kvc_client *refused = NULL;
+    struct embedded a, b;
+    struct scene sc;
+    int r;
+
+    scene_start(&sc, large(), 4, 1, args);
+    a = scene_client(&sc);
+    b = scene_client(&sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_new(&refused), 0);
+    r = kvc_client_connect(refused, sc.daemon.socket);
+    CU_ASSERT_EQUAL(r, -EDQUOT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(refused), "--connections-per-tenant"));
+    embedded_free(&b);
+    for (struct wait w = wait_begin(); r == -EDQUOT && wait_again(&w);)
+        r = kvc_client_connect(refused, sc.daemon.socket);
+    CU_ASSERT_EQUAL(r, 0); /* the same handle connects when there is room */
+    (void) kvc_client_free(refused);
+    embedded_free(&a);
+    scene_end(&sc);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_arena_full),
     TEST(test_arena_full_in_a_batch),
@@ -219,6 +245,7 @@ const struct test_case test_cases[] = {
     TEST(test_quota_full),
     TEST(test_page_larger_than_pool),
     TEST(test_published_later),
+    TEST(test_connections_of_a_tenant),
     TEST_END,
 };
 const char test_suite[] = "client_limits";

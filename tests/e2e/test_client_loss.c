@@ -5,8 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/connection/client.h"
+#include "gpu/device.h"
 #include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -187,10 +191,57 @@ static void test_daemon_ends(void)
     embedded_free(&m);
 }
 
+/* The session page has memory from the start: a full machine must not kill the process that writes it. */
+static void test_session_page_has_memory(void)
+{
+    struct scene sc;
+    struct embedded m;
+    struct stat st;
+
+    scene_start(&sc, small(), 3, 1, pool);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL(fstat(extent_fd(m.client->session.page_extent), &st), 0);
+    CU_ASSERT_EQUAL(st.st_size, SESSION_PAGE_BYTES);
+    CU_ASSERT_EQUAL(st.st_blocks * 512, SESSION_PAGE_BYTES);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
+/* A child of fork() frees its copy of the client: the session and the leases of the parent stay. */
+static void test_child_frees_its_copy(void)
+{
+    struct scene sc;
+    struct embedded m;
+    kvc_seq *s = NULL, *found = NULL;
+    uint32_t *tokens = scene_tokens(0, 500);
+    kvc_status *status;
+    size_t n = 0;
+    int code;
+    pid_t child;
+
+    scene_start(&sc, small(), 3, 1, pool);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(scene_publish(&m, s, 0, 0, 500, 500, &n), 0);
+    child = fork();
+    if (child == 0) {
+        (void) kvc_client_free(m.client);
+        _exit(0);
+    }
+    CU_ASSERT_FATAL(child > 0 && waitpid(child, &code, 0) == child && code == 0);
+    status = scene_status(&sc);
+    CU_ASSERT(status->sessions == 1 && status->held_pages == 6);
+    kvc_status_free(status);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &found), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(found, tokens, 500, &n), 0);
+    CU_ASSERT_EQUAL(n, 384);
+    free(tokens);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_killed_client),
-    TEST(test_killed_daemon),
-    TEST(test_daemon_ends),
-    TEST_END,
+    TEST(test_session_page_has_memory), TEST(test_child_frees_its_copy), TEST(test_killed_client),
+    TEST(test_killed_daemon),           TEST(test_daemon_ends),          TEST_END,
 };
 const char test_suite[] = "client_loss";

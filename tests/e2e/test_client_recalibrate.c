@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 #include "tests/unit/alloc/shapes.h"
 
 static const char *const args[] = {"--pool-bytes=64M", "--arena-bytes=8M", "--moments-bytes=16M", NULL};
@@ -96,7 +98,8 @@ static struct stats *statistics(const struct geometry *g, bool with_queries)
  * Stages and activates a table for vectors of one kind, as recalibration would make it.
  * @metric: NULL: squared error.
  */
-static void activate_table_for(struct scene *sc, bool drifted, const struct stats *metric)
+static void activate_table_from(struct scene *sc, bool drifted, const struct stats *metric,
+                                enum prediction v_from)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
     _cleanup_(stats_freep) struct stats *s = NULL;
@@ -122,13 +125,18 @@ static void activate_table_for(struct scene *sc, bool drifted, const struct stat
     so.fit_levels = so.depth_weights = false;
     free(sc->bytes);
     sc->bytes = NULL;
-    so.v_from = PREDICT_HEAD;
+    so.v_from = v_from;
     so.decoder = DECODER_INVERSE;
     if (solve_table(s, &so, &sc->bytes, &sc->n_bytes, &report, &e) < 0)
         printf("    %s\n", e.text);
     CU_ASSERT_PTR_NOT_NULL_FATAL(sc->bytes);
     CU_ASSERT(kvc_table_stage(sc->control, sc->bytes, sc->n_bytes, digest) >= 0);
     CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->control, digest, 0, NULL), 0);
+}
+
+static void activate_table_for(struct scene *sc, bool drifted, const struct stats *metric)
+{
+    activate_table_from(sc, drifted, metric, PREDICT_HEAD);
 }
 
 /* A client with reports switched on encodes N tokens of one kind. */
@@ -156,15 +164,14 @@ static void encode_live(struct scene *sc, bool drifted, uint32_t text)
     embedded_free(&m);
 }
 
-/* Return: exit status of "kvcobra recalibrate --socket ... ARGS". */
-static int recalibrate(const struct scene *sc, const char *const *more)
+/* Starts "kvcobra recalibrate --socket ... ARGS". */
+static pid_t recalibrate_start(const struct scene *sc, const char *const *more)
 {
     const char *argv[16] = {
         getenv("KVC_KVCOBRA"), "recalibrate", "--socket", sc->daemon.operator_socket,
         "--min-tokens",        "1000",        "--yes",
     };
     size_t n = 7;
-    int status = 0;
     pid_t pid;
 
     assert(argv[0]);
@@ -176,8 +183,23 @@ static int recalibrate(const struct scene *sc, const char *const *more)
         (void) execv(argv[0], (char *const *) argv);
         _exit(127);
     }
-    assert(pid > 0 && waitpid(pid, &status, 0) == pid);
+    assert(pid > 0);
+    return pid;
+}
+
+/* Return: its exit status. */
+static int recalibrate_end(pid_t pid)
+{
+    int status = 0;
+    pid_t ended = waitpid(pid, &status, 0);
+
+    assert(ended == pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int recalibrate(const struct scene *sc, const char *const *more)
+{
+    return recalibrate_end(recalibrate_start(sc, more));
 }
 
 static void active_digest(struct scene *sc, uint8_t ret[KVC_DIGEST_BYTES])
@@ -300,6 +322,121 @@ static void test_shadow_first(void)
     scene_end(&sc);
 }
 
-const struct test_case test_cases[] = {TEST(test_drift), TEST(test_no_drift), TEST(test_metric),
-                                       TEST(test_shadow_first), TEST_END};
+/* The stages, alone, on a table without prediction. */
+static void test_stages(void)
+{
+    static const char *const stages[] = {"refit", "solve"};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct scene sc;
+        uint8_t before[KVC_DIGEST_BYTES];
+
+        scene_start(&sc, small(), 3, 1, args);
+        activate_table_from(&sc, false, NULL, PREDICT_NONE);
+        active_digest(&sc, before);
+        encode_live(&sc, true, 1);
+        CU_ASSERT_EQUAL(recalibrate(&sc, (const char *const[]){"--stage", stages[i], NULL}), 0);
+        CU_ASSERT_FALSE(same_active(&sc, before));
+        scene_end(&sc);
+    }
+}
+
+/* As clients(), but the traffic is again that of the first table. */
+static bool returned_clients(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct scene mine = *sc;
+
+    (void) from_parent;
+    (void) to_parent;
+    for (uint32_t text = 10;; text++) /* until it is killed */
+        encode_live(&mine, false, text);
+    return true;
+}
+
+static const char *const canary_args[] = {"--canary-tokens", "500", "--canary-share", "50", NULL};
+
+/* Moments of drift, but the drift is over when the new table is a canary: it ends, the first table stays. */
+static void test_worse_canary(void)
+{
+    struct scene sc;
+    struct child c;
+    uint8_t before[KVC_DIGEST_BYTES];
+    kvc_table_info *tables = NULL;
+    bool measured = false;
+    size_t n = 0;
+
+    begin(&sc);
+    active_digest(&sc, before);
+    encode_live(&sc, true, 1);
+    c = child_start(returned_clients, &sc);
+    CU_ASSERT_EQUAL(recalibrate(&sc, canary_args), 3);
+    CU_ASSERT(same_active(&sc, before));
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc.control, sizeof(*tables), &tables, &n), 0);
+    for (size_t i = 0; i < n; i++) { /* it was really used and measured, and no sequence gets it now */
+        measured = measured || (tables[i].state != KVC_TABLE_ACTIVE && tables[i].fit.tokens >= 500 &&
+                                tables[i].fit.error[0] > 0.5);
+        CU_ASSERT_EQUAL(tables[i].canary_share, 0);
+    }
+    CU_ASSERT(measured);
+    free(tables);
+    child_kill(&c);
+    scene_end(&sc);
+}
+
+/* The share of new sequences that use a canary, of 256. */
+static uint32_t canary_share(struct scene *sc)
+{
+    kvc_table_info *tables = NULL;
+    uint32_t share = 0;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
+    for (size_t i = 0; i < n; i++)
+        share += tables[i].canary_share;
+    free(tables);
+    return share;
+}
+
+/* A service manager stops the command while the canary waits for clients: the canary ends too. */
+static void test_stopped_canary(void)
+{
+    struct scene sc;
+    uint8_t before[KVC_DIGEST_BYTES];
+    pid_t pid;
+
+    begin(&sc);
+    active_digest(&sc, before);
+    encode_live(&sc, true, 1);
+    pid = recalibrate_start(&sc, canary_args);
+    for (struct wait w = wait_begin(); canary_share(&sc) == 0 && wait_again(&w);)
+        ;
+    CU_ASSERT(canary_share(&sc) > 0);
+    CU_ASSERT_EQUAL(kill(pid, SIGTERM), 0);
+    CU_ASSERT_EQUAL(recalibrate_end(pid), 1);
+    CU_ASSERT_EQUAL(canary_share(&sc), 0);
+    CU_ASSERT(same_active(&sc, before));
+    scene_end(&sc);
+}
+
+static void test_good_canary(void)
+{
+    struct scene sc;
+    struct child c;
+    uint8_t before[KVC_DIGEST_BYTES];
+
+    begin(&sc);
+    active_digest(&sc, before);
+    encode_live(&sc, true, 1);
+    c = child_start(clients, &sc);
+    CU_ASSERT_EQUAL(recalibrate(&sc, canary_args), 0);
+    CU_ASSERT_FALSE(same_active(&sc, before));
+    child_kill(&c);
+    scene_end(&sc);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_drift),        TEST(test_no_drift),       TEST(test_metric),
+    TEST(test_shadow_first), TEST(test_worse_canary),   TEST(test_stages),
+    TEST(test_good_canary),  TEST(test_stopped_canary), TEST_END,
+};
 const char test_suite[] = "client_recalibrate";

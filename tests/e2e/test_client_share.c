@@ -9,7 +9,7 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-static const char *const pool[] = {"--pool-bytes=64M", "--arena-bytes=8M", NULL};
+static const char *const pool[] = {"--pool-bytes=64M", "--extent-bytes=64M", "--arena-bytes=8M", NULL};
 
 static struct geometry small(void)
 {

@@ -199,7 +199,32 @@ static void test_activation_outcomes(void)
     scene_end(&sc);
 }
 
+/* ROLLBACK returns to the table before, while it drains, and says which one that is. */
+static void test_rollback(void)
+{
+    uint8_t first[KVC_DIGEST_BYTES], second[KVC_DIGEST_BYTES], active[KVC_DIGEST_BYTES] = {0};
+    const char *const args[] = {"--pool-bytes=64M", "--arena-bytes=8M", "--drain-ms=600000", NULL};
+    uint64_t revision = 0, before;
+    struct scene sc;
+    struct embedded m;
+
+    scene_start(&sc, small(), 3, 1, args);
+    m = scene_client(&sc);
+    active_digest(&m, first, &before);
+    scene_activate(&sc, 2, 2, second);
+    CU_ASSERT_EQUAL(kvc_table_rollback(sc.control, second, 0, active, &revision), 0);
+    CU_ASSERT(memcmp(active, first, sizeof(active)) == 0 && revision > before);
+    CU_ASSERT_EQUAL(table_info(&sc, first).state, KVC_TABLE_ACTIVE);
+    /* again: that table is no longer active, and the active one stays */
+    memset(active, 0, sizeof(active));
+    CU_ASSERT_EQUAL(kvc_table_rollback(sc.control, second, 0, active, NULL), 1);
+    CU_ASSERT_EQUAL(memcmp(active, first, sizeof(active)), 0);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
 const struct test_case test_cases[] = {
+    TEST(test_rollback),
     TEST(test_swap_mid_sequence),
     TEST(test_swap_in_a_loop),
     TEST(test_activation_outcomes),

@@ -14,33 +14,46 @@
 #include "gpu/page_layout.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "commit";
 
-enum { N = 12, ROUNDS = 30 };
+enum { N = 12, ROUNDS = 30, STRIDE = 8192 };
 
 /* Everything passes through one thread, with room for two requests. */
 static const char *const narrow[] = {"--work-inline-bytes=0", "--work-threads=1", "--work-queue=2", NULL};
 
+/* COMMIT of @n pages that lie in the arena from @offset on, @STRIDE bytes apart. */
+static void send_commits(const struct raw_model *m, uint64_t id, const struct raw_slot *slots,
+                         const struct chunk_key *keys, size_t n, size_t offset, uint32_t timeout_ms)
+{
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
+    static Kvcobra__CommitItem items[WIRE_ITEMS_MAX], *pointers[WIRE_ITEMS_MAX];
+    Kvcobra__Commit commit = KVCOBRA__COMMIT__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_COMMIT, &commit);
+    ssize_t bytes;
+
+    for (size_t i = 0; i < n; i++) {
+        items[i] = (Kvcobra__CommitItem) KVCOBRA__COMMIT_ITEM__INIT;
+        items[i].slot = slots[i].slot;
+        items[i].generation = slots[i].generation;
+        items[i].arena_offset = offset + i * STRIDE;
+        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) keys[i].bytes};
+        pointers[i] = &items[i];
+    }
+    commit.model = m->handle;
+    commit.n_items = n;
+    commit.items = pointers;
+    q.id = id;
+    q.timeout_ms = timeout_ms;
+    bytes = wire_request_pack(&q, buf);
+    assert(bytes > 0 && wire_send(m->fd, buf, (size_t) bytes, NULL, 0) == 0);
+}
+
 static void send_commit(const struct raw_model *m, uint64_t id, const struct raw_slot *s,
                         const struct chunk_key *key, size_t offset)
 {
-    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
-    Kvcobra__CommitItem item = KVCOBRA__COMMIT_ITEM__INIT, *items[] = {&item};
-    Kvcobra__Commit commit = KVCOBRA__COMMIT__INIT;
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_COMMIT, &commit);
-    ssize_t n;
-
-    item.slot = s->slot;
-    item.generation = s->generation;
-    item.arena_offset = offset;
-    item.key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, (uint8_t *) key->bytes};
-    commit.model = m->handle;
-    commit.n_items = 1;
-    commit.items = items;
-    q.id = id;
-    n = wire_request_pack(&q, buf);
-    assert(n > 0 && wire_send(m->fd, buf, (size_t) n, NULL, 0) == 0);
+    send_commits(m, id, s, key, 1, offset, 0);
 }
 
 /* Receives the next reply. Return: its id; *ret_err: the errno of its only item, or of the reply. */
@@ -205,9 +218,183 @@ static void test_client_dies_while_copying(void)
     raw_stop(); /* checks that no account lost anything */
 }
 
+/* ---- a deadline that passes ---- */
+
+enum { MESSAGES = 3, PER_MESSAGE = WIRE_ITEMS_MAX, MANY = MESSAGES * PER_MESSAGE };
+
+/* Reservations whose pages have a wrong byte: each COMMIT copies and checks them, and leaves them as they
+ * are. */
+struct damaged {
+    struct raw_model m;
+    struct raw_slot slots[MANY];
+    struct chunk_key keys[MANY];
+};
+
+static void damaged_init(struct damaged *d)
+{
+    d->m = raw_model_open();
+    for (unsigned i = 0; i < MANY; i++) {
+        d->keys[i] = raw_key(1000000 + i);
+        d->slots[i] = raw_reserve(&d->m, &d->keys[i], PAGE_REST);
+        CU_ASSERT_FATAL(d->slots[i].err == 0 && !d->slots[i].exists);
+        raw_write_page(&d->m, raw_table, &d->keys[i], PAGE_REST, i * STRIDE, i);
+        d->m.arena[i * STRIDE + PAGE_HEADER_BYTES] ^= 1;
+    }
+}
+
+/* Occupies the only thread with MANY pages. */
+static void damaged_send(const struct damaged *d)
+{
+    for (unsigned i = 0; i < MESSAGES; i++)
+        send_commits(&d->m, i, d->slots + i * PER_MESSAGE, d->keys + i * PER_MESSAGE, PER_MESSAGE,
+                     i * (size_t) PER_MESSAGE * STRIDE, 0);
+}
+
+static void damaged_receive(const struct damaged *d)
+{
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        int err;
+
+        (void) receive_commit(&d->m, &err);
+        CU_ASSERT_EQUAL(err, -EBADMSG);
+    }
+}
+
+/* A COMMIT whose deadline is a millisecond later, while the thread is busy. Return: the errno of its only
+ * item. */
+static int commit_late(const struct raw_model *m, const struct damaged *d, const struct raw_slot *s,
+                       const struct chunk_key *key)
+{
+    int err;
+
+    damaged_send(d);
+    send_commits(m, 77, s, key, 1, 0, 1);
+    CU_ASSERT_EQUAL(receive_commit(m, &err), 77);
+    damaged_receive(d);
+    return err;
+}
+
+/*
+ * A page that no thread copied in time is not published: the client gets -ETIMEDOUT, the chunk has no page,
+ * and the reservation can be committed later. If the thread was quick enough, the test tries again.
+ */
+static void test_deadline_passes(void)
+{
+    static const char *const args[] = {"--work-inline-bytes=0", "--work-threads=1", "--arena-bytes=16M",
+                                       "--pool-bytes=64M", NULL};
+    static struct damaged d;
+    struct raw_model m;
+    struct wait w;
+    unsigned n = 1;
+    int err = 0;
+
+    raw_start(DAEMON_BY_FD, args);
+    m = raw_model_open();
+    damaged_init(&d);
+    for (w = wait_begin(); err == 0 && wait_again(&w); n++) {
+        struct chunk_key key = raw_key(n);
+        struct raw_slot s = raw_reserve(&m, &key, PAGE_REST), other;
+        Kvcobra__Reply *r;
+
+        CU_ASSERT_FATAL(s.err == 0 && !s.exists);
+        raw_write_page(&m, raw_table, &key, PAGE_REST, 0, n);
+        err = commit_late(&m, &d, &s, &key);
+        r = raw_status();
+        CU_ASSERT_EQUAL_FATAL(err, r->status->work_expired > 0 ? -ETIMEDOUT : 0);
+        wire_reply_free(r);
+        other = raw_reserve(&d.m, &key, PAGE_REST);
+        CU_ASSERT_EQUAL(other.exists, err == 0);
+        if (err == -ETIMEDOUT) {
+            CU_ASSERT_EQUAL(raw_commit(&m, &s, &key, 0, NULL), 0);
+            CU_ASSERT_EQUAL(raw_abort(&d.m, &other), 0);
+        }
+    }
+    CU_ASSERT_EQUAL(err, -ETIMEDOUT);
+    raw_close_model(&m);
+    raw_close_model(&d.m);
+    raw_stop();
+}
+
+/* ---- two reservations of one chunk ---- */
+
+/*
+ * The client that comes second gets a lease on the first page, and its own slot is free again: whether its
+ * COMMIT came after the first page was published, or both waited for the thread.
+ */
+static void loser_keeps_no_slot(bool at_once)
+{
+    static const char *const args[] = {"--work-inline-bytes=0", "--work-threads=1", "--arena-bytes=16M",
+                                       "--pool-bytes=64M", NULL};
+    static struct damaged d;
+    struct raw_model a, b;
+    struct raw_slot of_a, of_b;
+    struct chunk_key key = raw_key(7);
+    uint64_t others;
+    int err;
+
+    raw_start(DAEMON_BY_FD, args);
+    a = raw_model_open();
+    b = raw_model_open();
+    damaged_init(&d);
+    others = raw_busy_bytes();
+    of_a = raw_reserve(&a, &key, PAGE_REST);
+    of_b = raw_reserve(&b, &key, PAGE_REST);
+    CU_ASSERT_EQUAL(raw_busy_bytes(), others + 2 * of_a.bytes);
+    raw_write_page(&a, raw_table, &key, PAGE_REST, 0, 1);
+    raw_write_page(&b, raw_table, &key, PAGE_REST, 0, 2);
+    if (at_once)
+        damaged_send(&d);
+    send_commit(&a, 1, &of_a, &key, 0);
+    if (!at_once)
+        CU_ASSERT_EQUAL(receive_commit(&a, &err), 1);
+    send_commit(&b, 2, &of_b, &key, 0);
+    CU_ASSERT_EQUAL(receive_commit(&b, &err), 2);
+    CU_ASSERT_EQUAL(err, 0);
+    if (at_once) {
+        CU_ASSERT_EQUAL(receive_commit(&a, &err), 1);
+        damaged_receive(&d);
+    }
+    CU_ASSERT_EQUAL(err, 0);
+    CU_ASSERT_EQUAL(raw_busy_bytes(), others + of_a.bytes);
+    raw_close_model(&a);
+    raw_close_model(&b);
+    raw_close_model(&d.m);
+    raw_stop();
+}
+
+static void test_loser_keeps_no_slot(void)
+{
+    loser_keeps_no_slot(false);
+    loser_keeps_no_slot(true);
+}
+
+/* A COMMIT that names a published chunk with the reservation of another chunk is a mistake: it changes
+ * nothing. */
+static void test_reservation_of_another_key(void)
+{
+    struct raw_slot published, mine;
+    struct chunk_key key = raw_key(1), other = raw_key(2);
+    struct raw_model m;
+
+    raw_start(DAEMON_BY_FD, NULL);
+    m = raw_model_open();
+    CU_ASSERT_EQUAL(raw_publish(&m, 1, &published, NULL), 0);
+    mine = raw_reserve(&m, &other, PAGE_REST);
+    CU_ASSERT_EQUAL(raw_commit(&m, &mine, &key, 0, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(raw_busy_bytes(), 2 * mine.bytes);
+    raw_write_page(&m, raw_table, &other, PAGE_REST, 0, 3);
+    CU_ASSERT_EQUAL(raw_commit(&m, &mine, &other, 0, NULL), 0);
+    CU_ASSERT_EQUAL(raw_held_pages(), 2);
+    raw_close_model(&m);
+    raw_stop();
+}
+
 const struct test_case test_cases[] = {
     TEST(test_several_at_once),
     TEST(test_same_chunks_from_two_clients),
     TEST(test_client_dies_while_copying),
+    TEST(test_deadline_passes),
+    TEST(test_loser_keeps_no_slot),
+    TEST(test_reservation_of_another_key),
     TEST_END,
 };

@@ -189,7 +189,7 @@ static void test_two_gpus(void)
     on_cpu = confirm(cpu);
     CU_ASSERT_STRING_EQUAL(on_cpu.name, "cpu");
     CU_ASSERT_STRING_EQUAL(on_cpu.uuid, "");
-    CU_ASSERT(on_cpu.pool_bytes == 64 << 20 && on_cpu.extent_bytes == 64 << 20);
+    CU_ASSERT(on_cpu.pool_bytes == 64 << 20 && on_cpu.extent_bytes == 2 << 20);
 
     /* UUIDs are compared by their digits */
     CU_ASSERT_EQUAL(hello_when_known(one, "MIG-C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0C0", -EAGAIN).err, 0);
@@ -284,7 +284,7 @@ static bool find_tenant(const char *name, Kvcobra__TenantStatus *ret)
 static void test_tenants(void)
 {
     char host[32], gpu[40];
-    Kvcobra__TenantStatus t, h;
+    Kvcobra__TenantStatus t = KVCOBRA__TENANT_STATUS__INIT, h = t;
     struct raw_model m;
     int operator_fd, fd;
 
@@ -322,6 +322,43 @@ static void test_tenants(void)
     CU_ASSERT(find_tenant(gpu, &t) && t.quota_bytes == 16 << 20 && t.guarantee_bytes == 8 << 20);
     CU_ASSERT(find_tenant("uid-4242@gpu0", &t) && t.guarantee_bytes == 24 << 20);
     CU_ASSERT(find_tenant("uid-4243", &t) && t.guarantee_bytes == 64 << 20);
+    raw_stop();
+}
+
+/* A section's quota and guarantee on GPUs are apart from those on the host, and there before a process is. */
+static void test_named_tenant(void)
+{
+    char config[128];
+    const char *const more[] = {
+        gpu_list, mover, "--gpu-pool-bytes=32M", "--gpu-extent-bytes=8M", "--pool-bytes=64M", config, NULL};
+    Kvcobra__TenantStatus t;
+    int operator_fd;
+    FILE *f;
+
+    start_with(DAEMON_BY_PATH | DAEMON_WITH_STATE, FIRST, standin(), NULL);
+    CU_ASSERT(daemon_end(&raw_daemon));
+    (void) snprintf(config, sizeof(config), "--config=%s/named.conf", raw_daemon.folder);
+    f = fopen(config + strlen("--config="), "we");
+    assert(f &&
+           fputs("tenants = 8\n[tenant team]\nusers = 4711\ngpu-quota-bytes = 24M\n"
+                 "gpu-guarantee-bytes = 9M\n[tenant other]\nusers = 4712\n",
+                 f) >= 0 &&
+           fclose(f) == 0);
+    CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, more));
+    CU_ASSERT(find_tenant("team@gpu0", &t) && t.quota_bytes == 24 << 20 && t.guarantee_bytes == 9 << 20);
+    CU_ASSERT_FALSE(find_tenant("team", &t) || find_tenant("other@gpu0", &t));
+    operator_fd = raw_open(raw_daemon.operator_socket);
+    CU_ASSERT_EQUAL(set_quota(operator_fd, "other@gpu0", 32 << 20, 16 << 20),
+                    0); /* two extents each, of four */
+    CU_ASSERT_EQUAL(set_quota(operator_fd, "uid-4713@gpu0", 32 << 20, 1), -ENOSPC);
+    CU_ASSERT_EQUAL(set_quota(operator_fd, "team@gpu1", 32 << 20, 0), -ENOENT);
+    CU_ASSERT_EQUAL(set_quota(operator_fd, "third@gpu0", 32 << 20, 0), -ENOENT);
+    CU_ASSERT_EQUAL(set_quota(operator_fd, "team@gpu0", 20 << 20, 8 << 20), 0); /* goes before the section */
+    (void) close(operator_fd);
+    CU_ASSERT(daemon_end(&raw_daemon));
+    CU_ASSERT_FATAL(daemon_start_again(&raw_daemon, more));
+    CU_ASSERT(find_tenant("team@gpu0", &t) && t.quota_bytes == 20 << 20 && t.guarantee_bytes == 8 << 20);
+    CU_ASSERT(find_tenant("other@gpu0", &t) && t.guarantee_bytes == 16 << 20);
     raw_stop();
 }
 
@@ -461,9 +498,7 @@ static void test_mover_ends(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_two_gpus),   TEST(test_which_device),
-    TEST(test_tenants),    TEST(test_no_gpu),
-    TEST(test_first),      TEST(test_sizes),
-    TEST(test_no_memory),  TEST(test_no_mover),
-    TEST(test_mover_ends), TEST_END,
+    TEST(test_two_gpus), TEST(test_which_device), TEST(test_tenants), TEST(test_named_tenant),
+    TEST(test_no_gpu),   TEST(test_first),        TEST(test_sizes),   TEST(test_no_memory),
+    TEST(test_no_mover), TEST(test_mover_ends),   TEST_END,
 };

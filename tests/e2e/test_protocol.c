@@ -5,14 +5,15 @@
 #include "tests/lib/test.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "tests/e2e/daemon_fixture.h"
@@ -115,6 +116,28 @@ static void test_hello_lengths(void)
     still_serves_then_stop();
 }
 
+/* The log has names in quotes: a name cannot add fields to a line, or write to the terminal. */
+static void test_hello_names(void)
+{
+    static const char *const wrong[] = {
+        "x\" uid=0 tenant=\"y", "a\\", "a\nb", "\x1b[2J", "\x7f", "caf\xc3\xa9", "\xe2\x80\xaetxt", NULL};
+
+    start(NULL);
+    for (size_t i = 0; wrong[i]; i++) {
+        Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
+        Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_HELLO, &hello);
+        int fd = raw_connect(daemon_.socket);
+
+        hello.version_min = hello.version_max = PROTO_VERSION;
+        hello.client_name = (char *) wrong[i];
+        CU_ASSERT_EQUAL(raw_errno(fd, &m), -EINVAL);
+        hello.client_name = (char *) "libkvcobra 1.0 (example)";
+        CU_ASSERT_EQUAL(raw_errno(fd, &m), 0); /* the same connection may try again */
+        (void) close(fd);
+    }
+    still_serves_then_stop();
+}
+
 static void test_garbage_closes(void)
 {
     uint8_t bytes[4096];
@@ -178,75 +201,6 @@ static void test_unknown_request(void)
     wire_reply_free(reply);
     CU_ASSERT_EQUAL(list_tables(fd), 0); /* the connection stays */
     (void) close(fd);
-    still_serves_then_stop();
-}
-
-static size_t n_descriptors_of(pid_t pid)
-{
-    char path[64];
-    size_t n = 0;
-
-    for (int fd = 0; fd < 1024; fd++) {
-        struct stat st;
-
-        (void) snprintf(path, sizeof(path), "/proc/%ld/fd/%d", (long) pid, fd);
-        n += lstat(path, &st) == 0;
-    }
-    return n;
-}
-
-static void test_descriptors_from_clients_are_closed(void)
-{
-    Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
-    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list);
-    size_t before;
-    int fd, extra[WIRE_FDS_MAX] = {0, 1, 2, 2};
-
-    start(NULL);
-    fd = raw_open(daemon_.socket);
-    before = n_descriptors_of(daemon_.pid);
-    for (int i = 0; i < 100; i++) {
-        Kvcobra__Reply *reply = raw_request(fd, &m, extra, 1 + (size_t) i % WIRE_FDS_MAX, NULL);
-
-        CU_ASSERT_PTR_NOT_NULL_FATAL(reply);
-        CU_ASSERT_EQUAL(reply->err, 0);
-        wire_reply_free(reply);
-    }
-    CU_ASSERT_EQUAL(n_descriptors_of(daemon_.pid), before);
-    (void) close(fd);
-    still_serves_then_stop();
-}
-
-/*
- * More descriptors than a packet may have: control data is truncated, the connection ends,
- * no descriptor stays open.
- */
-static void test_too_many_descriptors_close(void)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(64 * sizeof(int))];
-    } control = {.bytes = {0}};
-    char byte = 0;
-    struct iovec iov = {&byte, 1};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    size_t before;
-    int fd;
-
-    start(NULL);
-    fd = raw_open(daemon_.socket);
-    (void) close(raw_open(daemon_.socket));
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(64 * sizeof(int)); /* 64 times descriptor 0 */
-    before = n_descriptors_of(daemon_.pid);
-    CU_ASSERT_EQUAL(sendmsg(fd, &msg, MSG_NOSIGNAL), 1);
-    CU_ASSERT(raw_is_closed(fd));
-    (void) close(fd);
-    (void) close(raw_open(daemon_.socket)); /* a whole pass of the loop later */
-    CU_ASSERT(n_descriptors_of(daemon_.pid) <= before);
     still_serves_then_stop();
 }
 
@@ -322,17 +276,44 @@ static void test_slow_handshake_is_closed(void)
     CU_ASSERT(daemon_stop(&daemon_));
 }
 
+/* A client learns in which pool its pages are, and the sizes of its extents. */
+static void test_confirm_names_the_device(void)
+{
+    const char *const args[] = {"--pool-bytes=32M", "--extent-bytes=2M", NULL};
+    Kvcobra__Confirm confirm = KVCOBRA__CONFIRM__INIT;
+    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_CONFIRM, &confirm);
+    Kvcobra__Reply *reply;
+    int fd;
+
+    start(args);
+    fd = raw_connect(daemon_.socket);
+    CU_ASSERT_EQUAL_FATAL(raw_hello(fd), 0);
+    reply = raw_request(fd, &m, NULL, 0, NULL);
+    CU_ASSERT_FATAL(reply && reply->err == 0 && reply->confirm->device);
+    CU_ASSERT_STRING_EQUAL(reply->confirm->device->name, "cpu");
+    CU_ASSERT_STRING_EQUAL(reply->confirm->device->uuid, "");
+    CU_ASSERT_EQUAL(reply->confirm->device->pool_bytes, 32 << 20);
+    CU_ASSERT_EQUAL(reply->confirm->device->extent_bytes, 2 << 20);
+    CU_ASSERT_EQUAL(reply->confirm->pool.len, 16);
+    CU_ASSERT_FALSE(reply->confirm->resumed);
+    wire_reply_free(reply);
+    (void) close(fd);
+    CU_ASSERT(daemon_stop(&daemon_));
+}
+
 /* limit - 1, limit, limit + 1 */
 static void test_connection_limit(void)
 {
     const char *const args[] = {"--connections=3", NULL};
+    char text[WIRE_TEXT_BYTES_MAX + 1] = "";
     int fds[4];
 
     start(args);
     for (int i = 0; i < 3; i++)
         fds[i] = raw_open(daemon_.socket);
     fds[3] = raw_connect(daemon_.socket);
-    CU_ASSERT(raw_is_closed(fds[3]));
+    CU_ASSERT_EQUAL(raw_refusal(fds[3], text, sizeof(text)), -EDQUOT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "(--connections)"));
     (void) close(fds[3]);
     CU_ASSERT_EQUAL(list_tables(fds[2]), 0); /* the others are not disturbed */
     for (int i = 0; i < 3; i++)
@@ -419,37 +400,83 @@ static void test_second_daemon_is_refused_and_stale_socket_replaced(void)
     still_serves_then_stop();
 }
 
+/* Two daemons would replace each other's files, whatever their sockets are. */
+static void test_one_state_folder(void)
+{
+    char state[128], other[128], log[128];
+
+    CU_ASSERT_FATAL(daemon_start(&daemon_, DAEMON_BY_PATH | DAEMON_WITH_STATE, NULL));
+    (void) snprintf(state, sizeof(state), "--state-dir=%s", daemon_.state);
+    (void) snprintf(other, sizeof(other), "--socket=%s/other.sock", daemon_.folder);
+    (void) snprintf(log, sizeof(log), "%s/second-log", daemon_.folder);
+    CU_ASSERT_EQUAL(daemon_run((const char *const[]){other, "--no-operator-socket", state, NULL}, log), 1);
+    daemon_kill(&daemon_); /* the kernel releases the lock of a killed daemon */
+    CU_ASSERT_FATAL(daemon_start_again(&daemon_, NULL));
+    still_serves_then_stop();
+}
+
 static void test_wrong_options(void)
 {
-    static const char *const wrong[][2] = {
-        {"--pool-bytes=1000", NULL}, {"--arena-bytes=8G", "--quota-bytes=1G"},
-        {"--extent-bytes=3M", NULL}, {"--socket=/nonexistent-folder/s", NULL},
-        {"--listen-fd=999", NULL},
+    static const struct {
+        const char *options[2];
+        int status; /* EX_CONFIG: the unit does not start kvcobrad again */
+    } wrong[] = {
+        {{"--pool-bytes=1000", NULL}, EX_CONFIG}, {{"--arena-bytes=8G", "--quota-bytes=1G"}, EX_CONFIG},
+        {{"--extent-bytes=3M", NULL}, EX_CONFIG}, {{"--socket=/nonexistent-folder/s", NULL}, 1},
+        {{"--listen-fd=999", NULL}, EX_CONFIG},   {{"--pool-bytes=many", NULL}, 2},
+        {{"--no-such-option", NULL}, 2},
     };
     char folder[] = "/tmp/kvcobra-test-XXXXXX", log[64];
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
     (void) snprintf(log, sizeof(log), "%s/log", folder);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        const char *const args[] = {"--no-operator-socket", wrong[i][0], wrong[i][1], NULL};
+        const char *const args[] = {"--no-operator-socket", wrong[i].options[0], wrong[i].options[1], NULL};
 
-        CU_ASSERT_EQUAL(daemon_run(args, log), 1);
+        CU_ASSERT_EQUAL(daemon_run(args, log), wrong[i].status);
     }
-    CU_ASSERT_EQUAL(daemon_run((const char *const[]){"--pool-bytes=many", NULL}, log), 2);
-    CU_ASSERT_EQUAL(daemon_run((const char *const[]){"--no-such-option", NULL}, log), 2);
     (void) unlink(log);
     (void) rmdir(folder);
 }
 
+/* A daemon of which one socket cannot be made does not start with the others, and leaves none of them. */
+static void test_sockets_that_cannot_be_made(void)
+{
+    static const char *const names[] = {"socket", "operator-socket", "metrics-socket"};
+    char folder[] = "/tmp/kvcobra-test-XXXXXX", log[64], options[3][96], text[4096];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    (void) snprintf(log, sizeof(log), "%s/log", folder);
+    for (unsigned i = 0; i < 3; i++) {
+        const char *const args[] = {options[0], options[1], options[2], NULL};
+        ssize_t n;
+        int fd;
+
+        for (unsigned j = 0; j < 3; j++)
+            (void) snprintf(options[j], sizeof(options[j]), "--%s=%s/%s%u", names[j], folder,
+                            j == i ? "missing/" : "", j);
+        CU_ASSERT_EQUAL(daemon_run(args, log), 1);
+        fd = open(log, O_RDONLY | O_CLOEXEC);
+        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        text[n < 0 ? 0 : n] = '\0';
+        CU_ASSERT_PTR_NOT_NULL(strstr(text, strchr(options[i], '=') + 1)); /* the path */
+        (void) close(fd);
+        (void) unlink(log);
+    }
+    CU_ASSERT_EQUAL(rmdir(folder), 0);
+}
+
 const struct test_case test_cases[] = {
+    TEST(test_sockets_that_cannot_be_made),
+    TEST(test_confirm_names_the_device),
     TEST(test_nothing_before_confirm),
     TEST(test_versions),
     TEST(test_hello_lengths),
+    TEST(test_hello_names),
+    TEST(test_one_state_folder),
     TEST(test_garbage_closes),
     TEST(test_empty_and_oversized_close),
     TEST(test_unknown_request),
-    TEST(test_descriptors_from_clients_are_closed),
-    TEST(test_too_many_descriptors_close),
     TEST(test_operator_messages_are_refused_to_clients),
     TEST(test_forked_child_is_refused),
     TEST(test_slow_handshake_is_closed),

@@ -38,6 +38,11 @@ static void test_append_refusals(void)
     REFUSED(-EINVAL, a.type = (Kvcobra__NumberType) 3);
     REFUSED(-EINVAL, a.k_offset = m.arena_bytes - RAW_SIDE_BYTES + 1);
     REFUSED(-EINVAL, a.v_offset = UINT64_MAX - 8);
+    REFUSED(-EINVAL, a.k_bytes = 0); /* an absent length */
+    REFUSED(-EINVAL, a.v_bytes = 0);
+    REFUSED(-EINVAL, a.k_bytes = RAW_SIDE_BYTES - 1);
+    REFUSED(-EINVAL, a.v_bytes = 2 * RAW_SIDE_BYTES);
+    REFUSED(-EINVAL, a.type = KVCOBRA__NUMBER_TYPE__NUMBER_F16); /* the lengths are those of binary32 */
     REFUSED(-EINVAL, ((float *) m.arena)[7] = NAN);
     REFUSED(-EINVAL, ((float *) m.arena)[0] = 1e30f); /* a sink that binary16 cannot hold */
     REFUSED(-ENODATA, a.only_find = 1);

@@ -198,7 +198,7 @@ static void test_evict_and_quota(void)
 {
     static const char *const args[] = {"--arena-bytes=64K", NULL};
     struct raw_slot kept, gone, extra;
-    uint64_t kept_lease, lease, pages = 0, used = 0, slot_bytes;
+    uint64_t kept_lease, lease, pages = 0, used = 0, before = 0, slot_bytes;
     char tenant[32];
     struct raw_model m;
     int reason;
@@ -218,8 +218,10 @@ static void test_evict_and_quota(void)
     CU_ASSERT_EQUAL(raw_publish(&m, 2, &gone, &lease), 0);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
     CU_ASSERT_EQUAL(set_quota("uid-x", 1 << 20, &used), -ENOENT);
-    CU_ASSERT_EQUAL(set_quota(tenant, 0, &used), -EINVAL);
+    CU_ASSERT_EQUAL(set_quota("uid-x", 0, &used), -ENOENT);
+    CU_ASSERT_EQUAL(set_quota(tenant, 0, &before), 0); /* only asks: the two pages stay */
     CU_ASSERT_EQUAL(set_quota(tenant, 1, &used), 0);
+    CU_ASSERT(before > used);
     slot_bytes = used - 65536; /* the arena and the held page */
     CU_ASSERT(slot_bytes >= kept.bytes && slot_bytes < 2 * kept.bytes);
     CU_ASSERT_EQUAL(raw_publish(&m, 3, &extra, &lease), -EDQUOT);
@@ -291,7 +293,8 @@ static void test_quotas_survive(void)
     static const char *const args[] = {"--pool-bytes=8M",   "--extent-bytes=1M", "--span-bytes=256K",
                                        "--arena-bytes=64K", "--quota-bytes=8M",  NULL};
     static const char damaged[] =
-        "kvcobra quotas 1\n7001 3000000 -\nnonsense\n7002 0 -\n7003 - 8388608\n7004 - 1\n";
+        "kvcobra quotas 1\n7001 3000000 -\nnonsense\n7002 0 -\n7003 - 8388608\n7004 - 1\n"
+        "7005 99999999999999999999 -\n7006 - 99999999999999999999\n"; /* more than 64 bits */
     char path[160];
     uint64_t used;
     FILE *f;
@@ -321,6 +324,8 @@ static void test_quotas_survive(void)
     expect_quota("uid-7003", 8 << 20, 8 << 20);
     expect_quota("uid-7004", 8 << 20, 0); /* no extent is left for it */
     CU_ASSERT(daemon_logged(&raw_daemon, "event=quota-ignored"));
+    CU_ASSERT(daemon_logged(&raw_daemon, "bad line \\\"7005"));
+    CU_ASSERT(daemon_logged(&raw_daemon, "bad line \\\"7006"));
     raw_stop();
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs test files one after another, each in a session of its own, and adds up their cases.
+"""Runs test files, two at a time and each in a session of its own, and adds up their cases.
 
     run.py [--timeout SECONDS] FILE...       the last line is "N passed, N failed, N skipped"; exit status 1 if a case failed
     run.py --one FILE                        one file, in this process
@@ -13,8 +13,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
+JOBS = 2  # a file waits for programs that start half of its time
 SKIPPED = 77  # exit status of a test program that cannot run
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
 
@@ -81,37 +84,63 @@ def session_members(session):
     return members
 
 
-def run_file(path, timeout):
-    """(passed, failed, skipped) of a file; prints its output when it has ended."""
-    print(f"== {os.path.relpath(path)}", flush=True)
-    child = subprocess.Popen([sys.executable, "-B", os.path.abspath(__file__), "--one", path], stdin=subprocess.DEVNULL,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                             start_new_session=True)
+class Running:
+    """A file that runs in a session of its own."""
+
+    def __init__(self, path, timeout):
+        self.path, self.timeout = path, timeout
+        self.output = tempfile.TemporaryFile("w+", errors="replace")
+        self.child = subprocess.Popen([sys.executable, "-B", os.path.abspath(__file__), "--one", path], stdin=subprocess.DEVNULL,
+                                      stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
+        self.end_s = time.monotonic() + timeout
+
+    def has_ended(self):
+        return self.child.poll() is not None or time.monotonic() > self.end_s
+
+    def finish(self):
+        """(passed, failed, skipped); prints the output."""
+        overdue = self.child.poll() is None
+        end(self.child)
+        self.child.wait()
+        with self.output as output:
+            output.seek(0)
+            text = output.read()
+        if overdue:
+            text += f"\n{self.path} did not end within {self.timeout} s\n"
+        print(f"== {os.path.relpath(self.path)}\n{text}", end="", flush=True)
+        found = COUNTS.findall(text)
+        passed, failed, skipped = map(int, found[-1]) if found else (0, 0, 0)
+        if self.child.returncode != 0 and failed == 0:
+            failed = 1
+        return passed, failed, skipped
+
+
+def run_files(paths, timeout):
+    """Counts of all files; JOBS of them run at a time."""
+    waiting, running, counts = list(paths), [], [(0, 0, 0)]
     try:
-        text, _ = child.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        end(child)
-        text, _ = child.communicate()
-        text += f"\n{path} did not end within {timeout} s\n"
+        while waiting or running:
+            while waiting and len(running) < JOBS:
+                running.append(Running(waiting.pop(0), timeout))
+            time.sleep(0.1)
+            for file in [f for f in running if f.has_ended()]:
+                running.remove(file)
+                counts.append(file.finish())
     finally:
-        end(child)
-    print(text, end="", flush=True)
-    found = COUNTS.findall(text)
-    passed, failed, skipped = map(int, found[-1]) if found else (0, 0, 0)
-    if child.returncode != 0 and failed == 0:
-        failed = 1
-    return passed, failed, skipped
+        for file in running:
+            end(file.child)
+    return [sum(column) for column in zip(*counts)]
 
 
 def main(arguments):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments[:1] == ["--one"]:
         return run_one(arguments[1])
-    timeout = 1200
+    timeout = 1800
     if arguments[:1] == ["--timeout"]:
         timeout = int(arguments[1])
         arguments = arguments[2:]
-    total = [sum(counts) for counts in zip((0, 0, 0), *(run_file(path, timeout) for path in arguments))]
+    total = run_files(arguments, timeout)
     print("{} passed, {} failed, {} skipped".format(*total))
     return 1 if total[1] else 0
 

@@ -42,6 +42,8 @@ static int write_one(const char *dir, const char *name, bool attention, bool out
     fill(wo, 8 * 2 * D);
     if (stats_new(&o, &s, &e) < 0 || stats_set_output_projection(s, 0, wo, 8, &e) < 0 ||
         stats_add_layer(s, 0, 0, 0, TOKENS, q, k, v, residual, &e) < 0 ||
+        (output && (stats_begin_source(s, SOURCE_LINES, source.digest, &e) < 0 ||
+                    stats_add_layer(s, 1, 0, 0, TOKENS, q, k, v, residual, &e) < 0)) ||
         stats_add_source(s, &source, &e) < 0 || stats_set_depth(s, 0, SIDE_K, 0.5, 0.25) < 0 ||
         snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int) sizeof(path) ||
         stats_save(s, path, &e) < 0) {

@@ -26,7 +26,7 @@ static int write_one(const char *dir, const char *name, const struct geometry *g
 int main(int argc, char **argv)
 {
     struct geometry plain = random_table_geometry(1, 1, 1, 32), gqa = random_table_geometry(1, 2, 1, 36),
-                    heads = random_table_geometry(1, 3, 3, 32);
+                    heads = random_table_geometry(1, 2, 2, 32);
 
     if (argc != 2) {
         fprintf(stderr, "usage: make_table_corpus DIRECTORY\n");

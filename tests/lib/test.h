@@ -6,7 +6,8 @@
  *     const char test_suite[] = "quant";
  *
  * main: PROGRAM [--suite NAME] [--test NAME] [--list]. Exit status: 0: passed; 1: failed; 77: every case was
- * skipped. Checks stay on in release builds.
+ * skipped. With KVC_TEST_STOP in the environment, no case runs after one that failed. Checks stay on in
+ * release builds.
  */
 #pragma once
 

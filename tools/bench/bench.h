@@ -3,4 +3,5 @@
 
 #include "tools/command/command.h"
 
-extern const struct command bench_attend, bench_engine, bench_generate, bench_service, bench_solve;
+extern const struct command bench_attend, bench_capacity, bench_engine, bench_generate, bench_service,
+    bench_solve;

@@ -104,11 +104,14 @@ int bench_first_token(const char *model, const char *socket, const char *text, s
                       struct first_token_result *ret, struct errmsg *e)
 {
     _cleanup_(freep) double *seconds = calloc(repeat, 3 * sizeof(*seconds));
-    double *cold = seconds, *warm = seconds + repeat, *ratio = seconds + 2 * repeat;
+    double *cold = seconds, *warm, *ratio;
     struct first_token_process pair[2];
 
     if (!seconds)
         return fail(e, -ENOMEM, "out of memory");
+
+    warm = seconds + repeat;
+    ratio = seconds + 2 * repeat;
 
     for (size_t i = 0; i < repeat; i++) {
         int r = first_token_pair_of_processes(model, socket, text, bytes, i, pair, e);

@@ -250,7 +250,7 @@ int service_memory(const struct service_options *o, struct memory_metrics *ret, 
                                    "--arena-bytes=128K",
                                    "--quota-bytes=4G",
                                    "--connections=1100",
-                                   "--connections-per-uid=1100",
+                                   "--connections-per-tenant=1100",
                                    "--sessions-per-tenant=1100",
                                    "--lease-ms=600000",
                                    NULL};

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "alloc/levels_normal.h"
 #include "alloc/table_build.h"
@@ -25,6 +26,24 @@ struct geometry bench_geometry(const struct bench_shape *s)
     for (unsigned i = 0; i < s->d / 2; i++)
         g.freq[i] = pow(10000, -2.0 * i / s->d);
     return g;
+}
+
+kvc_model_id bench_model_id(const struct geometry *g)
+{
+    kvc_model_id id = {
+        .struct_bytes = sizeof(id),
+        .geometry = {.struct_bytes = sizeof(id.geometry),
+                     .n_layers = g->n_layers,
+                     .n_heads = g->n_heads,
+                     .n_kv_heads = g->n_kv_heads,
+                     .head_dim = g->d,
+                     .n_rot = g->n_rot,
+                     .attn_scale = g->attn_scale,
+                     .rope_freq = g->freq},
+    };
+
+    memcpy(id.model_digest, bench_model_digest, sizeof(id.model_digest));
+    return id;
 }
 
 static int service_model_build(const struct bench_shape *s, double scale, void **ret_bytes,
@@ -58,7 +77,7 @@ static int service_model_build(const struct bench_shape *s, double scale, void *
 
     return table_build(&(struct table_spec){.geometry = &g,
                                             .model_digest = bench_model_digest,
-                                            .n_sink = 4,
+                                            .n_sink = s->no_sinks ? 0 : 4,
                                             .levels = (const struct levels(*)[TABLE_BITS_MAX + 1]) levels,
                                             .codecs = codecs,
                                             .provenance = "{\"made_by\": \"bench service\"}"},

@@ -1,7 +1,10 @@
 /* A model without weights for benches of the service: tables with synthetic codecs. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "alloc/table.h"
+#include "client/kvcobra.h"
 #include "gpu/page_layout.h"
 
 struct errmsg;
@@ -9,6 +12,7 @@ struct errmsg;
 struct bench_shape {
     unsigned n_layers, n_kv_heads, d; /* one query head per KV head */
     unsigned n_bands, bits;           /* of each head-side: its first 8 n_bands dimensions are stored */
+    bool no_sinks;                    /* all pages have one size; else the first 4 tokens are exact */
 };
 
 struct bench_model {
@@ -18,6 +22,9 @@ struct bench_model {
 
 /* Dimensions @d; layers, heads and frequencies of @s. */
 struct geometry bench_geometry(const struct bench_shape *s);
+
+/* The model as kvc_model_open() takes it; borrows the frequencies of @g. */
+kvc_model_id bench_model_id(const struct geometry *g);
 
 /**
  * bench_model_init() - make a table of the bench's model

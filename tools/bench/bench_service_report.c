@@ -310,7 +310,9 @@ int service_print_text(const struct service_metrics *f, const struct service_opt
         r = service_report_print_swap(f->swap, o->n_clients);
     if (r == 0 && f->restart)
         r = service_report_print_restart(f->restart, o->device);
-    if (r == 0)
+    if (r == 0 && o->quick)
+        puts("\n--quick: the sizes are too small to compare with the limits");
+    else if (r == 0)
         r = service_report_print_limits(f);
     return r < 0 ? command_fail("out of memory") : COMMAND_OK;
 }

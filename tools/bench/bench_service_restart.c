@@ -383,7 +383,7 @@ static int service_restart_prepare(struct service_restart_bench *b, struct errms
     if (r < 0)
         return r;
 
-    return fd_store_wait_ready(b->store) ? 0 : fail(e, -ECANCELED, "kvcobrad does not start");
+    return fd_store_wait_ready(b->store, b->pid) ? 0 : fail(e, -ECANCELED, "kvcobrad does not start");
 }
 
 static void service_restart_deinit(struct service_restart_bench *b)

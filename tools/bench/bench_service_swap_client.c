@@ -16,24 +16,6 @@ const struct bench_shape swap_shape = {
 
 /* ---- expected vectors ---- */
 
-static kvc_model_id swap_client_model_id(const struct geometry *g)
-{
-    kvc_model_id id = {
-        .struct_bytes = sizeof(id),
-        .geometry = {.struct_bytes = sizeof(id.geometry),
-                     .n_layers = g->n_layers,
-                     .n_heads = g->n_heads,
-                     .n_kv_heads = g->n_kv_heads,
-                     .head_dim = g->d,
-                     .n_rot = g->n_rot,
-                     .attn_scale = g->attn_scale,
-                     .rope_freq = g->freq},
-    };
-
-    memcpy(id.model_digest, bench_model_digest, sizeof(id.model_digest));
-    return id;
-}
-
 static int swap_client_append_piece(const struct swap_vectors *v, kvc_seq *s, unsigned layer, size_t first)
 {
     return kvc_seq_append(s, layer, KVC_F32, v->of[layer][KVC_K] + first * ROW,
@@ -74,7 +56,7 @@ static int swap_client_expect_of(struct bench_device *p, const struct bench_mode
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     struct geometry g = bench_geometry(&swap_shape);
-    kvc_model_id id = swap_client_model_id(&g);
+    kvc_model_id id = bench_model_id(&g);
     kvc_model *model;
     kvc_seq *s;
     int r = bench_device_client(p, NULL, &c, e);
@@ -262,7 +244,7 @@ static int swap_client_run_sequences(struct swap_client_state *c, struct errmsg 
 {
     struct swap *w = c->swap;
     struct geometry g = bench_geometry(&swap_shape);
-    kvc_model_id id = swap_client_model_id(&g);
+    kvc_model_id id = bench_model_id(&g);
     int r = bench_device_client(&c->device, w->socket, &c->handle, e);
 
     if (r < 0)

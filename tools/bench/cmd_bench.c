@@ -9,7 +9,7 @@
 #include "tools/command/command.h"
 
 static const struct command *const benches[] = {
-    &bench_attend, &bench_engine, &bench_generate, &bench_service, &bench_solve, NULL,
+    &bench_attend, &bench_capacity, &bench_engine, &bench_generate, &bench_service, &bench_solve, NULL,
 };
 
 static int cmd_bench_run(int argc, char **argv)
@@ -19,7 +19,8 @@ static int cmd_bench_run(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
         fputs("Usage: kvcobra bench WHAT ...\n\nMeasures on this machine:\n", stdout);
         command_list(benches);
-        fputs("\n'kvcobra bench WHAT --help' describes one.\n", stdout);
+        fputs("\n'kvcobra bench WHAT --help' describes one.\n\nExample:\n\n  kvcobra bench service --quick\n",
+              stdout);
         return COMMAND_OK;
     }
 

@@ -75,7 +75,9 @@ static const char doc[] =
     "is faster. Minimum, median and 99th percentile over all repetitions; the kernels alternate; times are "
     "the processor time of the slowest thread. The caches are larger than those of most processors, so that "
     "binary16 is read from memory. Planes: RoPE planes whose keys are decoded, of all planes; the fold bound "
-    "limits the error that the others add to a score, relative to the scores.";
+    "limits the error that the others add to a score, relative to the scores.\n\n"
+    "Example:\n\n"
+    "  kvcobra bench attend --table model-3.table";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1},
@@ -318,7 +320,7 @@ static json_t *bench_attend_row_json(const struct result *r)
     json_t *row = json_pack("{s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I}, s:I, s:I}", "cache", r->c->name,
                             "instructions", r->set, "measured", r->measured, "shape", "d", (json_int_t) g->d,
                             "group", (json_int_t) geometry_group(g), "kv_heads", (json_int_t) r->c->n_heads,
-                            "keys", (json_int_t) (r->c->n_pages * CHUNK_TOKENS), "f16_bytes",
+                            "keys", (json_int_t) r->c->n_pages * CHUNK_TOKENS, "f16_bytes",
                             (json_int_t) attend_case_f16_bytes(r->c), "packed_bytes",
                             (json_int_t) attend_case_packed_bytes(r->c));
 

@@ -31,7 +31,9 @@ static const char doc[] =
     "client is embedded, so that no daemon takes part.\vTABLE is a table file of any model. Processor "
     "time is that of all threads. Ratio: reading over memcpy() of the same bytes. "
     "Minimum, median and 99th percentile over all repetitions; the calls alternate. What is read is checked "
-    "before the timing.";
+    "before the timing.\n\n"
+    "Example:\n\n"
+    "  kvcobra bench engine model-3.table";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions (default 20)", 1},

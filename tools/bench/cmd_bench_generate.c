@@ -26,6 +26,7 @@ enum {
     OPT_CONTEXTS,
     OPT_STEPS,
     OPT_THREADS,
+    OPT_SHARE,
     OPT_SOCKET,
     OPT_PROMPT_BYTES,
     OPT_REPEAT
@@ -44,7 +45,7 @@ struct bench_generate_options {
 static const char doc[] =
     "Time decode steps of a model at growing context lengths, with an exact (binary32) and a compressed "
     "cache, alternating in one process.\vThe report also has the time of encoding compared with reading the "
-    "text, and with --socket the time to the first token of a process whose prompt is published, and of one "
+    "text, and with --share the time to the first token of a process whose prompt is published, and of one "
     "that computes it.\n\n"
     "Example:\n\n"
     "  kvcobra bench generate model.gguf --table model-3.table --text manual.txt";
@@ -56,10 +57,12 @@ static const struct argp_option options[] = {
      "Ascending context lengths in tokens (default 1024,4096,8192, limited by the model and the text)", 1},
     {"steps", OPT_STEPS, "N", 0, "Timed decode steps per context and cache (default 64)", 1},
     {"threads", OPT_THREADS, "N", 0, "Threads (default: all processors)", 1},
+    {"share", OPT_SHARE, NULL, 0,
+     "Also time first tokens through a daemon, which needs an active table of the model", 2},
     {"socket", OPT_SOCKET, "PATH", 0,
-     "Also time first tokens through this daemon, which needs an active table of the model", 2},
-    {"prompt-bytes", OPT_PROMPT_BYTES, "N", 0, "With --socket: bytes of the prompt (default 8000)", 2},
-    {"repeat", OPT_REPEAT, "N", 0, "With --socket: pairs of processes (default 5)", 2},
+     "--share with the daemon at this socket (default: as kvcobra generate finds it)", 2},
+    {"prompt-bytes", OPT_PROMPT_BYTES, "N", 0, "With --share: bytes of the prompt (default 8000)", 2},
+    {"repeat", OPT_REPEAT, "N", 0, "With --share: pairs of processes (default 5)", 2},
     {0},
 };
 
@@ -120,6 +123,10 @@ static error_t bench_generate_parse(int key, char *arg, struct argp_state *state
         return 0;
     case OPT_THREADS:
         o->n_threads = (unsigned) option_uint(state, "--threads", arg, 1, 256);
+        return 0;
+    case OPT_SHARE:
+        if (!o->socket)
+            o->socket = ""; /* found by the library */
         return 0;
     case OPT_SOCKET:
         o->socket = arg;

@@ -43,7 +43,9 @@ static const char doc[] =
     "work is done. Reads are compared with those of a sequence without a daemon on the same GPU. For restart "
     "the report also has the time until a session on the GPU has leased its first page, with opening the "
     "driver and checking the page. --gpu needs libcuda.so.1, kernels for the GPU in this build, and "
-    "kvcobra-mover.";
+    "kvcobra-mover.\n\n"
+    "Example:\n\n"
+    "  kvcobra bench service swap --quick";
 
 static const struct argp_option options[] = {
     {"clients", OPT_CLIENTS, "N", 0, "Client processes of load and swap, 1 to 64 (default 8)", 1},

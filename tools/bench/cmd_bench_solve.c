@@ -61,7 +61,9 @@ static const char doc[] =
     "Time the solvers: the paper's C1 and C2 and its exact dynamic programme for 256 heads of dimension 128, "
     "and the bands knapsack for the keys and values of 256 heads, at 1, 2 and 4 bits per number.\vInputs are "
     "synthetic and equal in every run. Results are checked before the timing. Minimum, median and 99th "
-    "percentile over all repetitions; the cases alternate.";
+    "percentile over all repetitions; the cases alternate.\n\n"
+    "Example:\n\n"
+    "  kvcobra bench solve --repeat 5";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each case (default 30)", 1},

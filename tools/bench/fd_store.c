@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -189,9 +190,18 @@ static void fd_store_forget_event(int fd)
     (void) !read(fd, &old, sizeof(old)); /* non-blocking */
 }
 
-bool fd_store_wait_ready(struct fd_store *s)
+bool fd_store_wait_ready(struct fd_store *s, pid_t pid)
 {
-    return fd_store_wait_event(s->ready);
+    _cleanup_(closep) int process = (int) syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd p[] = {{.fd = s->ready, .events = POLLIN}, {.fd = process, .events = POLLIN}};
+    int r;
+
+    if (process < 0)
+        return false;
+    do
+        r = poll(p, 2, WAIT_MS);
+    while (r < 0 && errno == EINTR);
+    return r > 0 && p[0].revents && fd_store_wait_event(s->ready);
 }
 
 bool fd_store_wait_watchdog(struct fd_store *s)

@@ -41,8 +41,9 @@ static inline void fd_store_freep(struct fd_store **s)
 int fd_store_start(struct fd_store *s, const char *path, const char *const *argv, int log_fd, pid_t *ret_pid,
                    struct errmsg *e);
 
-/* Waits for READY=1 of the last started daemon, or for the next WATCHDOG=1. False: not within 20 s. */
-bool fd_store_wait_ready(struct fd_store *s);
+/* Waits for READY=1 of the last started daemon @pid. False: not within 20 s, or it ended. */
+bool fd_store_wait_ready(struct fd_store *s, pid_t pid);
+/* Waits for the next WATCHDOG=1. False: not within 20 s. */
 bool fd_store_wait_watchdog(struct fd_store *s);
 
 /* Waits until all messages of the exited daemon are handled. False: not within 20 s. */

@@ -16,9 +16,11 @@
 struct batch_cache {
     struct geometry g;
     size_t n_sequences, n_max;
-    size_t *n;               /* [n_layers] tokens of every sequence */
-    float *k, *v;            /* [n_layers, n_sequences, n_kv_heads, n_max, d] */
-    float *scores;           /* [n_sequences, n_heads, n_max] */
+    size_t *n;       /* [n_layers] tokens of every sequence */
+    float *k, *v;    /* [n_layers, n_sequences, n_kv_heads, n_max, d] */
+    float *scores;   /* [n_sequences, n_heads, n_max] */
+    size_t position; /* of the angles; all sequences are at one position */
+    float cosine[GEOMETRY_PLANES_MAX], sine[GEOMETRY_PLANES_MAX];
     struct threads *threads; /* the engine's, during a pass */
 };
 
@@ -37,7 +39,7 @@ int batch_cache_new(const struct geometry *g, size_t n_sequences, size_t n_max,
     if (!c)
         return fail(e, -ENOMEM, "out of memory for a cache");
 
-    *c = (struct batch_cache){.g = *g, .n_sequences = n_sequences, .n_max = n_max};
+    *c = (struct batch_cache){.g = *g, .n_sequences = n_sequences, .n_max = n_max, .position = SIZE_MAX};
     if (!checked_mul(n_sequences, n_max, &tokens) ||
         !checked_mul3(tokens, (size_t) g->n_layers * g->n_kv_heads * g->d, sizeof(float), &bytes))
         return fail(e, -ENOMEM, "%zu sequences of %zu tokens do not fit into memory", n_sequences, n_max);
@@ -73,21 +75,32 @@ static size_t cache_batch_head_rows(const struct batch_cache *c, uint32_t layer,
     return ((layer * c->n_sequences + sequence) * c->g.n_kv_heads + head) * c->n_max * c->g.d;
 }
 
-/* y = scale R(position) x */
-static void cache_batch_rotate(const struct geometry *g, size_t position, const float *x, float scale,
-                               float *y)
+/* The angles of a position: computed for its first layer, used by all of them. */
+static void cache_batch_set_position(struct batch_cache *c, size_t position)
 {
-    size_t half = g->n_rot / 2;
+    if (c->position == position)
+        return;
+
+    c->position = position;
+    for (size_t i = 0; i < c->g.n_rot / 2; i++) {
+        double angle = (double) position * c->g.freq[i];
+
+        c->cosine[i] = (float) cos(angle);
+        c->sine[i] = (float) sin(angle);
+    }
+}
+
+/* y = scale R(c->position) x */
+static void cache_batch_rotate(const struct batch_cache *c, const float *x, float scale, float *y)
+{
+    size_t half = c->g.n_rot / 2;
 
     for (size_t i = 0; i < half; i++) {
-        double angle = (double) position * g->freq[i];
-        float cosine = (float) cos(angle), sine = (float) sin(angle);
-
-        y[i] = scale * (x[i] * cosine - x[i + half] * sine);
-        y[i + half] = scale * (x[i] * sine + x[i + half] * cosine);
+        y[i] = scale * (x[i] * c->cosine[i] - x[i + half] * c->sine[i]);
+        y[i + half] = scale * (x[i] * c->sine[i] + x[i + half] * c->cosine[i]);
     }
 
-    for (size_t i = 2 * half; i < g->d; i++)
+    for (size_t i = 2 * half; i < c->g.d; i++)
         y[i] = scale * x[i];
 }
 
@@ -104,11 +117,12 @@ static int cache_batch_append(void *ctx, uint32_t layer, const float *k, const f
     if (at == c->n_max)
         return fail(e, -ENOSPC, "the sequences are full at %zu tokens", at);
 
+    cache_batch_set_position(c, at);
     for (size_t i = 0; i < n; i++)
         for (size_t h = 0; h < heads; h++) {
             size_t to = cache_batch_head_rows(c, layer, i, h) + at * d;
 
-            cache_batch_rotate(&c->g, at, k + (i * heads + h) * d, 1.0f, c->k + to);
+            cache_batch_rotate(c, k + (i * heads + h) * d, 1.0f, c->k + to);
             memcpy(c->v + to, v + (i * heads + h) * d, d * sizeof(*v));
         }
     c->n[layer] = at + 1;
@@ -136,7 +150,7 @@ static void cache_batch_attend_item(void *ctx, size_t item, unsigned worker)
     float sum = 0;
 
     (void) worker;
-    cache_batch_rotate(&c->g, n - 1, r->q + item * d, (float) c->g.attn_scale, q);
+    cache_batch_rotate(c, r->q + item * d, (float) c->g.attn_scale, q);
     cblas_sgemv(CblasRowMajor, CblasNoTrans, (int) n, (int) d, 1.0f, k, (int) d, q, 1, 0.0f, score, 1);
     for (size_t t = 0; t < n; t++)
         max = score[t] > max ? score[t] : max;
@@ -158,6 +172,7 @@ static int cache_batch_attend(void *ctx, uint32_t layer, const float *q, size_t 
     if (layer >= c->g.n_layers || n_q != c->n_sequences || c->n[layer] == 0)
         return fail(e, -EINVAL, "%zu queries of layer %u for %zu sequences", n_q, layer, c->n_sequences);
 
+    cache_batch_set_position(c, c->n[layer] - 1);
     threads_run(c->threads, cache_batch_attend_item, &r, n_q * c->g.n_heads);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* The command line of `kvcobra calibrate`; see calibrate_arguments.h. */
 #include "tools/calibrate/calibrate_arguments.h"
+#include "tools/calibrate/calibrate_quick.h"
 #include "tools/command/option.h"
 
 #include <errno.h>
@@ -22,12 +23,22 @@ enum {
     OPT_SEED,
     OPT_NO_DEPTH,
     OPT_RESUME,
+    OPT_SHARE,
+    OPT_QUICK,
+    OPT_BPD,
 };
 
 enum {
     DEFAULT_TOKENS = 12288,
+    DEFAULT_GENERATE = 24576, /* without texts: four windows of each kind (corpus_openings.h) */
     DEFAULT_WINDOW = 1024,
-    WINDOW_MIN = 64,
+    /* Beside 12288 tokens of text, a window of each kind. Chosen without a measurement: with one text, a
+     * solver leaves sources out only if the text has at most three quarters of the tokens. */
+    DEFAULT_SHARE = 33,
+    SHARE_MAX = 90,
+    QUICK_TOKENS = 3072, /* of each: of the texts, or what the model writes without texts */
+    QUICK_WINDOW = 256,
+    QUICK_BPD = 3,
     WINDOW_MAX = 1 << 20,
 };
 
@@ -35,13 +46,18 @@ static const char doc[] =
     "Measure which directions of a model's keys and values matter, and write the result to a statistics "
     "file.\vThe file serves every budget: 'kvcobra solve' makes a table of it in seconds. Use text that "
     "resembles the model's later input; a few times 10000 tokens are enough. --text may be given several "
-    "times: windows are taken from the files in turn until --tokens are reached. With --lines each line is a "
-    "separate document, as in many data sets; lines of fewer than 16 tokens are skipped. 'kvcobra merge' "
+    "times: windows are taken from the files in turn until --tokens are reached. With --lines each line is "
+    "a separate document, as in many data sets; lines of fewer than 16 tokens are skipped. 'kvcobra merge' "
     "adds statistics of several runs and machines.\n\n"
-    "Without --text, or with --generate, the model generates text. That needs no data, but costs accuracy: "
-    "with SmolLM2-135M at 2 bits per number such a table has KL 0.18 nats per token on WikiText-2, a table "
-    "calibrated on WikiText-2 has 0.11; on C code, which neither was calibrated on, they have 0.15 and "
-    "0.36.\n\n"
+    "The model itself writes short documents of six kinds (prose, code, markup, dialogue, other languages, "
+    "records): a third of all tokens beside --text, so that the table is also good on input of other kinds, "
+    "and all tokens without it, which needs no data. Text like the model's later input is better for that "
+    "input. A window that repeats earlier ones is left out.\n\n"
+    "--quick makes a table at once, in about a minute for a small model, from less text: MODEL-quick.stats "
+    "and MODEL-quick.table in the current folder, or STATS and the table beside it.\n\n"
+    "The statistics of up to 8 sources (a text, or a kind of the model's) stay apart, and tables are fitted "
+    "to sources that were left out, so several texts of different kinds make tables that are better on "
+    "others.\n\n"
     "Metrics weigh the error of each direction:\n"
     "  output     (default) effect on the output of attention, relative to the\n"
     "             residual stream; also serves 'solve --metric query' and the\n"
@@ -53,26 +69,33 @@ static const char doc[] =
     "  mse        squared error; all statistics serve 'solve --metric mse'\n\n"
     "Ctrl-C stops after the current window and writes STATS.partial; the same command with --resume "
     "continues from there and writes the same bytes as one run. A second Ctrl-C stops at once.\n\n"
-    "--moments-only writes means and covariances of keys with values and no vectors; 'kvcobra solve' makes a "
-    "table of them with the metric of other statistics.\n\n"
+    "--moments-only writes means and covariances of keys with values and no vectors; 'kvcobra solve' makes "
+    "a table of them with the metric of other statistics.\n\n"
     "Examples:\n\n"
+    "  kvcobra calibrate --quick model.gguf\n"
     "  kvcobra calibrate model.gguf --text manual.txt -o model.stats\n"
     "  kvcobra calibrate model.gguf --text a.txt --metric fisher -o a.stats";
 
 static const struct argp_option options[] = {
     {"text", OPT_TEXT, "FILE", 0, "Calibrate on this UTF-8 text; may be repeated", 1},
     {"lines", OPT_LINES, NULL, 0, "Each line of the texts is a separate document", 1},
-    {"generate", OPT_GENERATE, "N", 0, "Let the model generate N tokens, instead of or in addition to --text",
+    {"own-share", OPT_SHARE, "PERCENT", 0,
+     "With --text: let the model write this share of all tokens, 0 to 90 (default 33)", 1},
+    {"generate", OPT_GENERATE, "N", 0,
+     "Let the model write N tokens, instead of a share (without --text: 24576, or as many as --tokens says)",
      1},
-    {"output", 'o', "STATS", 0, "The statistics file to write (required)", 1},
+    {"quick", OPT_QUICK, NULL, 0, "Read less text, in windows of 256 tokens, and also make a table", 1},
+    {"bpd", OPT_BPD, "BITS", 0, "With --quick: bits per number of the table (default 3)", 1},
+    {"output", 'o', "STATS", 0, "The statistics file to write (required without --quick)", 1},
     {"resume", OPT_RESUME, NULL, 0, "Continue the run whose state is in STATS.partial", 1},
-    {"tokens", OPT_TOKENS, "N", 0, "Tokens of the texts to use (default 12288)", 2},
-    {"window", OPT_WINDOW, "N", 0, "Tokens of a window; no window sees another (default 1024)", 2},
+    {"tokens", OPT_TOKENS, "N", 0, "Tokens of the texts to use (default 12288, with --quick 3072)", 2},
+    {"window", OPT_WINDOW, "N", 0,
+     "Tokens of a window; no window sees another (default 1024, with --quick 256)", 2},
     {"metric", OPT_METRIC, "LIST", 0,
      "Comma-separated list of output, attention, fisher, mse; or all (default output)", 2},
     {"moments-only", OPT_MOMENTS, NULL, 0, "Write means and covariances, no vectors and no metric", 2},
     {"samples", OPT_SAMPLES, "N", 0,
-     "Tokens whose vectors are stored (default 12288, fewer if these need more than 4 GiB)", 3},
+     "Tokens whose vectors are stored (default 12288, fewer if these need more than 2 GiB)", 3},
     {"sinks", OPT_SINKS, "N", 0,
      "First tokens of a window, which stay exact and are not measured (default 4)", 3},
     {"seed", OPT_SEED, "N", 0, "Seed of all random choices (default 0)", 3},
@@ -88,6 +111,8 @@ void calibrate_arguments_default(struct calibrate_arguments *a)
     *a = (struct calibrate_arguments){
         .n_tokens = DEFAULT_TOKENS,
         .window = DEFAULT_WINDOW,
+        .own_share = DEFAULT_SHARE,
+        .bpd = QUICK_BPD,
         .output_metric = true,
         .n_sink = 4,
     };
@@ -96,7 +121,9 @@ void calibrate_arguments_default(struct calibrate_arguments *a)
 void calibrate_arguments_deinit(struct calibrate_arguments *a)
 {
     free(a->texts);
+    free(a->quick_output);
     a->texts = NULL;
+    a->quick_output = NULL;
 }
 
 bool calibrate_arguments_want_depth(const struct calibrate_arguments *a)
@@ -137,14 +164,37 @@ static void calibrate_arguments_take_metrics(struct calibrate_arguments *a, cons
     }
 }
 
+static void calibrate_arguments_check_quick(struct calibrate_arguments *a, const struct argp_state *state)
+{
+    if (a->has_bpd && !a->quick)
+        argp_error(state, "--bpd needs --quick");
+    if (!a->quick)
+        return;
+    if (a->moments_only)
+        argp_error(state, "--quick makes a table, which needs vectors; --moments-only stores none");
+    if (!a->output && a->model)
+        a->output = a->quick_output = calibrate_quick_output(a->model);
+    if (!a->has_window)
+        a->window = QUICK_WINDOW;
+    if (!a->has_tokens) {
+        a->n_tokens = QUICK_TOKENS;
+        a->has_tokens = true;
+    }
+}
+
 static void calibrate_arguments_check(struct calibrate_arguments *a, const struct argp_state *state)
 {
     size_t most;
 
+    calibrate_arguments_check_quick(a, state);
     if (!a->model || !a->output)
         argp_error(state, "a MODEL and -o STATS are needed");
     if (a->lines && a->n_texts == 0)
         argp_error(state, "--lines needs --text");
+    if (a->has_share && a->n_texts == 0)
+        argp_error(state, "--own-share needs --text: without texts the model writes everything");
+    if (a->has_share && a->n_generate > 0)
+        argp_error(state, "--own-share and --generate exclude each other");
     if (a->moments_only && a->has_metric)
         argp_error(state, "--moments-only and --metric exclude each other");
     if (a->moments_only && a->n_samples > 0)
@@ -154,10 +204,42 @@ static void calibrate_arguments_check(struct calibrate_arguments *a, const struc
     if (a->moments_only)
         a->attention = a->output_metric = a->fisher = false;
     if (a->n_texts == 0 && a->n_generate == 0)
-        a->n_generate = a->n_tokens;
+        a->n_generate = a->has_tokens ? a->n_tokens : DEFAULT_GENERATE;
     most = a->n_texts > 0 && a->n_tokens > a->n_generate ? a->n_tokens : a->n_generate;
     if (a->window > most)
         a->window = most;
+}
+
+/* Options of the texts and of what the model writes. */
+static error_t calibrate_arguments_parse_text(int key, char *arg, struct argp_state *state)
+{
+    struct calibrate_arguments *a = state->input;
+
+    switch (key) {
+    case OPT_TEXT:
+        a->texts[a->n_texts++] = arg;
+        return 0;
+    case OPT_LINES:
+        a->lines = true;
+        return 0;
+    case OPT_SHARE:
+        a->own_share = (unsigned) option_uint(state, "--own-share", arg, 0, SHARE_MAX);
+        a->has_share = true;
+        return 0;
+    case OPT_GENERATE:
+        a->n_generate = option_uint(state, "--generate", arg, CALIBRATE_WINDOW_MIN, 1 << 24);
+        return 0;
+    case OPT_TOKENS:
+        a->n_tokens = option_uint(state, "--tokens", arg, CALIBRATE_WINDOW_MIN, (uint64_t) 1 << 32);
+        a->has_tokens = true;
+        return 0;
+    case OPT_WINDOW:
+        a->window = option_uint(state, "--window", arg, CALIBRATE_WINDOW_MIN, WINDOW_MAX);
+        a->has_window = true;
+        return 0;
+    }
+
+    return ARGP_ERR_UNKNOWN;
 }
 
 static error_t calibrate_arguments_parse(int key, char *arg, struct argp_state *state)
@@ -169,26 +251,18 @@ static error_t calibrate_arguments_parse(int key, char *arg, struct argp_state *
         state->child_inputs[0] = &a->common;
         a->texts = calloc((size_t) state->argc, sizeof(*a->texts));
         return a->texts ? 0 : ENOMEM;
-    case OPT_TEXT:
-        a->texts[a->n_texts++] = arg;
+    case OPT_QUICK:
+        a->quick = true;
         return 0;
-    case OPT_LINES:
-        a->lines = true;
-        return 0;
-    case OPT_GENERATE:
-        a->n_generate = option_uint(state, "--generate", arg, WINDOW_MIN, 1 << 24);
+    case OPT_BPD:
+        a->bpd = option_double(state, "--bpd", arg, 0.01, TABLE_BITS_MAX);
+        a->has_bpd = true;
         return 0;
     case 'o':
         a->output = arg;
         return 0;
     case OPT_RESUME:
         a->resume = true;
-        return 0;
-    case OPT_TOKENS:
-        a->n_tokens = option_uint(state, "--tokens", arg, WINDOW_MIN, (uint64_t) 1 << 32);
-        return 0;
-    case OPT_WINDOW:
-        a->window = option_uint(state, "--window", arg, WINDOW_MIN, WINDOW_MAX);
         return 0;
     case OPT_METRIC:
         calibrate_arguments_take_metrics(a, arg, state);
@@ -218,7 +292,7 @@ static error_t calibrate_arguments_parse(int key, char *arg, struct argp_state *
         return 0;
     }
 
-    return ARGP_ERR_UNKNOWN;
+    return calibrate_arguments_parse_text(key, arg, state);
 }
 
 const struct argp calibrate_argp = {options, calibrate_arguments_parse, "MODEL", doc, common_children, NULL,

@@ -11,6 +11,8 @@
 
 #include "tools/command/command.h"
 
+#define CALIBRATE_WINDOW_MIN 64
+
 struct calibrate_arguments {
     struct common_options common;
     const char *model, *output;
@@ -18,7 +20,12 @@ struct calibrate_arguments {
     size_t n_texts;
     bool lines; /* each line is a document */
     size_t n_tokens, window;
-    size_t n_generate; /* tokens that the model generates */
+    size_t n_generate;  /* tokens that the model generates; 0 with texts: own_share decides */
+    unsigned own_share; /* with texts: percent of all tokens that the model writes */
+    bool has_tokens, has_window, has_share, has_bpd; /* the options were given */
+    bool quick;                                      /* also make a table, of @bpd */
+    double bpd;
+    char *quick_output; /* output, if it was not given; owned */
     bool attention, output_metric, fisher;
     bool moments_only, resume;
     bool has_metric;

@@ -177,6 +177,22 @@ static int calibration_run_window(const struct calibration_memory *w, struct cal
     return r < 0 ? r : engine_layers(cal->en, &cache, 0, t->n_layers, n, w->hidden, t->e);
 }
 
+/* Names the source of the next window. */
+static int calibration_begin_source(const struct calibration *cal, struct errmsg *e)
+{
+    uint32_t number = cal->corpus->source_of[cal->n_done];
+    const struct stats_source *source = &cal->corpus->sources[number];
+    bool apart = corpus_is_apart(cal->corpus, number);
+    int r;
+
+    if (!cal->stats)
+        return 0;
+
+    r = kvc_stats_begin_source(cal->stats, apart ? source->kind : (uint32_t) KVC_SOURCE_REST,
+                               cal->corpus->names[number]);
+    return r < 0 ? calibration_fail(cal, r, e) : 0;
+}
+
 static int calibration_run_windows(struct calibration *cal, struct calibration_pass *t,
                                    const struct calibration_memory *w)
 {
@@ -186,7 +202,9 @@ static int calibration_run_windows(struct calibration *cal, struct calibration_p
         if (cal->stop && cal->stop())
             return CALIBRATION_STOPPED;
 
-        r = calibration_run_window(w, t);
+        r = calibration_begin_source(cal, t->e);
+        if (r == 0)
+            r = calibration_run_window(w, t);
         if (r != 0)
             return r;
     }

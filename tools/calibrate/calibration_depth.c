@@ -219,8 +219,10 @@ static int calibration_depth_measure(struct depth_run *d, uint32_t layer, enum s
     layer_cache_start(d->cache, table, layer, side);
     memcpy(d->hidden, d->states + layer * d->n_max * d->n_embd, d->n * d->n_embd * sizeof(float));
     r = engine_layers(d->en, &cache, layer, d->n_layers, d->n, d->hidden, e);
-    if (r == 0)
-        r = calibration_depth_each_position(d, calibration_depth_measure_kl, &kl, e);
+    if (r < 0)
+        return r;
+
+    r = calibration_depth_each_position(d, calibration_depth_measure_kl, &kl, e);
     if (r < 0)
         return r;
 

@@ -87,7 +87,7 @@ void checkpoint_plan(const struct calibration *cal, bool depth, uint8_t ret_plan
 
 static int checkpoint_put_moments(const struct moments *m, struct atomic_file *f, struct errmsg *e)
 {
-    size_t n = moments_bytes(&moments_get_options(m)->geometry);
+    size_t n = moments_bytes(&moments_get_options(m)->geometry, moments_get_options(m)->joint);
     _cleanup_(freep) void *image = malloc(n);
 
     if (!image)
@@ -108,7 +108,7 @@ int checkpoint_save(const char *path, const struct calibration *cal, const uint8
         .moments = cal->moments != NULL,
         .n_done = cal->n_done,
         .image_bytes = cal->stats ? stats_file_bytes(cal->stats->sums)
-                                  : moments_bytes(&moments_get_options(cal->moments)->geometry),
+                                  : moments_bytes(&moments_get_options(cal->moments)->geometry, false),
     };
     int r = atomic_file_start(path, &f, e);
 

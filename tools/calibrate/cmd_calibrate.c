@@ -15,11 +15,12 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/calibrate/calibrate_arguments.h"
+#include "tools/calibrate/calibrate_corpus.h"
+#include "tools/calibrate/calibrate_quick.h"
 #include "tools/calibrate/calibration.h"
 #include "tools/calibrate/checkpoint.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
-#include "tools/command/document.h"
 #include "tools/command/human.h"
 #include "tools/command/interrupt.h"
 #include "tools/command/output_path.h"
@@ -39,6 +40,8 @@ struct cmd_calibrate_run {
     struct corpus corpus;
     struct calibration cal;
     char *checkpoint; /* path */
+    char *table;      /* path, with --quick; else NULL */
+    kvc_solve_report report;
     uint8_t plan[DIGEST_BYTES];
 };
 
@@ -49,6 +52,7 @@ static void cmd_calibrate_run_deinit(struct cmd_calibrate_run *r)
     (void) moments_free(r->moments);
     corpus_deinit(&r->corpus);
     free(r->checkpoint);
+    free(r->table);
 }
 
 static int cmd_calibrate_check_window(const struct cmd_calibrate_run *r, struct errmsg *e)
@@ -91,27 +95,6 @@ static void cmd_calibrate_make_stats_options(struct cmd_calibrate_run *r)
         r->so.metrics |= KVC_WITH_OUTPUT;
 }
 
-static struct corpus_options cmd_calibrate_text_options(const struct calibrate_arguments *a)
-{
-    return (struct corpus_options){
-        .n_tokens = a->n_tokens,
-        .window = a->window,
-        .want_held = calibrate_arguments_want_depth(a),
-        .seed = a->seed,
-    };
-}
-
-/* Windows are held out of the texts, if there are texts. */
-static struct corpus_options cmd_calibrate_model_options(const struct calibrate_arguments *a)
-{
-    return (struct corpus_options){
-        .n_tokens = a->n_generate,
-        .window = a->window,
-        .want_held = calibrate_arguments_want_depth(a) && a->n_texts == 0,
-        .seed = a->seed,
-    };
-}
-
 static uint64_t cmd_calibrate_larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -151,11 +134,11 @@ static int cmd_calibrate_estimate(const struct cmd_calibrate_run *r, size_t toke
     return err < 0 ? cmd_calibrate_fail(r, err, e) : 0;
 }
 
-static int cmd_calibrate_announce(const struct cmd_calibrate_run *r, struct errmsg *e)
+static int cmd_calibrate_announce(const struct cmd_calibrate_run *r, const struct corpus_options *own,
+                                  struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
-    const struct corpus_options model = cmd_calibrate_model_options(a);
-    size_t tokens = corpus_tokens(&r->corpus) + a->n_generate;
+    size_t tokens = corpus_tokens(&r->corpus) + own->n_tokens;
     char stats[HUMAN_BYTES], more[HUMAN_BYTES];
     kvc_stats_estimate estimate;
     uint64_t beside, kept;
@@ -166,14 +149,14 @@ static int cmd_calibrate_announce(const struct cmd_calibrate_run *r, struct errm
         return err;
 
     beside = calibration_windows_bytes(r->en, a->window, a->fisher) + estimate.window_bytes;
-    kept = a->moments_only ? moments_bytes(engine_geometry(r->en)) : estimate.stats_bytes;
+    kept = a->moments_only ? moments_bytes(engine_geometry(r->en), false) : estimate.stats_bytes;
     if (!a->moments_only && a->fisher)
         kept += estimate.gradients_bytes;
 
     if (calibrate_arguments_want_depth(a))
         beside = cmd_calibrate_larger(beside, calibration_depth_bytes(r->en, a->window));
-    if (a->n_generate > 0)
-        beside = cmd_calibrate_larger(beside, corpus_model_bytes(r->en, &model));
+    if (own->n_tokens > 0)
+        beside = cmd_calibrate_larger(beside, corpus_model_bytes(r->en, own));
     if (!a->moments_only && n_samples < KVC_SAMPLES_DEFAULT && a->n_samples == 0)
         command_note(
             &a->common,
@@ -189,71 +172,40 @@ static int cmd_calibrate_announce(const struct cmd_calibrate_run *r, struct errm
 
 /* ---- corpus ---- */
 
-static void cmd_calibrate_free_documents(struct document *d, size_t n)
+/* Reports sources that do not stay apart. */
+static void cmd_calibrate_note_small_sources(const struct cmd_calibrate_run *r)
 {
-    for (size_t i = 0; d && i < n; i++)
-        document_deinit(&d[i]);
-    free(d);
-}
+    const struct corpus *c = &r->corpus;
+    size_t n = 0, tokens = 0;
 
-static int cmd_calibrate_read_texts(const struct cmd_calibrate_run *r, struct corpus *ret, struct errmsg *e)
-{
-    const struct calibrate_arguments *a = r->a;
-    const struct corpus_options o = cmd_calibrate_text_options(a);
-    struct document *texts = calloc(a->n_texts, sizeof(*texts));
-    int err = texts ? 0 : fail(e, -ENOMEM, "out of memory for %zu texts", a->n_texts);
-
-    for (size_t i = 0; err == 0 && i < a->n_texts; i++)
-        err = a->lines ? document_load_lines(r->en, a->texts[i], &texts[i], e)
-                       : document_load(r->en, a->texts[i], &texts[i], e);
-    if (err == 0)
-        err = corpus_from_texts(r->en, texts, a->n_texts, &o, ret, e);
-    if (err == 0 && corpus_tokens(ret) < a->n_tokens)
-        command_note(&a->common, "the text is short: statistics of %zu tokens instead of %zu",
-                     corpus_tokens(ret), a->n_tokens);
-    for (size_t i = 0; err == 0 && i < a->n_texts; i++)
-        if (ret->sources[i].windows == 0)
-            command_note(
-                &a->common,
-                "%s is not used: it has no window of %s%zu tokens, or --tokens was reached before it",
-                a->texts[i], a->lines ? "16 to " : "", a->window);
-    cmd_calibrate_free_documents(texts, a->n_texts);
-    return err;
-}
-
-static int cmd_calibrate_generate(const struct cmd_calibrate_run *r, struct corpus *ret, struct errmsg *e)
-{
-    const struct calibrate_arguments *a = r->a;
-    const struct corpus_options o = cmd_calibrate_model_options(a);
-    _cleanup_(progress_end) struct progress p;
-    size_t n = corpus_windows(o.n_tokens, o.window) + (o.want_held ? corpus_held(o.window) : 0);
-
-    if (a->n_texts == 0)
-        command_note(&a->common, "no --text: the model generates text, which costs accuracy; text like the "
-                                 "model's later input is better");
-    progress_start(&p, "generating text", "tokens", (double) (n * o.window), a->common.quiet);
-    return corpus_from_model(r->en, &o, &p, ret, e);
+    for (uint32_t i = 0; i < c->n_sources; i++)
+        if (c->sources[i].windows > 0 && !corpus_is_apart(c, i)) {
+            n++;
+            tokens += c->sources[i].tokens;
+        }
+    if (n > 0)
+        command_note(&r->a->common,
+                     "at most %d sources stay apart in statistics: the %zu smallest texts, %zu tokens, are "
+                     "added up as one",
+                     STATS_DOMAINS_MAX, n, tokens);
 }
 
 /* Texts first: their errors are reported before the long work. */
 static int cmd_calibrate_make_corpus(struct cmd_calibrate_run *r, struct errmsg *e)
 {
-    _cleanup_(corpus_deinit) struct corpus written = {0};
-    int err = r->a->n_texts > 0 ? cmd_calibrate_read_texts(r, &r->corpus, e) : 0;
+    struct corpus_options own;
+    int err = calibrate_corpus_read(r->en, r->a, &r->corpus, e);
 
-    if (err == 0)
-        err = cmd_calibrate_announce(r, e);
+    if (err < 0)
+        return err;
+
+    own = calibrate_corpus_own(r->a, &r->corpus);
+    err = cmd_calibrate_announce(r, &own, e);
     if (err < 0)
         return err;
 
     cmd_calibrate_hint_at_kernels(r);
-    if (r->a->n_generate == 0)
-        return 0;
-    if (r->a->n_texts == 0)
-        return cmd_calibrate_generate(r, &r->corpus, e);
-
-    err = cmd_calibrate_generate(r, &written, e);
-    return err < 0 ? err : corpus_join(&r->corpus, &written, e);
+    return calibrate_corpus_write(r->en, r->a, &own, &r->corpus, e);
 }
 
 /* ---- statistics ---- */
@@ -272,6 +224,9 @@ static int cmd_calibrate_new_stats(struct cmd_calibrate_run *r, struct errmsg *e
             .window = from->window,
             .kind = from->kind,
         };
+
+        if (from->windows == 0) /* a text that is not used */
+            continue;
 
         memcpy(source.digest, from->digest, sizeof(source.digest));
         err = kvc_stats_add_source(r->stats, &source);
@@ -356,7 +311,7 @@ static int cmd_calibrate_stop(const struct cmd_calibrate_run *r, struct errmsg *
 static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
-    _cleanup_(progress_end) struct progress p;
+    _cleanup_(progress_end) struct progress p = {0};
     int err;
 
     progress_start(&p, "calibrating", "tokens", (double) corpus_tokens(&r->corpus), a->common.quiet);
@@ -364,6 +319,8 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
     if (err < 0)
         return err;
 
+    cmd_calibrate_note_small_sources(r);
+    progress_resume(&p, (double) corpus_start(&r->corpus, r->cal.n_done));
     interrupt_watch();
     err = calibration_add_windows(&r->cal, e);
     if (err == 0 && calibrate_arguments_want_depth(a)) {
@@ -391,6 +348,8 @@ static int cmd_calibrate_write_statistics(struct cmd_calibrate_run *r, struct er
         return err;
 
     err = output_check(r->a->output, r->a->texts, r->a->n_texts, e);
+    if (err == 0 && r->a->quick)
+        err = calibrate_quick_check(r->a, &r->table, e);
     if (err < 0)
         return err;
 
@@ -408,7 +367,9 @@ static int cmd_calibrate_write_statistics(struct cmd_calibrate_run *r, struct er
 
     cmd_calibrate_make_stats_options(r);
     err = cmd_calibrate_make_corpus(r, e);
-    return err < 0 ? err : cmd_calibrate_measure(r, e);
+    if (err == 0)
+        err = cmd_calibrate_measure(r, e);
+    return err < 0 || !r->table ? err : calibrate_quick_solve(r->a, r->alloc, r->table, &r->report, e);
 }
 
 /* ---- result ---- */
@@ -434,13 +395,16 @@ static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double 
 
     tokens = r->stats ? info.tokens : moments_count(r->moments, 0, 0);
     (void) stat(a->output, &st); /* on failure the size is 0 */
-    if (a->common.json)
-        return report_json(json_pack(
-            "{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics", a->output, "tokens",
-            (json_int_t) tokens, "windows", (json_int_t) r->corpus.n_windows, "samples",
-            (json_int_t) info.samples, "bytes", (json_int_t) st.st_size, "moments", (int) a->moments_only,
-            "depth_weights", (int) info.depth, "gradients", (int) info.gradients, "peak_bytes",
-            (json_int_t) cmd_calibrate_peak_bytes(), "seconds", seconds));
+    if (a->common.json) {
+        json_t *j = json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:f}", "statistics", a->output,
+                              "tokens", (json_int_t) tokens, "windows", (json_int_t) r->corpus.n_windows,
+                              "samples", (json_int_t) info.samples, "bytes", (json_int_t) st.st_size,
+                              "moments", (int) a->moments_only, "depth_weights", (int) info.depth,
+                              "gradients", (int) info.gradients, "peak_bytes",
+                              (json_int_t) cmd_calibrate_peak_bytes(), "seconds", seconds);
+
+        return report_json(r->table ? calibrate_quick_json(j, r->table, &r->report) : j);
+    }
 
     printf("%s: %ju tokens of %zu windows, ", a->output, (uintmax_t) tokens, r->corpus.n_windows);
     if (a->moments_only)
@@ -451,6 +415,8 @@ static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double 
     printf("; %s\n%s, peak memory %s with the pages of the model\n",
            human_bytes((uint64_t) st.st_size, bytes), human_seconds(seconds, took),
            human_bytes(cmd_calibrate_peak_bytes(), peak));
+    if (r->table)
+        calibrate_quick_print(a, r->table, &r->report);
     return COMMAND_OK;
 }
 

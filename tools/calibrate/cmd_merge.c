@@ -26,11 +26,11 @@ struct merge_arguments {
 
 static const char doc[] =
     "Add the statistics of several runs of 'kvcobra calibrate', on one machine or many, as if one run had "
-    "read all texts.\vAll files must have the same model, metrics, seed, sinks, samples and key stride; the "
-    "error names the difference. Two files with the same window of a text are refused, since it would count "
-    "twice. The sampled vectors with the smallest hashes stay, as in one run. The result does not depend on "
-    "the order of the files, to the last bit. Files of moments (calibrate --moments-only, or collected by a "
-    "daemon) are added in the same way.\n\n"
+    "read all texts.\vAll files must have the same model, metrics, sinks, samples and key stride; the error "
+    "names the difference. Their seeds may differ. Two files with the same window of a text are refused, "
+    "since it would count twice. The sampled vectors with the smallest hashes stay, as in one run. The "
+    "result does not depend on the order of the files, to the last bit. Files of moments (calibrate "
+    "--moments-only, or collected by a daemon) are added in the same way.\n\n"
     "Example:\n\n"
     "  kvcobra merge monday.stats tuesday.stats -o both.stats";
 

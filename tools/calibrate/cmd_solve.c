@@ -5,6 +5,7 @@
 
 #include "alloc/kvcobra-alloc.h"
 #include "alloc/solve_names.h"
+#include "alloc/stats.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
@@ -12,12 +13,14 @@
 #include "tools/calibrate/solve_arguments.h"
 #include "tools/calibrate/solve_input.h"
 #include "tools/calibrate/solve_sweep.h"
+#include "tools/calibrate/swap_report.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
 #include "tools/command/human.h"
 #include "tools/command/output_path.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
+#include "tools/command/terminal.h"
 
 /* The metric that will be used, in words of the command. */
 static const char *cmd_solve_metric_name(uint32_t metric)
@@ -54,6 +57,25 @@ static json_t *cmd_solve_distortion_json(const kvc_solve_report *r, double disto
     return r->measured ? json_real(distortion) : json_null();
 }
 
+/* Distortion of other texts; null if it is not known. */
+static json_t *cmd_solve_other_json(double distortion)
+{
+    return distortion > 0 ? json_real(distortion) : json_null();
+}
+
+/* [2, 3]: numbers of the sources, from 1. */
+static json_t *cmd_solve_sources_json(uint64_t sources)
+{
+    json_t *all = json_array();
+
+    for (unsigned i = 0; i < STATS_DOMAINS_MAX; i++)
+        if (sources >> i & 1 && json_array_append_new(all, json_integer(i + 1)) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
 static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_solve_report *r, size_t n_bytes,
                                   double seconds)
 {
@@ -62,28 +84,38 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
     char hex[DIGEST_HEX_BYTES], took[HUMAN_BYTES], size[HUMAN_BYTES];
 
     if (a->common.json)
-        return report_json(json_pack("{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:f}",
-                                     "table", a->output, "digest", digest_hex(r->table_digest, hex), "bytes",
-                                     (json_int_t) n_bytes, "method", method, "metric", metric, "bpd_code",
-                                     r->bpd_code, "bpd_nominal", r->bpd_nominal, "k_bpd", r->k_bpd, "v_bpd",
-                                     r->v_bpd, "distortion", cmd_solve_distortion_json(r, r->distortion),
-                                     "distortion_k", cmd_solve_distortion_json(r, r->distortion_k),
-                                     "distortion_v", cmd_solve_distortion_json(r, r->distortion_v),
-                                     "distortion_estimated", r->distortion_estimated, "seconds", seconds));
+        return report_json(json_pack(
+            "{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, "
+            "s:o, s:f}",
+            "table", a->output, "digest", digest_hex(r->table_digest, hex), "bytes", (json_int_t) n_bytes,
+            "method", method, "metric", metric, "bpd_code", r->bpd_code, "bpd_nominal", r->bpd_nominal,
+            "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion", cmd_solve_distortion_json(r, r->distortion),
+            "distortion_k", cmd_solve_distortion_json(r, r->distortion_k), "distortion_v",
+            cmd_solve_distortion_json(r, r->distortion_v), "distortion_estimated", r->distortion_estimated,
+            "unseen_distortion", cmd_solve_other_json(r->unseen_distortion), "without_distortion",
+            cmd_solve_other_json(r->without_distortion), "reduced_sources",
+            cmd_solve_sources_json(r->reduced_sources), "seconds", seconds));
 
-    printf("%s: table %s, %s, in %s\n", a->output, digest_short(r->table_digest, hex),
-           human_bytes(n_bytes, size), human_seconds(seconds, took));
+    terminal_print(stdout, 2, "%s: table %s, %s, in %s\n", a->output, digest_short(r->table_digest, hex),
+                   human_bytes(n_bytes, size), human_seconds(seconds, took));
     printf("bits per number  %.4f stored: keys %.4f, values %.4f", r->bpd_code, r->k_bpd, r->v_bpd);
     if (r->bpd_nominal < r->bpd_code - 1e-9)
         printf("; %.4f without padding", r->bpd_nominal);
     if (!r->measured) {
-        printf("\ndistortion e'Me  %.6g (%s) estimated; moments hold no vectors to measure it on\n",
-               r->distortion_estimated, metric);
+        terminal_print(stdout, 2,
+                       "\ndistortion e'Me  %.6g (%s) estimated; moments hold no vectors to measure it on\n",
+                       r->distortion_estimated, metric);
         return COMMAND_OK;
     }
 
-    printf("\ndistortion e'Me  %.6g (%s): keys %.6g, values %.6g; estimated %.6g\n", r->distortion, metric,
-           r->distortion_k, r->distortion_v, r->distortion_estimated);
+    terminal_print(stdout, 2, "\ndistortion e'Me  %.6g (%s): keys %.6g, values %.6g; estimated %.6g\n",
+                   r->distortion, metric, r->distortion_k, r->distortion_v, r->distortion_estimated);
+    if (r->unseen_distortion > 0)
+        terminal_print(stdout, 2, "on other texts   %.6g expected, by leaving each source out once\n",
+                       r->unseen_distortion);
+    if (a->without > 0)
+        terminal_print(stdout, 2, "on source %u      %.6g, which the table was not fitted to\n", a->without,
+                       r->without_distortion);
     return COMMAND_OK;
 }
 
@@ -104,6 +136,20 @@ static int cmd_solve_write_table(const struct solve_arguments *a, const struct s
     if (r < 0)
         return command_fail("%s", e.text);
 
+    for (unsigned i = 0; i < STATS_DOMAINS_MAX; i++)
+        if (report.reduced_sources >> i & 1)
+            command_note(
+                &a->common,
+                "%s: source %u varies ten times less or more than most of the text, as one token that "
+                "repeats does: it counts as at most 1 %% of the tokens, since more would make the "
+                "table worse for all other text",
+                a->statistics, i + 1);
+    if (report.largest_share > 0)
+        command_note(
+            &a->common,
+            "%s: one source has %.0f %% of the tokens, so the others cannot show what it costs to read "
+            "texts that the table was not fitted to: the table is fitted to its own texts",
+            a->statistics, 100 * report.largest_share);
     return cmd_solve_print_result(a, &report, n_bytes, clock_seconds() - begun);
 }
 
@@ -111,13 +157,15 @@ static int cmd_solve_check_output(const struct solve_arguments *a, struct errmsg
 {
     const char *const inputs[] = {a->statistics, a->metric_from, a->levels_from};
 
-    return a->sweep ? 0 : output_check(a->output, inputs, sizeof(inputs) / sizeof(inputs[0]), e);
+    return a->sweep || a->swap_report
+               ? 0
+               : output_check(a->output, inputs, sizeof(inputs) / sizeof(inputs[0]), e);
 }
 
 static int cmd_solve_run(int argc, char **argv)
 {
     _cleanup_(solve_input_deinit) struct solve_input in = {0};
-    _cleanup_(progress_end) struct progress p;
+    _cleanup_(progress_end) struct progress p = {0};
     struct solve_arguments a;
     kvc_solve_options o;
     double begun = clock_seconds();
@@ -136,6 +184,8 @@ static int cmd_solve_run(int argc, char **argv)
     if (cmd_solve_print_notes(&a, &in, &o) < 0)
         return command_fail("%s", kvc_alloc_error(in.alloc));
 
+    if (a.swap_report)
+        return swap_report(&a, &in, &o, &p);
     return a.sweep ? solve_sweep(&a, &in, &o, &p) : cmd_solve_write_table(&a, &in, &o, &p, begun);
 }
 

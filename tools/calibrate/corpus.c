@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/calibrate/novelty.h"
 #include "tools/command/document.h"
 #include "tools/engine/engine.h"
 
@@ -33,7 +34,10 @@ void corpus_deinit(struct corpus *c)
     free(c->tokens);
     free(c->ends);
     free(c->documents);
+    free(c->source_of);
     free(c->sources);
+    free(c->names);
+    free(c->repeated);
     *c = (struct corpus){0};
 }
 
@@ -44,8 +48,11 @@ int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_toke
     c->tokens = calloc(n_tokens + 1, sizeof(*c->tokens));
     c->ends = calloc(n_windows + 1, sizeof(*c->ends));
     c->documents = calloc(n_windows + 1, sizeof(*c->documents));
+    c->source_of = calloc(n_windows + 1, sizeof(*c->source_of));
     c->sources = calloc(n_sources + 1, sizeof(*c->sources));
-    if (!c->tokens || !c->ends || !c->documents || !c->sources)
+    c->names = calloc(n_sources + 1, sizeof(*c->names));
+    c->repeated = calloc(n_sources + 1, sizeof(*c->repeated));
+    if (!c->tokens || !c->ends || !c->documents || !c->source_of || !c->sources || !c->names || !c->repeated)
         return fail(e, -ENOMEM, "out of memory for %zu windows of %zu tokens", n_windows, window);
 
     return 0;
@@ -67,7 +74,21 @@ static uint64_t corpus_name_window(const uint32_t *tokens, size_t n, uint64_t pl
     return name;
 }
 
-void corpus_add(struct corpus *c, uint32_t bos, const uint32_t *tokens, size_t n, uint64_t place)
+bool corpus_is_apart(const struct corpus *c, uint32_t source)
+{
+    size_t n_used = 0, n_larger = 0;
+
+    for (size_t i = 0; i < c->n_sources; i++) {
+        const struct stats_source *a = &c->sources[i], *b = &c->sources[source];
+
+        n_used += a->windows > 0;
+        n_larger += a->tokens > b->tokens || (a->tokens == b->tokens && i < source);
+    }
+    return n_used <= STATS_DOMAINS_MAX || n_larger < STATS_DOMAINS_MAX - 1;
+}
+
+void corpus_add(struct corpus *c, uint32_t source, uint32_t bos, const uint32_t *tokens, size_t n,
+                uint64_t place)
 {
     size_t start = corpus_start(c, c->n_windows), at = start;
 
@@ -75,6 +96,7 @@ void corpus_add(struct corpus *c, uint32_t bos, const uint32_t *tokens, size_t n
         c->tokens[at++] = bos;
     memcpy(c->tokens + at, tokens, n * sizeof(*tokens));
     c->ends[c->n_windows] = at + n;
+    c->source_of[c->n_windows] = source;
     c->documents[c->n_windows++] = corpus_name_window(c->tokens + start, at + n - start, place);
 }
 
@@ -90,6 +112,7 @@ struct corpus_reader {
     const struct document *d;
     size_t at, part;
     uint64_t n_cuts;
+    size_t n_repeated;
 };
 
 /* Cuts the next window. False: the text has no more. */
@@ -115,6 +138,34 @@ static bool corpus_next_cut(struct corpus_reader *r, size_t longest, struct corp
     return false;
 }
 
+/* Whether a window says little that earlier windows did not: fewer than a quarter of its runs are new; none
+ * of a line, since lines of a data set often have a long beginning in common. */
+static bool corpus_repeats(const struct document *d, size_t n, size_t n_new)
+{
+    size_t n_runs = n < NOVELTY_RUN ? 0 : n - NOVELTY_RUN + 1;
+
+    return n_runs > 0 && (d->ends ? n_new == 0 : 4 * n_new < n_runs);
+}
+
+/* Cuts the next window that is new. Return: 1; 0: the text has no more; -ENOMEM. */
+static int corpus_next_new_cut(struct corpus_reader *r, size_t longest, struct novelty *seen,
+                               struct corpus_cut *ret)
+{
+    while (corpus_next_cut(r, longest, ret)) {
+        size_t n_new;
+        int err = novelty_add(seen, r->d->tokens + ret->first, ret->n, &n_new);
+
+        if (err < 0)
+            return err;
+        if (!corpus_repeats(r->d, ret->n, n_new))
+            return 1;
+
+        r->n_repeated++;
+    }
+
+    return 0;
+}
+
 struct corpus_cuts {
     struct corpus_cut *cut;
     size_t n, room, n_tokens; /* with BOS */
@@ -138,10 +189,11 @@ static int corpus_cuts_add(struct corpus_cuts *c, const struct corpus_cut *cut, 
     return 0;
 }
 
-/* Cuts a window from each text in turn until there are o->n_tokens and the tokens to hold out. */
+/* Cuts a new window from each text in turn until there are o->n_tokens and the tokens to hold out. */
 static int corpus_cut_texts(struct corpus_reader *readers, size_t n, size_t longest, size_t bos,
                             const struct corpus_options *o, struct corpus_cuts *ret)
 {
+    _cleanup_(novelty_deinit) struct novelty seen = {NULL};
     size_t counted = 0; /* tokens at the moment when o->n_tokens was reached */
     bool any = true;
 
@@ -155,7 +207,10 @@ static int corpus_cut_texts(struct corpus_reader *readers, size_t n, size_t long
                 counted = ret->n_tokens;
             if (counted > 0 && (!o->want_held || ret->n_tokens - counted >= DEPTH_TOKENS))
                 return 0;
-            if (!corpus_next_cut(&readers[i], longest, &cut))
+            r = corpus_next_new_cut(&readers[i], longest, &seen, &cut);
+            if (r < 0)
+                return r;
+            if (r == 0)
                 continue;
 
             any = true;
@@ -200,12 +255,15 @@ static int corpus_build(const struct engine *en, const struct document *texts, s
         return r;
 
     c.n_sources = n;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         corpus_describe(&texts[i], window, &c.sources[i]);
+        memcpy(c.names[i], texts[i].digest, sizeof(c.names[i]));
+    }
     for (size_t i = 0; i < cuts->n; i++) {
         const struct corpus_cut *cut = &cuts->cut[i];
 
-        corpus_add(&c, corpus_bos(en), texts[cut->text].tokens + cut->first, cut->n, cut->place);
+        corpus_add(&c, (uint32_t) cut->text, corpus_bos(en), texts[cut->text].tokens + cut->first, cut->n,
+                   cut->place);
         if (i + n_held < cuts->n) {
             c.sources[cut->text].windows++;
             c.sources[cut->text].tokens += corpus_length(&c, i);
@@ -219,33 +277,66 @@ static int corpus_build(const struct engine *en, const struct document *texts, s
     return 0;
 }
 
+static int corpus_fail_short(const struct corpus_reader *readers, size_t n, const struct corpus_options *o,
+                             size_t longest, struct errmsg *e)
+{
+    size_t n_tokens = 0, n_repeated = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        n_tokens += readers[i].d->n_tokens;
+        n_repeated += readers[i].n_repeated;
+    }
+
+    if (n_repeated > 0)
+        return fail(e, -EINVAL,
+                    "the text has %zu tokens, but repeats itself: %zu windows of up to %zu have nothing new, "
+                    "and the others are too few: give other text",
+                    n_tokens, n_repeated, o->window);
+
+    return fail(
+        e, -EINVAL,
+        "the text has %zu tokens; windows of %zu need at least %zu: give more text or a smaller --window",
+        n_tokens, o->window, (1 + (o->want_held ? corpus_held(o->window) : 0)) * longest);
+}
+
 int corpus_from_texts(const struct engine *en, const struct document *texts, size_t n,
                       const struct corpus_options *o, struct corpus *ret_corpus, struct errmsg *e)
 {
-    size_t bos = corpus_bos(en) != UINT32_MAX, longest = o->window - bos, n_held, n_tokens = 0;
+    size_t bos = corpus_bos(en) != UINT32_MAX, longest = o->window - bos, n_held;
     _cleanup_(freep) struct corpus_reader *readers = calloc(n + 1, sizeof(*readers));
     struct corpus_cuts cuts = {0};
     int r = readers ? 0 : -ENOMEM;
 
-    for (size_t i = 0; r == 0 && i < n; i++) {
+    for (size_t i = 0; r == 0 && i < n; i++)
         readers[i].d = &texts[i];
-        n_tokens += texts[i].n_tokens;
-    }
-
     if (r == 0)
         r = corpus_cut_texts(readers, n, longest, bos, o, &cuts);
     n_held = o->want_held ? corpus_count_held(&cuts, bos) : 0;
     if (r < 0)
         r = fail(e, r, "out of memory for the windows of the texts");
     else if (cuts.n < n_held + 1)
-        r = fail(
-            e, -EINVAL,
-            "the text has %zu tokens; windows of %zu need at least %zu: give more text or a smaller --window",
-            n_tokens, o->window, (1 + (o->want_held ? corpus_held(o->window) : 0)) * longest);
+        r = corpus_fail_short(readers, n, o, longest, e);
     else
         r = corpus_build(en, texts, n, &cuts, n_held, o->window, ret_corpus, e);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        ret_corpus->repeated[i] = readers[i].n_repeated;
     free(cuts.cut);
     return r;
+}
+
+uint64_t corpus_own_seed(const struct corpus *texts, uint64_t seed)
+{
+    uint8_t hash[crypto_generichash_BYTES_MIN];
+    crypto_generichash_state state;
+
+    (void) crypto_generichash_init(&state, NULL, 0, sizeof(hash));
+    (void) crypto_generichash_update(&state, (const uint8_t *) &seed, sizeof(seed));
+    for (size_t i = 0; i < texts->n_windows + texts->n_held; i++)
+        (void) crypto_generichash_update(&state, (const uint8_t *) &texts->documents[i],
+                                         sizeof(texts->documents[i]));
+    (void) crypto_generichash_final(&state, hash, sizeof(hash));
+    memcpy(&seed, hash, sizeof(seed));
+    return seed;
 }
 
 int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e)
@@ -263,10 +354,17 @@ int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e)
     memcpy(both.ends, more->ends, more->n_windows * sizeof(*both.ends));
     memcpy(both.documents, more->documents, more->n_windows * sizeof(*both.documents));
     memcpy(both.documents + more->n_windows, c->documents, n_all * sizeof(*both.documents));
+    memcpy(both.source_of, more->source_of, more->n_windows * sizeof(*both.source_of));
+    for (size_t i = 0; i < more->n_windows; i++)
+        both.source_of[i] += (uint32_t) c->n_sources;
+    memcpy(both.source_of + more->n_windows, c->source_of, n_all * sizeof(*both.source_of));
     for (size_t i = 0; i < n_all; i++)
         both.ends[more->n_windows + i] = n_more + c->ends[i];
     memcpy(both.sources, c->sources, c->n_sources * sizeof(*both.sources));
     memcpy(both.sources + c->n_sources, more->sources, more->n_sources * sizeof(*both.sources));
+    memcpy(both.names, c->names, c->n_sources * sizeof(*both.names));
+    memcpy(both.names + c->n_sources, more->names, more->n_sources * sizeof(*both.names));
+    memcpy(both.repeated, c->repeated, c->n_sources * sizeof(*both.repeated));
     both.n_sources = c->n_sources + more->n_sources;
     both.n_windows = more->n_windows + c->n_windows;
     both.n_held = c->n_held;

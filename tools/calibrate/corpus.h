@@ -23,11 +23,19 @@ struct corpus {
     uint32_t *tokens;    /* of all windows, consecutive */
     size_t *ends;        /* [n_windows + n_held] end of each window in tokens */
     uint64_t *documents; /* [n_windows + n_held] hash of the tokens of a window and its place in the text */
+    uint32_t *source_of; /* [n_windows + n_held] number in sources */
     size_t window;       /* maximum tokens of a window */
     size_t n_windows, n_held;
     struct stats_source *sources; /* [n_sources] */
+    uint8_t (
+        *names)[DIGEST_BYTES]; /* [n_sources] by which statistics keep them apart: the same in other runs */
+    size_t *repeated;          /* [n_sources] windows that were left out since they repeat earlier ones */
     size_t n_sources;
 };
+
+/* Whether the sums of a source stay apart: those of the STATS_DOMAINS_MAX - 1 largest ones, or of all if
+ * these are at most STATS_DOMAINS_MAX. */
+bool corpus_is_apart(const struct corpus *c, uint32_t source);
 
 static inline size_t corpus_start(const struct corpus *c, size_t i)
 {
@@ -55,6 +63,7 @@ struct corpus_options {
     size_t window;   /* maximum tokens of a window, with the BOS if the model has one */
     bool want_held;  /* hold out windows of DEPTH_TOKENS in all */
     uint64_t seed;   /* of generated text */
+    bool one_source; /* generated text of all kinds is one source */
 };
 
 /**
@@ -62,16 +71,28 @@ struct corpus_options {
  * @texts: [n]; a text without lines is cut into whole windows, each line of the others into windows of at
  * most that length
  *
+ * A window that repeats earlier windows, of any of the texts, is left out (novelty.h), and corpus.repeated
+ * counts it: copies would have the weight of other text.
+ *
  * Return: 0; -EINVAL: the texts are too short for one window and the held-out windows; -ENOMEM.
  */
 int corpus_from_texts(const struct engine *en, const struct document *texts, size_t n,
                       const struct corpus_options *o, struct corpus *ret_corpus, struct errmsg *e);
 
+/* The seed of what the model writes beside texts: a function of @seed and of the windows of the texts. The
+ * same command writes the same text; with other texts it writes other text, so that statistics of both can
+ * be merged. */
+uint64_t corpus_own_seed(const struct corpus *texts, uint64_t seed);
+
 /**
- * corpus_from_model() - let the model generate windows, all in lock step
+ * corpus_from_model() - let the model generate windows
  *
- * Each window starts with a token that is likely in any text (after a BOS if the model has one). The next
- * tokens are sampled from the model's distribution at temperature 1, without BOS and EOS.
+ * A window has documents of one kind (corpus_openings.h), one after another, after a BOS if the model has
+ * one. Each begins with given words; the tokens after them are sampled from the model's distribution,
+ * without BOS and EOS, at a temperature that is drawn for the document. Each kind is a source.
+ *
+ * A window is written in pieces, each a sequence of its own, and many pieces in lock step: a step costs
+ * little more for many sequences than for one, and short sequences attend to little.
  */
 int corpus_from_model(struct engine *en, const struct corpus_options *o, struct progress *p,
                       struct corpus *ret_corpus, struct errmsg *e);
@@ -95,8 +116,9 @@ uint64_t corpus_model_bytes(const struct engine *en, const struct corpus_options
 int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_tokens, size_t n_sources,
                 struct errmsg *e);
 
-/* Appends a window: @bos unless UINT32_MAX, then @tokens. @place: its number within its text. */
-void corpus_add(struct corpus *c, uint32_t bos, const uint32_t *tokens, size_t n, uint64_t place);
+/* Appends a window of a source: @bos unless UINT32_MAX, then @tokens. @place: its number within its text. */
+void corpus_add(struct corpus *c, uint32_t source, uint32_t bos, const uint32_t *tokens, size_t n,
+                uint64_t place);
 
 /* The BOS token, or UINT32_MAX if the model has none. */
 uint32_t corpus_bos(const struct engine *en);

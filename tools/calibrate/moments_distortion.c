@@ -13,7 +13,7 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "base/splitmix64.h"
+#include "tools/calibrate/moments_draw.h"
 #include "tools/command/client_model.h"
 
 struct moments_measure {
@@ -28,15 +28,6 @@ struct moments_measure {
 };
 
 /* ---- drawing ---- */
-
-/* Box and Muller; the first number is never 0. */
-static double moments_distortion_normal(uint64_t *state)
-{
-    double u = ((double) (splitmix64_next(state) >> 11) + 1) * 0x1p-53,
-           v = (double) (splitmix64_next(state) >> 11) * 0x1p-53;
-
-    return sqrt(-2 * log(u)) * cos(2 * M_PI * v);
-}
 
 static void moments_distortion_covariance(const struct moments *m, uint32_t layer, uint32_t head,
                                           size_t width, double *ret)
@@ -56,24 +47,38 @@ static int moments_distortion_draw_head(struct moments_measure *h, uint32_t laye
     const double *mean = moments_mean(h->m, layer, head);
     uint64_t state = (uint64_t) layer << 32 | head;
     double trace, x[2 * GEOMETRY_DIM_MAX], z[2 * GEOMETRY_DIM_MAX];
+    int r;
 
     moments_distortion_covariance(h->m, layer, head, width, h->matrix);
     trace = linalg_trace(width, h->matrix);
     /* a root needs a positive definite matrix; 10^-9 of the mean variance changes nothing visible */
     for (size_t i = 0; i < width; i++)
         h->matrix[i * width + i] += 1e-9 * trace / (double) width + 1e-30;
-    if (linalg_roots(width, h->matrix, h->root, h->scratch) < 0)
-        return -EDOM;
+    r = linalg_roots(width, h->matrix, h->root, h->scratch);
+    if (r < 0)
+        return r;
 
     for (size_t t = 0; t < h->n + 128; t++) {
         for (size_t i = 0; i < width; i++)
-            z[i] = moments_distortion_normal(&state);
+            z[i] = moments_draw_normal(&state);
         linalg_product(width, 1, width, h->root, z, x);
         for (size_t i = 0; i < width; i++)
             h->vectors[i / d][(t * h->g.n_kv_heads + head) * d + i % d] = (float) (mean[i] + x[i]);
     }
 
     return 0;
+}
+
+static int moments_distortion_draw_layer(struct moments_measure *h, uint32_t layer)
+{
+    int r = 0;
+
+    if (moments_get_options(h->m)->joint)
+        return moments_draw_joint(h->m, layer, h->n + 128, h->vectors);
+
+    for (uint32_t head = 0; head < h->g.n_kv_heads && r == 0; head++)
+        r = moments_distortion_draw_head(h, layer, head);
+    return r;
 }
 
 /* ---- measurement ---- */
@@ -140,9 +145,12 @@ static int moments_distortion_measure(struct moments_measure *h, kvc_client *c, 
 
     for (unsigned pass = 0; pass < 2 && r == 0; pass++) {
         for (uint32_t layer = 0; layer < h->g.n_layers && r == 0; layer++) {
-            for (uint32_t head = 0; head < h->g.n_kv_heads && r == 0; head++)
-                if (moments_distortion_draw_head(h, layer, head) < 0)
-                    r = fail(e, -EDOM, "layer %u, head %u: the covariance has no root", layer, head);
+            r = moments_distortion_draw_layer(h, layer);
+            if (r < 0)
+                (void) fail(e, r,
+                            r == -ENOMEM ? "out of memory for drawing vectors of layer %u"
+                                         : "layer %u: the covariance has no root",
+                            layer);
             if (r == 0 && pass == 0 &&
                 kvc_seq_append(seq, layer, KVC_F32, h->vectors[0], h->vectors[1], n) < 0)
                 r = fail(e, -EINVAL, "%s", kvc_last_error(c));
@@ -212,10 +220,13 @@ int moments_distortion(const struct moments *m, const struct stats *s, const str
 
     if (r < 0)
         return r;
-    if (t->v_from == PREDICT_LAYER)
-        return fail(e, -EOPNOTSUPP,
-                    "the table predicts values from the keys of all heads of a layer, and moments have no "
-                    "covariance between heads: recalibrate with texts (kvcobra calibrate, solve)");
+    if (t->v_from == PREDICT_LAYER && mo->geometry.n_kv_heads > 1 && !mo->joint)
+        return fail(
+            e, -EOPNOTSUPP,
+            "the table predicts values from the keys of all heads of a layer, and these moments have no "
+            "covariance between heads: clients report it if it takes at most half of arena-bytes, and "
+            "kvcobrad keeps it within moments-bytes; here it takes %zu MiB",
+            (moments_bytes(&mo->geometry, true) >> 20) + 1);
 
     row = (size_t) h.g.n_kv_heads * h.g.d * sizeof(float);
     h.root = malloc(matrix);

@@ -3,8 +3,8 @@
  * the public API, and their errors weighed by a metric. All tables get the same draws, so that differences
  * between tables are not random. For `kvcobra recalibrate`.
  *
- * Moments have the covariance of the keys and values of one head, but none between heads: a table that
- * predicts values from all heads of a layer cannot be measured with them.
+ * Joint moments (alloc/moments.h) give keys that depend on the keys of other heads, and values that depend on
+ * all of these keys. A table that predicts values from all heads of a layer needs such vectors.
  */
 #pragma once
 
@@ -24,8 +24,8 @@ struct stats;
  * @n_tokens: drawn per head, rounded up to whole chunks
  * @ret_distortion: [2] by side
  *
- * Return: 0; -EOPNOTSUPP: values predicted from all heads of a layer; -EINVAL: another model, geometry or
- * metric; -EDOM: moments without a root; -ENOMEM.
+ * Return: 0; -EOPNOTSUPP: values predicted from all heads of a layer, and the moments are not joint; -EINVAL:
+ * another model, geometry or metric; -EDOM: moments without a root; -ENOMEM.
  */
 int moments_distortion(const struct moments *m, const struct stats *s, const struct solve_options *o,
                        const void *table_bytes, size_t n_bytes, size_t n_tokens, double ret_distortion[2],

@@ -8,6 +8,7 @@
 #include "alloc/geometry.h"
 #include "alloc/solve_names.h"
 #include "alloc/solve_paper.h"
+#include "alloc/stats.h"
 #include "tools/calibrate/solve_input.h"
 
 enum {
@@ -38,13 +39,16 @@ enum {
     OPT_ROUNDS,
     OPT_METRIC_FROM,
     OPT_LEVELS_FROM,
+    OPT_OWN_SOURCES,
+    OPT_WITHOUT,
+    OPT_SWAP_REPORT,
 };
 
 static const char doc[] =
-    "Make an allocation table from statistics: choose the stored directions of every head's keys and values, "
-    "and their bits.\vThe budget is stored code bits, with padding, per number of the cache (binary16 has "
-    "16). One budget covers keys and values, whose best shares usually differ; --k-bpd and --v-bpd fix "
-    "them.\n\n"
+    "Make an allocation table from statistics: choose the stored directions of every head's keys and "
+    "values, and their bits.\vThe budget is stored code bits, with padding, per number of the cache "
+    "(binary16 has 16). One budget covers keys and values, whose best shares usually differ; --k-bpd and "
+    "--v-bpd fix them.\n\n"
     "Methods:\n"
     "  bands      (default) each group of 8 directions of each head gets its own\n"
     "             width, 0 to 8 bits; values are predicted from their token's keys\n"
@@ -64,9 +68,14 @@ static const char doc[] =
     "are gaussian; levels are those of a normal distribution, or of --levels-from.\n\n"
     "--sweep solves all splits of --total-bpd between keys and values, in steps, and prints their "
     "distortions; with -o it writes the tables there.\n\n"
+    "--swap-report says what of a table does not serve other texts: it codes those of OTHER with a table of "
+    "STATS, takes one statistic from OTHER at a time, fits what depends on it again, and prints the "
+    "distortion that is left (1: that statistic is as good as that of OTHER). Half of OTHER's sampled "
+    "tokens are fitted to, the other half measured, in 8 layers. It writes no table.\n\n"
     "Examples:\n\n"
     "  kvcobra solve model.stats --bpd 3 -o model-3.table\n"
-    "  kvcobra solve model.stats --total-bpd 6 --sweep -o splits/";
+    "  kvcobra solve model.stats --total-bpd 6 --sweep -o splits/\n"
+    "  kvcobra solve monday.stats --bpd 3 --swap-report tuesday.stats";
 
 static const struct argp_option options[] = {
     {"bpd", OPT_BPD, "B", 0, "Bits per number, keys and values together", 1},
@@ -101,6 +110,13 @@ static const struct argp_option options[] = {
      3},
     {"no-v-from-k", OPT_NO_V_FROM_K, NULL, 0, "The same as --predict none", 3},
     {"no-depth-weights", OPT_NO_DEPTH, NULL, 0, "Weigh the distortion of all layers equally", 3},
+    {"own-sources", OPT_OWN_SOURCES, NULL, 0,
+     "Fit to the texts of the statistics, not to texts that were left out: better on them, worse on others",
+     3},
+    {"without", OPT_WITHOUT, "N", 0,
+     "Leave out source N of the statistics (from 1, as 'inspect' lists them), to measure the table on it", 3},
+    {"swap-report", OPT_SWAP_REPORT, "OTHER", 0,
+     "Instead of a table: what is left of the distortion of these statistics if one part comes from them", 1},
     {"floor", OPT_FLOOR, "B", 0, "Minimum bits per number of every head and side", 3},
     {"ceiling", OPT_CEILING, "B", 0, "Maximum bits per number of every head and side", 3},
     {"seed", OPT_SEED, "N", 0, "Seed of the rotations' signs (default 0)", 3},
@@ -276,6 +292,9 @@ static bool solve_arguments_take_flag(struct solve_arguments *a, int key)
     case OPT_NO_DEPTH:
         a->no_depth = true;
         return true;
+    case OPT_OWN_SOURCES:
+        a->own_sources = true;
+        return true;
     }
 
     return false;
@@ -285,8 +304,14 @@ static void solve_arguments_check(struct solve_arguments *a, const struct argp_s
 {
     bool apart = a->k_bpd > 0 || a->v_bpd > 0;
 
-    if (!a->statistics || (!a->output && !a->sweep))
+    if (!a->statistics || (!a->output && !a->sweep && !a->swap_report))
         argp_error(state, "a STATS file and -o TABLE are needed");
+    if (a->swap_report && (a->output || a->sweep))
+        argp_error(state, "--swap-report makes no table: leave out %s", a->sweep ? "--sweep" : "-o");
+    if (a->swap_report && (a->method != KVC_METHOD_BANDS || a->without > 0 || a->own_sources))
+        argp_error(state, "--swap-report is for the method bands, without --without and --own-sources");
+    if (a->own_sources && a->method != KVC_METHOD_BANDS)
+        argp_error(state, "--own-sources is for the method bands: the others leave no source out");
     if ((a->bpd > 0) + (a->total_bpd > 0) + apart != 1 || (apart && !(a->k_bpd > 0 && a->v_bpd > 0)))
         argp_error(state, "give one budget: --bpd, or --total-bpd, or --k-bpd and --v-bpd");
     if (a->k_only && !(a->bpd > 0))
@@ -343,6 +368,12 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
     case OPT_NO_V_FROM_K:
         solve_arguments_take_name(a, OPT_PREDICT, "none", state);
         return 0;
+    case OPT_SWAP_REPORT:
+        a->swap_report = arg;
+        return 0;
+    case OPT_WITHOUT:
+        a->without = (uint32_t) option_uint(state, "--without", arg, 1, STATS_DOMAINS_MAX);
+        return 0;
     case OPT_SEED:
         a->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
         return 0;
@@ -380,6 +411,7 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct solve_i
         .quantiser = a->quantiser,
         .predict = a->predict,
         .decoder = a->decoder,
+        .without = a->without,
         .temper = a->temper,
         .floor_bpd = a->floor_bpd,
         .ceil_bpd = a->ceil_bpd,
@@ -392,4 +424,6 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct solve_i
         ret->flags |= KVC_SOLVE_NORMAL_LEVELS;
     if (a->no_depth)
         ret->flags |= KVC_SOLVE_NO_DEPTH_WEIGHTS;
+    if (a->own_sources)
+        ret->flags |= KVC_SOLVE_OWN_SOURCES;
 }

@@ -18,13 +18,15 @@ struct solve_arguments {
     struct common_options common;
     const char *statistics, *output;
     const char *metric_from, *levels_from; /* or NULL */
+    const char *swap_report;               /* statistics of another source, or NULL */
     double bpd, k_bpd, v_bpd;              /* after parsing: as in kvc_solve_options */
     double total_bpd, step;                /* of a sweep: K and V together; increment of K */
     bool sweep, k_only;
     uint32_t method, metric, curve, quantiser, predict, decoder;
     kvc_paper_options paper;
     double floor_bpd, ceil_bpd, temper;
-    bool no_levels, no_depth;
+    bool no_levels, no_depth, own_sources;
+    uint32_t without;
     const char *paper_option, *c2_option; /* the last typed option of these methods, for error sentences */
     uint64_t seed;
 };

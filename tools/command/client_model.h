@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "client/kvcobra.h"
+#include "client/kvcobra-operator.h"
 
 struct engine;
 struct errmsg;
@@ -28,6 +28,12 @@ static inline uint64_t usage_bytes(const kvc_usage *u)
 /* @socket: a daemon's socket; NULL: embedded, without a daemon. Return: 0 or a negative errno with a
  * sentence. */
 int client_open(const char *socket, kvc_client **ret_client, struct errmsg *e);
+
+/* A client of the daemon at @path or, if that is NULL or "", of the one that kvc_socket_path() finds. The
+ * sentence of a failure then says how to start a daemon. @timeout_ms: as in kvc_connect_options. Return: as
+ * client_open(); -ETIMEDOUT. */
+int client_open_at(enum kvc_socket which, const char *path, uint32_t timeout_ms, kvc_client **ret_client,
+                   struct errmsg *e);
 
 /**
  * model_open() - open the engine's model on a client that attends on the engine's threads

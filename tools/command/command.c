@@ -8,8 +8,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/nearest.h"
+#include "tools/command/terminal.h"
 
 enum { OPT_JSON = 0x1001 };
+enum { SENTENCE_INDENT = 2 };
 
 static const struct argp_option common_argp_options[] = {
     {"json", OPT_JSON, NULL, 0, "Print one JSON document on standard output", 90},
@@ -61,7 +64,7 @@ static void command_print_sentence(const char *fmt, va_list ap, const char *afte
         return;
     }
 
-    fprintf(stderr, "kvcobra: %s%s\n", text, after);
+    terminal_print(stderr, SENTENCE_INDENT, "kvcobra: %s%s\n", text, after);
 }
 
 int command_fail(const char *fmt, ...)
@@ -97,53 +100,15 @@ void command_note(const struct common_options *o, const char *fmt, ...)
     va_end(ap);
 }
 
-static size_t command_min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Levenshtein distance; SIZE_MAX for names longer than any command. */
-static size_t command_edit_distance(const char *a, const char *b)
-{
-    enum { LONGEST = 31 };
-    size_t row[LONGEST + 1], n = strlen(b);
-
-    if (n > LONGEST || strlen(a) > LONGEST)
-        return SIZE_MAX;
-
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0]; /* distance of a[..i-1] to b[..j-1] */
-
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-
-            diagonal = row[j];
-            row[j] = command_min(replace, command_min(row[j], row[j - 1]) + 1);
-        }
-    }
-
-    return row[n];
-}
-
-/* The command with the nearest name; NULL if more than half of the letters differ. */
+/* The command with the nearest name; NULL: none is near. */
 static const char *command_nearest(const struct command *const *commands, const char *name)
 {
-    size_t best = strlen(name) / 2 + 1;
-    const char *guess = NULL;
+    struct nearest n;
 
-    for (; *commands; commands++) {
-        size_t distance = command_edit_distance(name, (*commands)->name);
-
-        if (distance < best) {
-            best = distance;
-            guess = (*commands)->name;
-        }
-    }
-
-    return guess;
+    nearest_init(&n, name);
+    for (; *commands; commands++)
+        nearest_try(&n, (*commands)->name);
+    return n.best;
 }
 
 int command_dispatch(const struct command *const *commands, const char *program, int argc, char **argv)
@@ -179,5 +144,6 @@ void command_list(const struct command *const *commands)
         widest = strlen(commands[i]->name) > widest ? strlen(commands[i]->name) : widest;
     /* The man page and the completion scripts expect at least two blanks before the summary. */
     for (; *commands; commands++)
-        printf("  %-*s  %s\n", (int) widest, (*commands)->name, (*commands)->summary);
+        terminal_print(stdout, (unsigned) widest + 4, "  %-*s  %s\n", (int) widest, (*commands)->name,
+                       (*commands)->summary);
 }

@@ -56,9 +56,9 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is "kvcobra NAME"; returns an exit code */
 };
 
-extern const struct command cmd_bench, cmd_calibrate, cmd_compare, cmd_demo, cmd_drain, cmd_eval, cmd_evict,
-    cmd_generate, cmd_inspect, cmd_merge, cmd_model, cmd_model_id, cmd_quota, cmd_recalibrate, cmd_solve,
-    cmd_status, cmd_table, cmd_top;
+extern const struct command cmd_bench, cmd_calibrate, cmd_clients, cmd_compare, cmd_demo, cmd_doctor,
+    cmd_drain, cmd_eval, cmd_evict, cmd_flush, cmd_generate, cmd_inspect, cmd_merge, cmd_model, cmd_model_id,
+    cmd_monitor, cmd_ping, cmd_quota, cmd_recalibrate, cmd_solve, cmd_status, cmd_table, cmd_tier, cmd_top;
 
 /* ---- options ---- */
 

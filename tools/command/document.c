@@ -128,6 +128,25 @@ int document_load_lines(const struct engine *en, const char *path, struct docume
     return document_load_any(en, path, true, ret_document, e);
 }
 
+int document_add_bos(const struct engine *en, struct document *d, struct errmsg *e)
+{
+    const struct engine_info *info = engine_info(en);
+    uint32_t *tokens;
+
+    if (!info->add_bos || info->token_bos >= info->n_vocab)
+        return 0;
+
+    tokens = realloc(d->tokens, (d->n_tokens + 1) * sizeof(*tokens));
+    if (!tokens)
+        return fail(e, -ENOMEM, "out of memory for a prompt of %zu tokens", d->n_tokens);
+
+    memmove(tokens + 1, tokens, d->n_tokens * sizeof(*tokens));
+    tokens[0] = info->token_bos;
+    d->tokens = tokens;
+    d->n_tokens++;
+    return 0;
+}
+
 void document_deinit(struct document *d)
 {
     free(d->tokens);

@@ -38,5 +38,8 @@ int document_load(const struct engine *en, const char *path, struct document *re
 int document_load_lines(const struct engine *en, const char *path, struct document *ret_document,
                         struct errmsg *e);
 
+/* Puts the model's BOS in front of the tokens, if the model has one. Return: 0; -ENOMEM with a sentence. */
+int document_add_bos(const struct engine *en, struct document *d, struct errmsg *e);
+
 /* Frees and zeroes. Usable with _cleanup_. */
 void document_deinit(struct document *d);

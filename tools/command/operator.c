@@ -11,23 +11,29 @@
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/command/client_model.h"
+#include "tools/command/terminal.h"
 
-enum { OPT_SOCKET = 0x1101, OPT_YES };
+enum { OPT_SOCKET = 0x1101, OPT_TIMEOUT, OPT_YES };
 
 enum { DIGITS_MIN = 6 };
 
 #define SOCKET_OPTION                                                                                        \
     {                                                                                                        \
-        "socket", OPT_SOCKET, "PATH", 0, "The daemon's operator socket (default: " OPERATOR_SOCKET ")", 80   \
+        "socket", OPT_SOCKET, "PATH", 0,                                                                     \
+            "The daemon's operator socket (default: $KVCOBRA_OPERATOR_SOCKET; else the socket of your "      \
+            "kvcobrad --user, if it runs; else /run/kvcobra/operator.sock)",                                 \
+            80                                                                                               \
     }
 
 static const struct argp_option view_options[] = {
     SOCKET_OPTION,
+    OPTION_TIMEOUT(OPT_TIMEOUT, 80),
     {0},
 };
 
 static const struct argp_option change_options[] = {
     SOCKET_OPTION,
+    OPTION_TIMEOUT(OPT_TIMEOUT, 80),
     {"yes", OPT_YES, NULL, 0, "Do not ask before the change", 80},
     {0},
 };
@@ -42,6 +48,9 @@ static error_t operator_parse_own(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_SOCKET:
         o->socket = arg;
+        return 0;
+    case OPT_TIMEOUT:
+        o->timeout_ms = option_timeout_ms(state, arg);
         return 0;
     case OPT_YES:
         o->yes = true;
@@ -89,7 +98,7 @@ int operator_run(const struct operator_options *o, int (*request)(kvc_client *c,
     struct errmsg e = {""};
     int r;
 
-    r = client_open(o->socket ? o->socket : OPERATOR_SOCKET, &c, &e);
+    r = client_open_at(KVC_SOCKET_OPERATORS, o->socket, o->timeout_ms, &c, &e);
     if (r < 0)
         return command_fail("%s", e.text);
 
@@ -116,12 +125,19 @@ static bool operator_read_yes(void)
 
 bool operator_confirm(const struct operator_options *o, const char *fmt, ...)
 {
+    _cleanup_(freep) char *text = NULL;
     va_list ap;
+    int n;
 
     va_start(ap, fmt);
-    (void) vfprintf(stderr, fmt, ap);
+    n = vasprintf(&text, fmt, ap);
     va_end(ap);
-    (void) fputc('\n', stderr);
+    if (n < 0) {
+        text = NULL;
+        (void) command_fail("out of memory, so nothing was changed");
+        return false;
+    }
+    terminal_print(stderr, 0, "%s\n", text);
 
     if (o->yes)
         return true;
@@ -147,6 +163,13 @@ bool operator_is_digest(const char *text)
     size_t n = strlen(text);
 
     return n >= DIGITS_MIN && n < DIGEST_HEX_BYTES && strspn(text, "0123456789abcdefABCDEF") == n;
+}
+
+bool operator_is_short_digest(const char *text)
+{
+    size_t n = strlen(text);
+
+    return n > 0 && n < DIGITS_MIN && strspn(text, "0123456789abcdefABCDEF") == n;
 }
 
 void operator_check_digest(const struct argp_state *state, const char *option, const char *text)

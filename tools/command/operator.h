@@ -14,24 +14,21 @@
 #include "client/kvcobra-operator.h"
 #include "tools/command/command.h"
 
-/* Where the units of systemd/ put the operator socket. The library's own default is the clients' socket, on
- * which a daemon refuses operators. */
-#define OPERATOR_SOCKET "/run/kvcobra/operator.sock"
-
 #define OPERATOR_TENANTS_MAX 64
 
 struct operator_options {
     struct common_options common;
-    const char *socket; /* NULL: not given, OPERATOR_SOCKET */
-    bool yes;           /* do not ask */
+    const char *socket;  /* NULL: not given, kvc_socket_path() finds it */
+    uint32_t timeout_ms; /* 0: not given */
+    bool yes;            /* do not ask */
 };
 
 /*
  * For the children member of a struct argp; child input 0 is a struct operator_options.
  *
- *     operator_children         --socket, --yes, common_children
- *     operator_view_children    --socket, common_children: for commands that change nothing
- *     operator_socket_children  --socket: for kvcobra top, which prints no JSON
+ *     operator_children         --socket, --timeout, --yes, common_children
+ *     operator_view_children    --socket, --timeout, common_children: for commands that change nothing
+ *     operator_socket_children  --socket, --timeout: for kvcobra top, which prints no JSON
  */
 extern const struct argp_child operator_children[], operator_view_children[], operator_socket_children[];
 
@@ -68,6 +65,9 @@ __attribute__((format(printf, 2, 3))) bool operator_confirm(const struct operato
 
 /* Whether @text is 6 to 64 hexadecimal digits. Six digits distinguish the tables of a daemon. */
 bool operator_is_digest(const char *text);
+
+/* Whether @text is fewer digits than a digest needs: no file, but a digest that was cut too short. */
+bool operator_is_short_digest(const char *text);
 
 /* Usage error that names @option unless operator_is_digest(). */
 void operator_check_digest(const struct argp_state *state, const char *option, const char *text);

@@ -31,3 +31,30 @@ double option_double(const struct argp_state *state, const char *option, const c
         argp_error(state, "%s takes a number from %g to %g, not '%s'", option, min, max, arg);
     return v;
 }
+
+uint32_t option_timeout_ms(const struct argp_state *state, const char *arg)
+{
+    return (uint32_t) (option_double(state, "--timeout", arg, 0.1, 3600) * 1000);
+}
+
+uint64_t option_bytes(const struct argp_state *state, const char *arg)
+{
+    static const char units[] = "KMGT";
+    const char *unit;
+    char *end = (char *) arg;
+    unsigned shift = 0;
+    uint64_t v = 0;
+
+    errno = 0;
+    if (*arg >= '0' && *arg <= '9')
+        v = strtoull(arg, &end, 10);
+
+    if (end != arg && *end != '\0') {
+        unit = end[1] == '\0' ? strchr(units, *end) : NULL;
+        shift = unit ? 10 * (unsigned) (unit - units + 1) : 64;
+    }
+
+    if (end == arg || errno == ERANGE || shift == 64 || v >= UINT64_MAX >> shift)
+        argp_error(state, "'%s' is not a size such as 65536, 64K, 64M or 2G", arg);
+    return v << (shift & 63);
+}

@@ -170,14 +170,14 @@ bool process_running(const struct process *p)
 bool process_succeeded(const struct process *p, struct errmsg *e)
 {
     if (p->pid > 0)
-        return fail(e, false, "%s is still running", p->label);
+        return refute(e, "%s is still running", p->label);
     if (WIFSIGNALED(p->status))
-        return fail(e, false, "%s was ended by signal %d (%s)", p->label, WTERMSIG(p->status),
-                    strsignal(WTERMSIG(p->status)));
+        return refute(e, "%s was ended by signal %d (%s)", p->label, WTERMSIG(p->status),
+                      strsignal(WTERMSIG(p->status)));
     if (WEXITSTATUS(p->status) == 127)
-        return fail(e, false, "%s could not be started", p->label);
+        return refute(e, "%s could not be started", p->label);
     if (WEXITSTATUS(p->status) != 0)
-        return fail(e, false, "%s failed; its error message is above", p->label);
+        return refute(e, "%s failed; its error message is above", p->label);
 
     return true;
 }

@@ -8,6 +8,7 @@
 
 #include "tools/command/clock.h"
 #include "tools/command/human.h"
+#include "tools/command/terminal.h"
 
 #define FIRST_AFTER_SECONDS 2.0 /* shorter work shows no line */
 #define EVERY_SECONDS 0.1
@@ -21,6 +22,7 @@ void progress_start(struct progress *p, const char *what, const char *unit, doub
 {
     *p = (struct progress){
         .visible = !quiet && isatty(STDERR_FILENO),
+        .quiet = quiet,
         .unit = unit,
         .total = total,
         .begun = clock_seconds(),
@@ -29,41 +31,78 @@ void progress_start(struct progress *p, const char *what, const char *unit, doub
     (void) snprintf(p->what, sizeof(p->what), "%s", what);
 }
 
-/* "#####.....": a cell is filled when its whole part is done */
-static void progress_draw_bar(double fraction, char ret[static BAR_CELLS + 1])
+/* "[#####.....]": a cell is filled when its whole part is done; "" without cells */
+static void progress_draw_bar(double fraction, int cells, char ret[static BAR_CELLS + 3])
 {
-    int full = (int) floor(fraction * BAR_CELLS);
+    int full = (int) floor(fraction * cells), n = 0;
 
-    for (int i = 0; i < BAR_CELLS; i++)
-        ret[i] = i < full ? '#' : '.';
-    ret[BAR_CELLS] = '\0';
+    if (cells > 0)
+        ret[n++] = '[';
+    for (int i = 0; i < cells; i++)
+        ret[n++] = i < full ? '#' : '.';
+    if (cells > 0)
+        ret[n++] = ']';
+    ret[n] = '\0';
+}
+
+void progress_say(struct progress *p, double seconds)
+{
+    p->say_every = p->quiet || p->visible ? 0 : seconds;
+}
+
+void progress_resume(struct progress *p, double done)
+{
+    p->first = done;
+    p->step = clock_seconds();
 }
 
 void progress_format(const struct progress *p, double done, double seconds, char *ret, unsigned bytes)
 {
     double fraction = p->total > 0 ? fmin(fmax(done / p->total, 0), 1) : 0;
-    char bar[BAR_CELLS + 1], rate[64] = "", left[64] = "", duration[HUMAN_BYTES];
+    double new = fmax(done - p->first, 0);
+    char bar[BAR_CELLS + 3], rate[64] = "", left[64] = "", duration[HUMAN_BYTES];
+    int cells = BAR_CELLS, n;
 
     if (p->unit && seconds > 0)
-        (void) snprintf(rate, sizeof(rate), "  %.*f %s/s", done / seconds < 10 ? 1 : 0, done / seconds,
+        (void) snprintf(rate, sizeof(rate), "  %.*f %s/s", new / seconds < 10 ? 1 : 0, new / seconds,
                         p->unit);
     if (p->total <= 0) {
         (void) snprintf(ret, bytes, "%s  %.0f %s%s", p->what, done, p->unit ? p->unit : "", rate);
         return;
     }
 
-    if (fraction > 0 && fraction < 1)
+    if (new > 0 && fraction < 1)
         (void) snprintf(left, sizeof(left), "  %s left",
-                        human_seconds(seconds / fraction * (1 - fraction), duration));
-    progress_draw_bar(fraction, bar);
-    (void) snprintf(ret, bytes, "%s  [%s] %3.0f%%%s%s", p->what, bar, floor(fraction * 100), rate, left);
+                        human_seconds(seconds / new *(p->total - done), duration));
+    do {
+        progress_draw_bar(fraction, cells, bar);
+        n = snprintf(ret, bytes, "%s  %s%s%3.0f%%%s%s", p->what, bar, cells > 0 ? " " : "",
+                     floor(fraction * 100), rate, left);
+    } while (n >= (int) bytes && cells-- > 0);
+}
+
+/* A line of its own, for a file or a pipe. */
+static void progress_print(struct progress *p, double done)
+{
+    double now = clock_seconds();
+    char line[LINE_BYTES];
+
+    if (now - p->begun < FIRST_AFTER_SECONDS || (p->last_drawn > 0 && now - p->last_drawn < p->say_every))
+        return;
+
+    progress_format(p, done, now - p->step, line, sizeof(line));
+    fprintf(stderr, "kvcobra: %s\n", line);
+    p->last_drawn = now;
 }
 
 void progress_update(struct progress *p, double done)
 {
+    unsigned width = terminal_width(stderr);
     char line[LINE_BYTES];
     double now;
 
+    if (p->say_every > 0)
+        progress_print(p, done);
     if (!p->visible)
         return;
 
@@ -71,7 +110,8 @@ void progress_update(struct progress *p, double done)
     if (now - p->begun < FIRST_AFTER_SECONDS || (p->drawn && now - p->last_drawn < EVERY_SECONDS))
         return;
 
-    progress_format(p, done, now - p->step, line, sizeof(line));
+    /* a line that fills the last column would begin a new row */
+    progress_format(p, done, now - p->step, line, width > 0 && width < sizeof(line) ? width : sizeof(line));
     fprintf(stderr, "\r\033[K%s", line); /* \033[K erases the rest of a longer line */
     (void) fflush(stderr);
     p->drawn = true;
@@ -85,6 +125,7 @@ void progress_rename(struct progress *p, const char *what)
 
     (void) snprintf(p->what, sizeof(p->what), "%s", what);
     p->step = clock_seconds();
+    p->first = 0;
 }
 
 void progress_callback(void *ctx, const char *what, double fraction)
@@ -104,4 +145,5 @@ void progress_end(struct progress *p)
 
     p->drawn = false;
     p->visible = false;
+    p->say_every = 0;
 }

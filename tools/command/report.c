@@ -2,6 +2,8 @@
 #include "tools/command/report.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "tools/command/command.h"
+#include "tools/command/terminal.h"
 
 struct report {
     size_t n_columns, n_cells, room;
@@ -134,13 +137,55 @@ static int report_width_of(const char *text)
 {
     wchar_t wide[256];
     size_t n = mbstowcs(wide, text, 256);
-    int width = n == (size_t) -1 || n >= 256 ? -1 : wcswidth(wide, n);
+    int width = n >= 256 ? -1 : wcswidth(wide, n); /* also (size_t) -1: no UTF-8 */
 
     return width >= 0 ? width : (int) strlen(text);
 }
 
-int report_print(struct report *r, FILE *f)
+/* Prints a cell in @width columns; text that is wider is cut and ends in "...". */
+static void report_print_cell(FILE *f, const char *text, int width, bool right, bool last)
 {
+    int pad = width - report_width_of(text), n = (int) strlen(text);
+
+    if (pad < 0 && width > 3) {
+        for (n = width - 3; n > 0 && ((unsigned char) text[n] & 0xc0) == 0x80;)
+            n--; /* not in the middle of a character */
+        fprintf(f, "%.*s...", n, text);
+        pad = 0;
+    } else {
+        pad = pad > 0 ? pad : 0;
+        fprintf(f, "%*s%s", right ? pad : 0, "", text);
+    }
+
+    if (!last)
+        fprintf(f, "%*s  ", right ? 0 : pad, "");
+}
+
+/* The first column and those from @from to before @end, of all rows. */
+static void report_print_part(const struct report *r, FILE *f, const int *widths, size_t from, size_t end)
+{
+    for (size_t row = 0; row < r->n_cells; row += r->n_columns) {
+        report_print_cell(f, r->cells[row], widths[0], r->right[0], from == end);
+        for (size_t i = from; i < end; i++)
+            report_print_cell(f, r->cells[row + i], widths[i], r->right[i], i + 1 == end);
+        fputc('\n', f);
+    }
+}
+
+/* The end of the columns that fit beside the first one, at least one. */
+static size_t report_part_end(const struct report *r, const int *widths, size_t from, int room)
+{
+    size_t end = from;
+    int used = widths[0];
+
+    while (end < r->n_columns && (end == from || used + 2 + widths[end] <= room))
+        used += 2 + widths[end++];
+    return end;
+}
+
+int report_print_width(struct report *r, FILE *f, unsigned width)
+{
+    int room = width > 0 ? (int) width : INT_MAX;
     _cleanup_(freep) int *widths = NULL;
 
     if (!r || r->out_of_memory)
@@ -151,21 +196,35 @@ int report_print(struct report *r, FILE *f)
         return -ENOMEM;
 
     for (size_t i = 0; i < r->n_cells; i++) {
-        int *width = &widths[i % r->n_columns], w = report_width_of(r->cells[i]);
+        int *column = &widths[i % r->n_columns], w = report_width_of(r->cells[i]);
 
-        *width = w > *width ? w : *width;
+        *column = w > *column ? w : *column;
     }
 
-    for (size_t i = 0; i < r->n_cells; i++) {
-        size_t column = i % r->n_columns;
-        int pad = widths[column] - report_width_of(r->cells[i]);
-        bool last = column + 1 == r->n_columns;
+    widths[0] = widths[0] < room / 2 || r->n_columns == 1 ? widths[0] : room / 2;
+    for (size_t i = 1; i < r->n_columns; i++)
+        widths[i] = widths[i] <= room - widths[0] - 2 ? widths[i] : room - widths[0] - 2;
 
-        fprintf(f, "%*s%s%*s%s", r->right[column] ? pad : 0, "", r->cells[i],
-                r->right[column] || last ? 0 : pad, "", last ? "\n" : "  ");
+    for (size_t from = 1, end; from <= r->n_columns; from = end) {
+        end = report_part_end(r, widths, from, room);
+        if (from > 1)
+            fputc('\n', f);
+        report_print_part(r, f, widths, from, end);
+        if (end >= r->n_columns)
+            break;
     }
 
     return 0;
+}
+
+int report_print(struct report *r, FILE *f)
+{
+    return report_print_width(r, f, terminal_width(f));
+}
+
+json_t *report_json_real(double x)
+{
+    return isnan(x) ? json_null() : json_real(x);
 }
 
 int report_json(json_t *json)

@@ -30,11 +30,22 @@ static inline void report_freep(struct report **r)
 /* Adds a row: printf, with tabs between cells. Missing cells are empty; the last column takes the rest. */
 __attribute__((format(printf, 2, 3))) void report_row(struct report *r, const char *fmt, ...);
 
-/* Prints header and rows. Return: 0; -ENOMEM if this or an earlier call ran out of memory. */
+/*
+ * Prints header and rows. On a terminal, columns that do not fit beside the others follow below in a table of
+ * their own, which begins with the first column again.
+ *
+ * Return: 0; -ENOMEM if this or an earlier call ran out of memory.
+ */
 int report_print(struct report *r, FILE *f);
+
+/* The same for @width columns; 0: no limit. */
+int report_print_width(struct report *r, FILE *f, unsigned width);
 
 /* ---- JSON ---- */
 
 /* Prints @json and drops the reference. NULL (json_pack() ran out of memory, or a number was not finite) is a
  * failure with a sentence. Return: an exit code of command.h. */
 int report_json(json_t *json);
+
+/* A number, or null for NaN, which JSON does not have. */
+json_t *report_json_real(double x);

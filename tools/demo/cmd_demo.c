@@ -18,6 +18,7 @@
 #include "tools/command/find_daemon.h"
 #include "tools/command/human.h"
 #include "tools/command/temp_folder.h"
+#include "tools/command/terminal.h"
 #include "tools/demo/demo.h"
 
 enum { OPT_TEXT = 1, OPT_EVAL_TEXT, OPT_DAEMON, OPT_QUICK };
@@ -33,11 +34,13 @@ struct demo_options {
 };
 
 static const char doc[] =
-    "Calibrate, compress, measure, share and swap tables: the main functions of kvcobra in a few "
+    "Calibrate, compress, measure, share and swap tables: the main functions of kvcobra in two "
     "minutes.\vMODEL is a GGUF file; the default is the small model that tools/fetch_model.sh downloads. The "
     "demonstration calibrates on one Debian document and measures on another (packages debian-reference-en "
     "and developers-reference). It runs its own kvcobrad on a private socket, prints every command line "
-    "before it runs it, and removes all its processes and files at the end.";
+    "before it runs it, and removes all its processes and files at the end.\n\n"
+    "Example:\n\n"
+    "  kvcobra demo model.gguf --quick";
 
 static const struct argp_option options[] = {
     {"text", OPT_TEXT, "FILE", 0, "Calibrate on this text instead of the Debian Reference", 1},
@@ -104,7 +107,7 @@ static int cmd_demo_find_texts(struct demo *d, struct errmsg *e)
 }
 
 /* The default is the path that tools/fetch_model.sh downloads to. @room: storage of that path. */
-static int cmd_demo_find_model(struct demo *d, char room[PATH_MAX], struct errmsg *e)
+static int cmd_demo_find_model(struct demo *d, struct errmsg *e)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *below = "";
 
@@ -116,14 +119,14 @@ static int cmd_demo_find_model(struct demo *d, char room[PATH_MAX], struct errms
         below = "/.cache";
     }
 
-    (void) snprintf(room, PATH_MAX, "%s%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache, below);
-    if (access(room, R_OK) != 0)
+    (void) snprintf(d->found_model, PATH_MAX, "%s%s/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf", cache, below);
+    if (access(d->found_model, R_OK) != 0)
         return fail(
             e, -ENOENT,
             "there is no model at %s; 'sh tools/fetch_model.sh' downloads it, or name another GGUF file",
-            room);
+            d->found_model);
 
-    d->model = room;
+    d->model = d->found_model;
     return 0;
 }
 
@@ -153,13 +156,12 @@ static int cmd_demo_take_signals(struct demo *d, struct errmsg *e)
 
 static int cmd_demo_run_steps(struct demo *d, const char *daemon, struct errmsg *e)
 {
-    char model[PATH_MAX];
     int r = find_daemon(daemon, d->self, d->daemon, e);
 
     if (r < 0)
         return r;
 
-    r = cmd_demo_find_model(d, model, e);
+    r = cmd_demo_find_model(d, e);
     if (r < 0)
         return r;
 
@@ -175,7 +177,8 @@ static int cmd_demo_run_steps(struct demo *d, const char *daemon, struct errmsg 
     if (r < 0)
         return r;
 
-    printf("This takes a few minutes. Model: %s. Files are in %s until the end.\n", d->model, d->dir);
+    terminal_print(stdout, 0, "This takes about two minutes. Model: %s. Files are in %s until the end.\n",
+                   d->model, d->dir);
     r = demo_compress(d, e);
     return r < 0 ? r : demo_share(d, e);
 }
@@ -186,11 +189,11 @@ static int cmd_demo_run(int argc, char **argv)
         .demo =
             {
                 .signal_fd = -1,
-                .calibrate_tokens = "8192",
-                .eval_tokens = "2048",
+                .calibrate_tokens = "4096",
+                .eval_tokens = "1024",
                 .eval_window = "1024",
-                .prompt_bytes = "8000",
-                .generate_tokens = "384",
+                .prompt_bytes = "6000",
+                .generate_tokens = "256",
             },
     };
     struct errmsg e = {""};

@@ -25,7 +25,9 @@ enum {
     OPT_PROMPT = 1,
     OPT_PROMPT_FILE,
     OPT_TABLE,
+    OPT_SHARE,
     OPT_SOCKET,
+    OPT_TIMEOUT,
     OPT_REPEATABLE,
     OPT_EXACT,
     OPT_TOKENS,
@@ -41,12 +43,14 @@ enum { DEFAULT_TOKENS = 128 };
 
 struct generate_options {
     struct common_options common;
-    const char *model, *prompt, *prompt_file, *table, *socket, *label;
+    const char *model, *prompt, *prompt_file, *table, *label;
+    const char *socket; /* NULL: without a daemon; "": found by kvc_socket_path() */
     bool exact, repeatable, ignore_eos, moments;
     double report; /* percent of new chunks */
     size_t n_tokens;
     float temperature;
     uint64_t seed;
+    uint32_t timeout_ms; /* 0: not given */
 };
 
 /* Destination of new tokens: stdout at once, or the JSON document at the end. */
@@ -59,7 +63,7 @@ struct cmd_generate_output {
 };
 
 static const char doc[] =
-    "Continue a prompt and measure the speed.\vWith --socket, tokens that another process published are not "
+    "Continue a prompt and measure the speed.\vWith --share, tokens that another process published are not "
     "computed again, and tokens computed here are published. The summary on standard error has the time to "
     "the first token (with opening the cache, without loading the model), tokens per second, prompt tokens "
     "found, and bytes shared.\n\n"
@@ -70,7 +74,8 @@ static const char doc[] =
     "only tokens that such runs published. kvcobra eval --hits measures the difference.\n\n"
     "Examples:\n\n"
     "  kvcobra generate model.gguf --prompt 'The capital of France is'\n"
-    "  kvcobra generate model.gguf --prompt-file manual.txt --table model-3.table";
+    "  kvcobra generate model.gguf --prompt-file manual.txt --table model-3.table\n"
+    "  kvcobra generate model.gguf --prompt-file manual.txt --share";
 
 static const struct argp_option options[] = {
     {"prompt", OPT_PROMPT, "TEXT", 0,
@@ -79,13 +84,16 @@ static const struct argp_option options[] = {
      "A file with the text to continue; control tokens in it are plain text", 1},
     {"exact", OPT_EXACT, NULL, 0, "Do not compress keys and values (default)", 2},
     {"table", OPT_TABLE, "TABLE", 0, "Compress with this table file, without a daemon", 2},
+    {"share", OPT_SHARE, NULL, 0, "Compress with the active table of a daemon, and share pages", 2},
     {"socket", OPT_SOCKET, "PATH", 0,
-     "Compress with the active table of the daemon at this socket, and share pages", 2},
-    {"repeatable", OPT_REPEATABLE, NULL, 0,
-     "With --table or --socket: print the same text whether or not tokens of the prompt are found; slower",
+     "--share with the daemon at this socket (default: $KVCOBRA_SOCKET; else the socket of your kvcobrad "
+     "--user, if it runs; else /run/kvcobra/kvcobra.sock)",
      2},
+    OPTION_TIMEOUT(OPT_TIMEOUT, 2),
+    {"repeatable", OPT_REPEATABLE, NULL, 0,
+     "With --table or --share: print the same text whether or not tokens of the prompt are found; slower", 2},
     {"report", OPT_REPORT, "PERCENT", 0,
-     "With --socket: measure the error on this share of new chunks and report sums of errors to the daemon "
+     "With --share: measure the error on this share of new chunks and report sums of errors to the daemon "
      "(no text and no vectors)",
      2},
     {"moments", OPT_MOMENTS, NULL, 0,
@@ -106,11 +114,13 @@ static void cmd_generate_check(const struct generate_options *o, const struct ar
     if (!o->prompt == !o->prompt_file)
         argp_error(state, "either --prompt or --prompt-file is needed");
     if ((o->table != NULL) + (o->socket != NULL) + o->exact > 1)
-        argp_error(state, "--table, --socket and --exact exclude each other");
+        argp_error(state, "--table, --share (or --socket) and --exact exclude each other");
     if (o->repeatable && !o->table && !o->socket)
-        argp_error(state, "--repeatable needs --table or --socket");
+        argp_error(state, "--repeatable needs --table or --share");
+    if (o->timeout_ms > 0 && !o->socket)
+        argp_error(state, "--timeout needs --share");
     if (o->report > 0 && !o->socket)
-        argp_error(state, "--report needs --socket");
+        argp_error(state, "--report needs --share");
     if (o->moments && o->report <= 0)
         argp_error(state, "--moments needs --report");
 }
@@ -132,8 +142,14 @@ static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
     case OPT_TABLE:
         o->table = arg;
         return 0;
+    case OPT_SHARE:
+        o->socket = o->socket ? o->socket : ""; /* found by the library */
+        return 0;
     case OPT_SOCKET:
         o->socket = arg;
+        return 0;
+    case OPT_TIMEOUT:
+        o->timeout_ms = option_timeout_ms(state, arg);
         return 0;
     case OPT_REPEATABLE:
         o->repeatable = true;
@@ -235,7 +251,6 @@ static int cmd_generate_load_prompt(const struct engine *en, const struct genera
 {
     const struct engine_info *info = engine_info(en);
     _cleanup_(document_deinit) struct document d = {0};
-    uint32_t *tokens;
     int r;
 
     if (o->prompt && utf8_error(o->prompt, strlen(o->prompt)) < strlen(o->prompt))
@@ -245,19 +260,10 @@ static int cmd_generate_load_prompt(const struct engine *en, const struct genera
     else
         r = tokenizer_encode(engine_tokenizer(en), o->prompt, strlen(o->prompt), true, &d.tokens, &d.n_tokens,
                              e);
+    if (r == 0)
+        r = document_add_bos(en, &d, e);
     if (r < 0)
         return r;
-    if (info->add_bos && info->token_bos < info->n_vocab) {
-        tokens = realloc(d.tokens, (d.n_tokens + 1) * sizeof(*tokens));
-        if (!tokens)
-            return fail(e, -ENOMEM, "out of memory for a prompt of %zu tokens", d.n_tokens);
-
-        memmove(tokens + 1, tokens, d.n_tokens * sizeof(*tokens));
-        tokens[0] = info->token_bos;
-        d.tokens = tokens;
-        d.n_tokens++;
-    }
-
     if (d.n_tokens == 0)
         return fail(e, -EINVAL, "the prompt is empty");
     if (d.n_tokens + o->n_tokens > info->n_context)
@@ -299,7 +305,8 @@ static int cmd_generate_run_compressed(struct engine *en, const struct document 
     kvc_model *m;
     int r;
 
-    r = client_open(o->socket, &c, e);
+    r = o->socket ? client_open_at(KVC_SOCKET_CLIENTS, o->socket, o->timeout_ms, &c, e)
+                  : client_open(NULL, &c, e);
     if (r < 0)
         return r;
 

@@ -14,20 +14,24 @@
 
 struct errmsg;
 
-/* The budgets compared, in bits per number. The daemon serves the second first; the last replaces it while
+/* The budgets compared, in bits per number. The daemon serves the first one; the last replaces it while
  * clients run. */
-enum { DEMO_BUDGETS = 3 };
+enum { DEMO_BUDGETS = 2 };
 extern const char *const demo_budgets[DEMO_BUDGETS];
+
+/* Stands behind the text in the prompt of both processes. */
+extern const char demo_question[];
 
 struct demo {
     const char *model;       /* a GGUF file */
     const char *text[2];     /* to calibrate on, to evaluate on; plain, or compressed by gzip */
     bool is_default_text[2]; /* a Debian document, whose table of contents is skipped */
     const char *calibrate_tokens, *eval_tokens, *eval_window, *prompt_bytes, *generate_tokens; /* as typed */
-    char self[PATH_MAX];   /* this program */
-    char daemon[PATH_MAX]; /* kvcobrad */
-    char dir[PATH_MAX];    /* temporary folder of all files below */
-    int signal_fd;         /* SIGINT, SIGTERM, SIGHUP */
+    char found_model[PATH_MAX]; /* where the model is if none is named */
+    char self[PATH_MAX];        /* this program */
+    char daemon[PATH_MAX];      /* kvcobrad */
+    char dir[PATH_MAX];         /* temporary folder of all files below */
+    int signal_fd;              /* SIGINT, SIGTERM, SIGHUP */
 };
 
 /* A path in the demo's folder, from its file name. */

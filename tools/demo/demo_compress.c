@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/report.h"
+#include "tools/command/terminal.h"
 #include "tools/demo/demo.h"
 
 /* Both Debian documents begin with a table of contents, which is no running text and ends before this
@@ -52,17 +53,25 @@ static int demo_compress_unpack(const struct demo *d, const char *from, bool ski
     if (skip_contents)
         argv[2] = skipping;
 
-    printf("$ %s %s %s> %s\n", gz ? "gzip -dc" : "cat", from,
-           skip_contents ? "| tail -n +" FIRST_LINE " " : "", to);
+    terminal_print(stdout, 2, "$ %s %s %s> %s\n", gz ? "gzip -dc" : "cat", from,
+                   skip_contents ? "| tail -n +" FIRST_LINE " " : "", to);
     return demo_compress_run_shell(d, "unpacking a text", argv, e);
 }
 
 static int demo_compress_cut_prompt(const struct demo *d, const char *from, const char *to, struct errmsg *e)
 {
-    const char *argv[] = {"sh", "-euc", "head -c \"$3\" -- \"$1\" > \"$2\"", "sh", from, to, d->prompt_bytes,
+    const char *argv[] = {"sh",
+                          "-euc",
+                          "{ head -c \"$3\" -- \"$1\"; printf %s \"$4\"; } > \"$2\"",
+                          "sh",
+                          from,
+                          to,
+                          d->prompt_bytes,
+                          demo_question,
                           NULL};
 
-    printf("$ head -c %s %s > %s\n", d->prompt_bytes, from, to);
+    terminal_print(stdout, 2, "$ { head -c %s %s; printf %%s \"$QUESTION\"; } > %s\n", d->prompt_bytes, from,
+                   to);
     return demo_compress_run_shell(d, "cutting the prompt", argv, e);
 }
 
@@ -81,12 +90,14 @@ static int demo_compress_prepare_texts(const struct demo *d, struct errmsg *e)
     return r < 0 ? r : demo_compress_cut_prompt(d, evaluate.text, prompt.text, e);
 }
 
-/* Gradients: a backward pass through the model takes a third of the time of depth weights (2026-11). */
+/* Gradients: a backward pass through the model takes a third of the time of depth weights (2026-11). The text
+ * alone: the demonstration measures on text of its kind, and the model's own text would take time. */
 static int demo_compress_calibrate(const struct demo *d, struct errmsg *e)
 {
     struct demo_path text = demo_path(d, "calibrate.txt"), stats = demo_path(d, "model.stats");
-    const char *args[] = {"calibrate", d->model, "--text", text.text,  "--tokens", d->calibrate_tokens,
-                          "--metric",  "fisher", "-o",     stats.text, NULL};
+    const char *args[] = {"calibrate",         d->model,   "--text", text.text, "--tokens",
+                          d->calibrate_tokens, "--metric", "fisher", "-o",      stats.text,
+                          "--own-share",       "0",        NULL};
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra calibrate");
 
     demo_heading("Calibrate: measure which directions of the cache matter to this model, and how much");
@@ -152,10 +163,11 @@ static int demo_compress_print_costs(const struct demo *d, const struct cost cos
     if (report_print(r, stdout) < 0)
         return fail(e, -ENOMEM, "out of memory");
 
-    printf("\nThe overhead includes the first and the newest tokens, which stay exact: they are a large part "
-           "of a\n"
-           "window of %s tokens, and a small part of a longer text.\n",
-           d->eval_window);
+    terminal_print(
+        stdout, 0,
+        "\nThe overhead includes the first and the newest tokens, which stay exact: they are a large part "
+        "of a window of %s tokens, and a small part of a longer text.\n",
+        d->eval_window);
     return 0;
 }
 
@@ -171,7 +183,7 @@ int demo_compress(const struct demo *d, struct errmsg *e)
     if (r < 0)
         return r;
 
-    demo_heading("Solve: spend 2, 3 and 4 bits per number where they matter most");
+    demo_heading("Solve: spend 3 and 4 bits per number where they matter most");
     for (size_t i = 0; i < DEMO_BUDGETS && r == 0; i++)
         r = demo_compress_solve(d, demo_budgets[i], e);
     if (r < 0)

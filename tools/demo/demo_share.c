@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/terminal.h"
 #include "tools/demo/demo.h"
 
 /* All three are watched together from the start: none blocks on a full pipe. */
@@ -52,8 +53,9 @@ static int demo_share_start_daemon(struct demo_children *c, struct errmsg *e)
                           NULL};
     int r;
 
-    printf("$ kvcobrad --socket %s --operator-socket %s --pool-bytes 512M --quota-bytes 512M &\n",
-           socket.text, operator_socket.text);
+    terminal_print(stdout, 2,
+                   "$ kvcobrad --socket %s --operator-socket %s --pool-bytes 512M --quota-bytes 512M &\n",
+                   socket.text, operator_socket.text);
     (void) fflush(stdout);
     r = process_start(&c->daemon, c->d->daemon, argv, PROCESS_READY, e);
     if (r == 0)
@@ -120,18 +122,38 @@ static int demo_share_finish(struct demo_children *c, size_t which, const struct
     return r;
 }
 
-/* Prints the beginning of the output of @p on one line. */
-static void demo_share_print_excerpt(const struct process *p)
+/* Prints the beginning of the output of @p: its answer, up to the first empty line. */
+static void demo_share_print_answer(const struct process *p)
 {
-    enum { EXCERPT_BYTES = 160 };
-    size_t n = p->n_out < EXCERPT_BYTES ? p->n_out : EXCERPT_BYTES;
+    enum { ANSWER_BYTES = 320 };
+    size_t n = p->n_out < ANSWER_BYTES ? p->n_out : ANSWER_BYTES;
+    const char *end = p->n_out > 0 ? memmem(p->out, n, "\n\n", 2) : NULL;
+    char text[ANSWER_BYTES + 1];
 
+    n = end ? (size_t) (end - p->out) : n;
     while (n < p->n_out && n > 0 && ((unsigned char) p->out[n] & 0xc0) == 0x80)
         n--; /* not in the middle of a character */
-    printf("%s generated: ", p->label);
     for (size_t i = 0; i < n; i++)
-        putchar(p->out[i] == '\n' ? ' ' : p->out[i]);
-    puts(n < p->n_out ? "..." : "");
+        text[i] = p->out[i];
+    text[n] = '\0';
+    for (char *c = text; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    terminal_print(stdout, 2, "%s answers: ...%s%s\n", p->label, text, n < p->n_out ? " ..." : "");
+}
+
+static void demo_share_print_answers(const struct demo_children *c)
+{
+    const char *question = demo_question + strspn(demo_question, "\n");
+
+    terminal_print(stdout, 2, "The prompt: %s bytes of %s, then\n", c->d->prompt_bytes, c->d->text[1]);
+    terminal_print(stdout, 0, "%s ...\n\n", question);
+    demo_share_print_answer(&c->a);
+    demo_share_print_answer(&c->b);
+    terminal_print(
+        stdout, 0,
+        "\nWhat a hit changes: A computed the prompt from exact keys and values; B found it and read their "
+        "codes, so the two answers may differ by the error of the codes. With 'kvcobra generate "
+        "--repeatable' both read codes and answer the same.\n");
 }
 
 static int demo_share_show(struct demo_children *c, const char *const *args, struct errmsg *e)
@@ -188,8 +210,8 @@ static int demo_share_swap(struct demo_children *c, struct errmsg *e)
     if (r < 0)
         return r;
 
-    printf("\nA %s, B %s; a sequence uses one table from beginning to end\n\n", demo_share_activity(&c->a),
-           demo_share_activity(&c->b));
+    terminal_print(stdout, 0, "\nA %s, B %s; a sequence uses one table from beginning to end\n\n",
+                   demo_share_activity(&c->a), demo_share_activity(&c->b));
     (void) fflush(stdout);
     r = demo_share_finish(c, A, &c->a, e);
     if (r < 0)
@@ -199,9 +221,8 @@ static int demo_share_swap(struct demo_children *c, struct errmsg *e)
     if (r < 0)
         return r;
 
-    demo_share_print_excerpt(&c->a);
-    demo_share_print_excerpt(&c->b);
-    printf("all of their 2 x %s tokens were generated\n", c->d->generate_tokens);
+    demo_share_print_answers(c);
+    printf("All of their 2 x %s tokens were generated\n", c->d->generate_tokens);
     return 0;
 }
 
@@ -215,12 +236,12 @@ int demo_share(const struct demo *d, struct errmsg *e)
     };
     int r;
 
-    demo_heading("Serve: a daemon on a private socket, with the table of %s bits", demo_budgets[1]);
+    demo_heading("Serve: a daemon on a private socket, with the table of %s bits", demo_budgets[0]);
     r = demo_share_start_daemon(&c, e);
     if (r < 0)
         return r;
 
-    r = demo_share_use_table(&c, demo_budgets[1], e);
+    r = demo_share_use_table(&c, demo_budgets[0], e);
     if (r < 0)
         return r;
 

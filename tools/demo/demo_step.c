@@ -2,23 +2,30 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/terminal.h"
 #include "tools/demo/demo.h"
 
 enum { ARGS_MAX = 24 };
 
-const char *const demo_budgets[DEMO_BUDGETS] = {"2", "3", "4"};
+const char *const demo_budgets[DEMO_BUDGETS] = {"3", "4"};
+const char demo_question[] = "\n\nQuestion: What is this text about?\nAnswer: This text is about";
 
 void demo_heading(const char *fmt, ...)
 {
+    _cleanup_(freep) char *text = NULL;
     va_list ap;
+    int n;
 
     va_start(ap, fmt);
-    fputs("\n== ", stdout);
-    vprintf(fmt, ap);
-    puts("\n");
+    n = vasprintf(&text, fmt, ap);
     va_end(ap);
+    if (n < 0)
+        text = NULL;
+    terminal_print(stdout, 3, "\n== %s\n\n", text ? text : "");
     (void) fflush(stdout);
 }
 
@@ -34,18 +41,24 @@ int demo_start(const struct demo *d, struct process *p, enum process_output outp
                struct errmsg *e)
 {
     const char *argv[ARGS_MAX + 1] = {"kvcobra"};
-    size_t n = 1;
+    _cleanup_(freep) char *text = NULL;
+    size_t n = 1, bytes;
+    FILE *line;
 
-    fputs("$ kvcobra", stdout);
-    for (; args[n - 1]; n++) {
-        if (n == ARGS_MAX)
-            return fail(e, -E2BIG, "a step of the demonstration has too many arguments");
+    line = open_memstream(&text, &bytes);
+    if (!line)
+        return fail(e, -ENOMEM, "out of memory");
 
+    for (; args[n - 1] && n < ARGS_MAX; n++) {
         argv[n] = args[n - 1];
-        printf(" %s", argv[n]);
+        fprintf(line, " %s", argv[n]);
     }
+    if (fclose(line) != 0)
+        return fail(e, -ENOMEM, "out of memory");
+    if (args[n - 1])
+        return fail(e, -E2BIG, "a step of the demonstration has too many arguments");
 
-    putchar('\n');
+    terminal_print(stdout, 2, "$ kvcobra%s\n", text);
     (void) fflush(stdout); /* the command line must stand before the output of the child */
 
     return process_start(p, d->self, argv, output, e);

@@ -212,7 +212,7 @@ static bool network_is_bound(const struct network *m, const struct gguf_tensor *
     for (size_t i = 0; i < sizeof(outside) / sizeof(outside[0]); i++)
         if (strcmp(name, outside[i]) == 0)
             return true;
-    if (sscanf(name, "blk.%u.%n", &layer, &at) != 1 || at == 0 || layer >= m->geometry.n_layers)
+    if (sscanf(name, "blk.%9u.%n", &layer, &at) != 1 || at == 0 || layer >= m->geometry.n_layers)
         return false;
 
     for (size_t i = 0; i < n_in_layer; i++)

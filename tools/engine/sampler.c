@@ -35,17 +35,32 @@ static double sampler_draw(struct sampler_state *st)
     return (double) (bits >> 11) * 0x1p-53;
 }
 
+/* exp((x - max) / temperature) in binary32: its relative error of 2^-24 is nothing beside sampling. */
+static float sampler_weight(float x, float max, float inverse)
+{
+    return expf((x - max) * inverse);
+}
+
+/* The sums of blocks are kept, so that each weight is computed once, and those of one block twice. */
 uint32_t sampler_softmax(const float *logits, size_t n_vocab, float temperature, struct sampler_state *st)
 {
+    enum { BLOCKS = 512 };
+    size_t block = (n_vocab + BLOCKS - 1) / BLOCKS, at = 0;
     uint32_t best = sampler_greedy(logits, n_vocab);
-    double max = (double) logits[best], inverse = 1.0 / (double) temperature, sum = 0.0, left;
+    float max = logits[best], inverse = 1.0f / temperature;
+    double sums[BLOCKS] = {0}, sum = 0, left;
 
     assert(temperature > 0.0f);
     for (size_t i = 0; i < n_vocab; i++)
-        sum += exp(((double) logits[i] - max) * inverse);
+        sums[i / block] += (double) sampler_weight(logits[i], max, inverse);
+    for (size_t i = 0; i < BLOCKS; i++)
+        sum += sums[i];
+
     left = sampler_draw(st) * sum;
-    for (size_t i = 0; i < n_vocab; i++) {
-        left -= exp(((double) logits[i] - max) * inverse);
+    while (at + 1 < BLOCKS && left >= sums[at])
+        left -= sums[at++];
+    for (size_t i = at * block; i < n_vocab && i < (at + 1) * block; i++) {
+        left -= (double) sampler_weight(logits[i], max, inverse);
         if (left < 0.0)
             return (uint32_t) i;
     }

@@ -12,6 +12,8 @@
 
 enum { CONTEXT_TOKENS = 32768 }; /* at which the paper calls the bases negligible */
 
+#define GIB ((double) (1 << 30))
+
 static json_t *inspect_json_number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
@@ -118,15 +120,19 @@ static json_t *bytes_json(const struct inspection *x, bool *failed)
 
     for (int i = 0; i < INSPECT_CONTEXTS; i++) {
         struct sequence_bytes b;
+        double per_gib;
 
         inspection_bytes(x, inspect_contexts[i], &b);
+        per_gib = (double) b.tokens * GIB / (double) b.total;
         inspect_json_append(all,
-                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens",
-                                      (json_int_t) b.tokens, "pages", (json_int_t) b.pages, "codes",
+                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:I}",
+                                      "tokens", (json_int_t) b.tokens, "pages", (json_int_t) b.pages, "codes",
                                       (json_int_t) b.codes, "padding", (json_int_t) b.padding, "headers",
                                       (json_int_t) b.headers, "sinks", (json_int_t) b.sinks, "tail",
                                       (json_int_t) b.tail, "total", (json_int_t) b.total, "binary16",
-                                      (json_int_t) b.binary16, "bpd_true", inspect_json_number(b.bpd_true)),
+                                      (json_int_t) b.binary16, "bpd_true", inspect_json_number(b.bpd_true),
+                                      "gib", (double) b.total / GIB, "gib_binary16",
+                                      (double) b.binary16 / GIB, "tokens_per_gib", (json_int_t) per_gib),
                             failed);
     }
 
@@ -172,6 +178,25 @@ static json_t *inspect_json_table(const struct inspection *x, bool *failed)
 
 /* ---- statistics ---- */
 
+/* Sources that stay apart, in the order of "solve --without". */
+static json_t *inspect_json_sources(const struct stats *s)
+{
+    static const char *const kinds[] = {"text", "lines", "model", "rest"};
+    json_t *all = json_array();
+
+    for (uint32_t i = 0; i < stats_domains(s); i++) {
+        struct stats_domain_info info;
+        char hex[DIGEST_HEX_BYTES];
+
+        stats_domain_info(s, i, &info);
+        (void) json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:I}", "kind", kinds[info.kind], "name",
+                                                    digest_hex(info.digest, hex), "tokens",
+                                                    (json_int_t) info.n_tokens, "samples",
+                                                    (json_int_t) info.n_samples));
+    }
+    return all;
+}
+
 static json_t *stats_json(const struct inspection *x)
 {
     const struct stats *s = x->stats;
@@ -180,7 +205,7 @@ static json_t *stats_json(const struct inspection *x)
 
     (void) snprintf(seed, sizeof(seed), "%ju",
                     (uintmax_t) o->seed); /* JSON numbers have fewer than 64 exact bits */
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:b, s:b, s:b, s:b, s:s, s:s, s:o}",
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:i, s:b, s:b, s:b, s:b, s:s, s:s, s:o, s:o}",
                      "kind", "statistics", "digest", digest_hex(x->stats_digest, hex), "model_digest",
                      digest_hex(o->model_digest, model), "model_name",
                      utf8_json(o->model_name, strnlen(o->model_name, sizeof(o->model_name))), "geometry",
@@ -189,7 +214,7 @@ static json_t *stats_json(const struct inspection *x)
                      (int) o->key_stride, "attention", (int) o->want_attention, "output",
                      (int) o->want_output, "fisher", (int) stats_has_fisher(s), "depth_weights",
                      (int) stats_has_depth(s), "seed", seed, "harm_metric", solve_metric_name(x->metric),
-                     "harm_power", inspect_json_number(x->power));
+                     "harm_power", inspect_json_number(x->power), "sources", inspect_json_sources(s));
 }
 
 static json_t *spectra_json(const struct inspection *x, bool *failed)
@@ -339,8 +364,16 @@ static json_t *inspect_json_distortion(const struct inspection *x, bool *failed)
     return all;
 }
 
+static json_t *inspect_json_eval(const struct inspect_eval *v)
+{
+    return json_pack("{s:f, s:f, s:f, s:I, s:I}", "ppl_exact", v->ppl_exact, "ppl", v->ppl, "kl", v->kl,
+                     "tokens", (json_int_t) v->tokens, "window", (json_int_t) v->window);
+}
+
 static void inspect_json_add_analyses(const struct inspection *x, json_t *root, bool *failed)
 {
+    if (x->has_eval)
+        inspect_json_set(root, "eval", inspect_json_eval(&x->eval), failed);
     if (x->lambda)
         inspect_json_set(root, "spectra", spectra_json(x, failed), failed);
     if (x->shapes)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "alloc/table_account.h"
-#include "tools/inspect/html.h"
+#include "tools/page/html.h"
 #include "tools/inspect/inspect.h"
 #include "tools/inspect/inspect_plots.h"
 #include "tools/inspect/inspect_summary.h"
@@ -86,19 +86,22 @@ static void inspect_page_bits_section(FILE *f, const struct inspection *x, const
           "fewer bits if its errors matter little, or if its vectors lie in few directions.</p>\n",
           f);
     if (inspect_page_has_part(f, x, PART_TABLE)) {
-        fputs("<h3>Stored coordinates</h3><p>The number of stored directions, and their mean bits. The other "
+        fputs("<div class=\"part\"><h3>Stored coordinates</h3><p>The number of stored directions, and their "
+              "mean bits. The other "
               "directions are replaced by their mean.</p>\n<figure>",
               f);
         plot_ranks(f, x);
-        fputs("</figure>\n<h3>Budget</h3><p>The product of both: stored bits per token and original number. "
+        fputs("</figure></div>\n<div class=\"part\"><h3>Budget</h3><p>The product of both: stored bits per "
+              "token and original number. "
               "With equal budgets all cells are equal.</p>\n<figure>",
               f);
         plot_budgets(f, x);
-        fputs("</figure>\n<h3>Widths by layer</h3><p>Coordinates of each layer by width, the widest at the "
+        fputs("</figure></div>\n<div class=\"part\"><h3>Widths by layer</h3><p>Coordinates of each layer by "
+              "width, the widest at the "
               "bottom. The share missing to 1 is not stored.</p>\n<figure>",
               f);
         plot_widths(f, x);
-        fputs("</figure>\n", f);
+        fputs("</figure></div>\n", f);
         inspect_page_numbers(f, document, "codecs", "Every head and side", codec_columns);
     }
 
@@ -129,21 +132,20 @@ static void inspect_page_explain_distortion(FILE *f, const struct inspection *x)
 
 static void inspect_page_distortion_section(FILE *f, const struct inspection *x, const json_t *document)
 {
-    double sum[2] = {0};
+    double equal, solved;
 
     inspect_page_begin_section(f, "distortion", "Distortion by head");
     if (inspect_page_has_part(f, x, PART_DISTORTION)) {
         inspect_page_explain_distortion(f, x);
-        for (uint32_t hs = 0; hs < head_side_count(x->g); hs++) {
-            sum[0] += x->distortion_equal[hs];
-            sum[1] += x->distortion[hs];
-        }
-
         fprintf(f,
                 "<p>Open marks: every head and side has %.4g bits per number. Filled marks: as solved, with "
-                "the same total. The sum is %.4g with equal budgets and %.4g as solved: bits move to the "
-                "heads where they reduce the distortion most, so other heads get worse.</p>\n<figure>",
-                x->distortion_budget, sum[0], sum[1]);
+                "the same total.",
+                x->distortion_budget);
+        if (cost_distortion(x, &equal, &solved))
+            fprintf(f, " The sum is %.4g with equal budgets and %.4g as solved.", equal, solved);
+        fputs(" Bits move to the heads where they reduce the distortion most, so other heads get "
+              "worse.</p>\n<figure>",
+              f);
         plot_distortion(f, x);
         fputs("</figure>\n", f);
         inspect_page_numbers(f, document, "harm", "Distortion e′Me per token of every head and side",
@@ -203,24 +205,27 @@ static void inspect_page_spectra_section(FILE *f, const struct inspection *x, co
 {
     inspect_page_begin_section(f, "spectra", "Spectra");
     if (inspect_page_has_part(f, x, PART_SPECTRA)) {
-        fputs("<h3>Spectra of the vectors</h3><p>Eigenvalues of the covariance of each layer’s keys and "
+        fputs("<div class=\"part\"><h3>Spectra of the vectors</h3><p>Eigenvalues of the covariance of each "
+              "layer’s keys and "
               "values. If a line falls steeply, few directions have most of the variance, and the others "
               "need not be stored.</p>\n<figure>",
               f);
         plot_spectra(f, x, x->lambda);
         fprintf(f,
-                "</figure>\n<h3>Weighted spectra</h3><p>The same with every direction weighed by the effect "
+                "</figure></div>\n<div class=\"part\"><h3>Weighted spectra</h3><p>The same with every "
+                "direction weighed by the effect "
                 "of an error in it (metric <code>%s</code>): <code>bands</code> distributes its bits by "
                 "these values.</p>\n"
                 "<figure>",
                 solve_metric_name(x->metric));
         plot_spectra(f, x, x->weighted);
-        fputs("</figure>\n<h3>Steepness</h3><p>The exponent of a power law fitted to each head’s "
+        fputs("</figure></div>\n<div class=\"part\"><h3>Steepness</h3><p>The exponent of a power law fitted "
+              "to each head’s "
               "eigenvalues: the smaller it is, the more directions must be stored. Values usually have "
               "smaller exponents than keys.</p>\n<figure>",
               f);
         plot_alpha(f, x);
-        fputs("</figure>\n", f);
+        fputs("</figure></div>\n", f);
         inspect_page_numbers(f, document, "spectra", "Every head and side; the eigenvalues are in the JSON",
                              spectra_columns);
     }
@@ -274,22 +279,25 @@ static void inspect_page_shapes_section(FILE *f, const struct inspection *x, con
           "nearer to 0 the more coordinates it mixes, unless their magnitudes are correlated.</p>\n",
           f);
     if (inspect_page_has_part(f, x, PART_SHAPES)) {
-        fputs("<h3>By head</h3><p>Median over a head’s coordinates, before and after the rotation in bands "
+        fputs("<div class=\"part\"><h3>By head</h3><p>Median over a head’s coordinates, before and after the "
+              "rotation in bands "
               "of eight that <code>bands</code> uses.</p>\n<figure>",
               f);
         plot_kurtosis_heads(f, x);
-        fputs("</figure>\n", f);
+        fputs("</figure></div>\n", f);
         inspect_page_numbers(f, document, "gaussianity.heads",
                              "Median excess kurtosis of every head and side", shape_head_columns);
-        fputs("<h3>All coordinates, rotated in bands of eight</h3><p>Every coordinate of every head, in the "
+        fputs("<div class=\"part\"><h3>All coordinates, rotated in bands of eight</h3><p>Every coordinate of "
+              "every head, in the "
               "basis that <code>bands</code> uses.</p>\n<figure>",
               f);
         plot_kurtosis(f, x, SHAPE_BASIS, SHAPE_BANDS);
-        fputs("</figure>\n<h3>All coordinates, rotated together</h3><p>As in the paper: eigenvectors of the "
+        fputs("</figure></div>\n<div class=\"part\"><h3>All coordinates, rotated together</h3><p>As in the "
+              "paper: eigenvectors of the "
               "covariance, then one rotation of all of them.</p>\n<figure>",
               f);
         plot_kurtosis(f, x, SHAPE_EIGEN, SHAPE_ROTATED);
-        fputs("</figure>\n", f);
+        fputs("</figure></div>\n", f);
         html_table(f, "gaussianity.summary",
                    "Excess kurtosis of all coordinates. eigen: eigenvectors of the covariance; rotated: the "
                    "same, rotated together; basis: the basis of the method bands; bands: the same, rotated "
@@ -299,11 +307,12 @@ static void inspect_page_shapes_section(FILE *f, const struct inspection *x, con
             f, document, "gaussianity.histogram",
             "Coordinates by excess kurtosis, in steps of 0.1; the last step has all larger values",
             histogram_columns);
-        fputs("<h3>Quantiles</h3><p>All coordinates pooled, each scaled to variance 1, compared with a "
+        fputs("<div class=\"part\"><h3>Quantiles</h3><p>All coordinates pooled, each scaled to variance 1, "
+              "compared with a "
               "normal distribution: it is the diagonal, and steeper ends are heavier tails.</p>\n<figure>",
               f);
         plot_qq(f, x);
-        fputs("</figure>\n", f);
+        fputs("</figure></div>\n", f);
         inspect_page_numbers(f, document, "gaussianity.qq", "Quantiles of the pooled coordinates",
                              qq_columns);
     }
@@ -409,11 +418,11 @@ static void inspect_page_navigation(FILE *f)
     static const struct {
         const char *id, *title;
     } links[] = {
-        {"summary", "Summary"},       {"bits", "Ranks and bits"},
-        {"distortion", "Distortion"}, {"curves", "Bits and distortion"},
-        {"spectra", "Spectra"},       {"shapes", "Gaussianity"},
-        {"levels", "Levels"},         {"bytes", "Bytes"},
-        {"paper", "The paper"},
+        {"cost", "Cost"},           {"bytes", "Bytes"},
+        {"bits", "Ranks and bits"}, {"distortion", "Distortion"},
+        {"curves", "Methods"},      {"spectra", "Spectra"},
+        {"shapes", "Gaussianity"},  {"levels", "Levels"},
+        {"paper", "The paper"},     {"provenance", "Options and files"},
     };
 
     fputs("<nav aria-label=\"Sections\"><ul>", f);
@@ -424,32 +433,28 @@ static void inspect_page_navigation(FILE *f)
 
 void inspect_page(FILE *f, const struct inspection *x, const json_t *document)
 {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
-          "content=\"width=device-width, initial-scale=1\"/>"
-          /* nothing can be loaded, also if a name in the file contains markup */
-          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-          "'unsafe-inline'\"/>"
-          "<title>",
-          f);
+    html_begin(f);
     summary_title(f, x);
-    fputs("</title>\n<style>", f);
-    html_style(f);
-    fputs("</style></head>\n<body>\n<header>\n", f);
+    html_begin_body(f);
+    fputs("<header>\n", f);
     summary_header(f, x);
     inspect_page_navigation(f);
     fputs("</header>\n<main>\n", f);
-    inspect_page_begin_section(f, "summary", "Summary");
-    summary_tiles(f, x);
-    summary_facts(f, x);
+    inspect_page_begin_section(f, "cost", "What it costs and gives");
+    cost_section(f, x, document);
     inspect_page_end_section(f);
+    inspect_page_bytes_section(f, x, document);
     inspect_page_bits_section(f, x, document);
     inspect_page_distortion_section(f, x, document);
     inspect_page_curves_section(f, x, document);
     inspect_page_spectra_section(f, x, document);
     inspect_page_shapes_section(f, x, document);
     inspect_page_levels_section(f, x, document);
-    inspect_page_bytes_section(f, x, document);
     inspect_page_paper_section(f);
+    inspect_page_begin_section(f, "provenance", "Options and files");
+    summary_tiles(f, x);
+    summary_facts(f, x);
+    inspect_page_end_section(f);
     fputs("</main>\n<footer><p>Written by <code>kvcobra inspect --html</code>. All numbers, also those "
           "omitted here, are in <code>kvcobra inspect --json</code>.</p></footer>\n</body></html>\n",
           f);

@@ -8,7 +8,7 @@
 #include "alloc/sort.h"
 #include "alloc/spectrum.h"
 #include "base/cleanup.h"
-#include "tools/inspect/svg.h"
+#include "tools/page/svg.h"
 
 static const char *const side_names[] = {"Keys", "Values"};
 static const char *const side_series[] = {"k", "v"};
@@ -23,14 +23,6 @@ static void inspect_plots_key(FILE *f, bool filled, const char *text)
     for (int side = SIDE_K; side <= SIDE_V; side++)
         svg_mark_at(f, side_series[side], side_marks[side], 8 + 14 * side, 7, 4, filled);
     fprintf(f, "</svg> %s</span> ", text);
-}
-
-static void inspect_plots_line_key(FILE *f, const char *series, const char *text)
-{
-    fprintf(f,
-            "<span class=\"item\"><svg class=\"key\" viewBox=\"0 0 34 14\" width=\"34\" height=\"14\" "
-            "aria-hidden=\"true\"><path class=\"line %s\" d=\"M1 7L33 7\"/></svg> %s</span> ",
-            series, text);
 }
 
 /* ---- spectra ---- */
@@ -112,8 +104,8 @@ void plot_spectra(FILE *f, const struct inspection *x, const double *spectra)
     }
 
     fputs("<p class=\"legend\">", f);
-    inspect_plots_line_key(f, "k", "keys");
-    inspect_plots_line_key(f, "v", "values");
+    svg_line_key(f, "k", "keys");
+    svg_line_key(f, "v", "values");
     fputs("<span class=\"item\">shaded: range of the heads. Horizontal: direction, from 1. Vertical: its "
           "share of the total, one line per factor of ten.</span></p>\n<div class=\"multiples\">\n",
           f);
@@ -312,9 +304,9 @@ void plot_kurtosis(FILE *f, const struct inspection *x, enum shape_stage before,
     }
 
     fputs("</div>\n<p class=\"legend\">", f);
-    inspect_plots_line_key(f, "before", "before rotation");
-    inspect_plots_line_key(f, "k", "and");
-    inspect_plots_line_key(f, "v", "after it");
+    svg_line_key(f, "before", "before rotation");
+    svg_line_key(f, "k", "keys after rotation");
+    svg_line_key(f, "v", "values after rotation");
     fputs("</p>\n", f);
 }
 
@@ -355,8 +347,8 @@ void plot_qq(FILE *f, const struct inspection *x)
     }
 
     fputs("</div>\n<p class=\"legend\">", f);
-    inspect_plots_line_key(f, "diagonal", "N(0,1)");
-    inspect_plots_line_key(f, "before", "before rotation");
+    svg_line_key(f, "diagonal", "N(0,1)");
+    svg_line_key(f, "before", "before rotation");
     inspect_plots_key(f, true, "after rotation in bands of 8");
     fputs("</p>\n", f);
 }
@@ -428,7 +420,7 @@ static void inspect_plots_label_ends(const struct svg_plot *p, const double *end
 void plot_curves(FILE *f, const struct inspection *x)
 {
     struct svg_plot p = {
-        .f = f, .width = 820, .height = 400, .left = 64, .right = 176, .top = 12, .bottom = 40};
+        .f = f, .width = 600, .height = 340, .left = 62, .right = 176, .top = 12, .bottom = 40};
     _cleanup_(freep) double *all = calloc(2 * (x->n_points + 1), sizeof(*all));
     double bpd[INSPECT_BUDGETS_MAX], distortion[INSPECT_BUDGETS_MAX], end[INSPECT_METHODS] = {0},
                                                                       own = inspect_plots_table_distortion(x);
@@ -457,7 +449,7 @@ void plot_curves(FILE *f, const struct inspection *x)
     }
 
     p.y = svg_axis_of("distortion e′Me per token, all layers", all + x->n_points + 1, n, true);
-    fputs("<div class=\"scroll\" tabindex=\"0\">", f);
+    fputs("<div class=\"wide\">", f);
     svg_begin(&p, "Distortion by bits per number, one line per method");
     for (int m = INSPECT_METHODS - 1; m >= 0; m--) { /* the first method is drawn last, on top */
         size_t k = inspect_plots_points_of(x, m, bpd, distortion);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "tools/inspect/html.h"
+#include "tools/page/html.h"
 #include "tools/inspect/inspect_plots.h"
-#include "tools/inspect/svg.h"
+#include "tools/page/svg.h"
 
 static const char *const side_names[] = {"Keys", "Values"};
 
@@ -282,10 +282,10 @@ static void plots_table_draw_bar(const struct svg_plot *p, const struct inspecti
 void plot_bytes(FILE *f, const struct inspection *x)
 {
     struct svg_plot p = {.f = f,
-                         .width = 760,
+                         .width = 560,
                          .height = 268,
-                         .left = 116,
-                         .right = 44,
+                         .left = 126,
+                         .right = 12,
                          .top = 8,
                          .bottom = 38,
                          .x = {.title = "bits held per original number (binary16: 16)"},
@@ -294,12 +294,12 @@ void plot_bytes(FILE *f, const struct inspection *x)
 
     for (int i = 0; i < INSPECT_CONTEXTS; i++) {
         inspection_bytes(x, inspect_contexts[i], &b);
-        p.x.max = fmax(p.x.max, b.bpd_true * 1.02);
+        p.x.max = fmax(p.x.max, b.bpd_true * 1.12); /* room for the number */
     }
 
     if (!(p.x.max > 0))
         p.x.max = 1;
-    fputs("<div class=\"scroll\" tabindex=\"0\">", f);
+    fputs("<div class=\"wide\">", f);
     svg_begin(&p, "Bits held per number at several context lengths, by purpose");
     for (int i = 0; i < INSPECT_CONTEXTS; i++)
         plots_table_draw_bar(&p, x, inspect_contexts[i], 14 + i * 36, 26);

@@ -2,20 +2,21 @@
 #include "tools/inspect/inspect_summary.h"
 
 #include <jansson.h>
-#include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/command/human.h"
-#include "tools/inspect/html.h"
+#include "tools/page/html.h"
 
 enum {
     VALUE_BYTES = 600, /* of a value that is shown */
     NAME_BYTES = 120,  /* of a model's name in a heading */
     FACTS_MAX = 64,    /* of a provenance */
-    TILE_TOKENS = 32768,
 };
 
 /* The model's name: from the statistics, else from the table's provenance, else NULL. It is valid while
@@ -49,6 +50,23 @@ void summary_title(FILE *f, const struct inspection *x)
     fputs(" – KV-COBRA", f);
 }
 
+/* " File NAME of DAY." */
+static void inspect_summary_put_file(FILE *f, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+    char day[16];
+    struct tm tm;
+
+    fputs(" File <code><bdi>", f);
+    html_text_cut(f, slash ? slash + 1 : path, NAME_BYTES);
+    fputs("</bdi></code>", f);
+    if (stat(path, &st) == 0 && localtime_r(&st.st_mtime, &tm) &&
+        strftime(day, sizeof(day), "%Y-%m-%d", &tm) > 0)
+        fprintf(f, " of %s", day);
+    putc('.', f);
+}
+
 void summary_header(FILE *f, const struct inspection *x)
 {
     fputs("<h1><bdi>", f);
@@ -61,14 +79,13 @@ void summary_header(FILE *f, const struct inspection *x)
         fprintf(f, "An allocation table of %.2f bits per number.", x->table->bpd_code);
     else
         fputs("Calibration statistics, from which tables of every budget are solved.", f);
+    inspect_summary_put_file(f, x->table ? x->request.table_path : x->request.stats_path);
     fputs("</p>\n", f);
 }
 
 /* ---- tiles ---- */
 
-__attribute__((format(printf, 4, 5))) static void inspect_summary_tile(FILE *f, const char *title,
-                                                                       const char *value, const char *fmt,
-                                                                       ...)
+void summary_tile(FILE *f, const char *title, const char *value, const char *fmt, ...)
 {
     va_list ap;
 
@@ -84,55 +101,25 @@ static double inspect_summary_budget(const struct inspection *x)
     return x->solved.k_bpd > 0 ? (x->solved.k_bpd + x->solved.v_bpd) / 2 : x->solved.bpd;
 }
 
-static void inspect_summary_table_tiles(FILE *f, const struct inspection *x)
-{
-    const struct table *t = x->table;
-    struct sequence_bytes b;
-    char value[32];
-
-    (void) snprintf(value, sizeof(value), "%.3f", t->bpd_code);
-    if (x->has_solved)
-        inspect_summary_tile(f, "Bits per number", value, "budget: %.4g; keys %.3f, values %.3f",
-                             inspect_summary_budget(x), inspect_side_bpd(t, SIDE_K),
-                             inspect_side_bpd(t, SIDE_V));
-    else
-        inspect_summary_tile(f, "Bits per number", value, "keys %.3f, values %.3f",
-                             inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V));
-    inspection_bytes(x, TILE_TOKENS, &b);
-    (void) snprintf(value, sizeof(value), "%.3f", b.bpd_true);
-    inspect_summary_tile(f, "Bits with all overhead", value, "%.1f times less than binary16, at %d tokens",
-                         16 / b.bpd_true, TILE_TOKENS);
-    if (x->has_solved)
-        inspect_summary_tile(f, "Method", solve_method_name(x->solved.method), "metric %s%s",
-                             solve_metric_name(x->solved.metric),
-                             t->v_from != PREDICT_NONE ? ", values predicted from keys" : "");
-}
-
 void summary_tiles(FILE *f, const struct inspection *x)
 {
     const struct geometry *g = x->g;
-    double distortion = 0;
     char value[32];
 
     fputs("<dl class=\"tiles\">\n", f);
-    if (x->table)
-        inspect_summary_table_tiles(f, x);
+    if (x->table && x->has_solved) {
+        summary_tile(f, "Method", solve_method_name(x->solved.method), "metric %s%s",
+                     solve_metric_name(x->solved.metric),
+                     x->table->v_from != PREDICT_NONE ? ", values predicted from keys" : "");
+        (void) snprintf(value, sizeof(value), "%.4g", inspect_summary_budget(x));
+        summary_tile(f, "Budget", value, "bits per number");
+    }
     (void) snprintf(value, sizeof(value), "%u × %u", g->n_layers, g->n_kv_heads);
-    inspect_summary_tile(f, "Layers × KV heads", value, "of dimension %u, %u of it rotated; %u query heads",
-                         g->d, g->n_rot, g->n_heads);
+    summary_tile(f, "Layers × KV heads", value, "of dimension %u, %u of it rotated; %u query heads", g->d,
+                 g->n_rot, g->n_heads);
     if (x->stats) {
         (void) snprintf(value, sizeof(value), "%ju", (uintmax_t) stats_tokens(x->stats));
-        inspect_summary_tile(f, "Tokens calibrated on", value, "vectors of %zu stored",
-                             stats_samples(x->stats));
-    }
-
-    for (uint32_t hs = 0; x->distortion && !x->unavailable[PART_DISTORTION][0] && hs < head_side_count(g);
-         hs++)
-        distortion += x->distortion[hs];
-    if (distortion > 0) {
-        (void) snprintf(value, sizeof(value), "%.4g", distortion);
-        inspect_summary_tile(f, "Distortion e′Me per token", value, "at %.4g bits, metric %s",
-                             x->distortion_budget, solve_metric_name(x->metric));
+        summary_tile(f, "Tokens calibrated on", value, "vectors of %zu stored", stats_samples(x->stats));
     }
 
     fputs("</dl>\n", f);

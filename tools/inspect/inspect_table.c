@@ -12,6 +12,7 @@
 #include "tools/command/command.h"
 #include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/command/terminal.h"
 #include "tools/inspect/inspect.h"
 
 enum {
@@ -30,11 +31,14 @@ static void inspect_table_print_account(const struct table *t)
     char size[HUMAN_BYTES];
 
     table_account(t, &a);
-    printf("  charged    %.3f per number without padding (K %.3f, V %.3f),\n"
-           "             0 beside the codes of a token\n",
-           a.nominal, a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
-    printf("  once       %s of means, bases and levels:\n             %.3f bits per number of %u tokens\n",
-           human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS), CONTEXT_TOKENS);
+    terminal_print(stdout, 13,
+                   "  charged    %.3f per number without padding (K %.3f, V %.3f),\n"
+                   "             0 beside the codes of a token\n",
+                   a.nominal, a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
+    terminal_print(
+        stdout, 13,
+        "  once       %s of means, bases and levels:\n             %.3f bits per number of %u tokens\n",
+        human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS), CONTEXT_TOKENS);
 }
 
 static void inspect_table_print_head(const struct inspection *x)
@@ -43,25 +47,31 @@ static void inspect_table_print_head(const struct inspection *x)
     const struct geometry *g = &t->geometry;
     uint64_t per_token = (inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8;
     uint64_t exact = (uint64_t) head_side_count(g) * g->d * 2;
-    char digest[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
+    char ratio[48] = "", digest[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
 
-    printf("%s: an allocation table, %s\n\n", x->request.table_path, human_bytes(t->n_bytes, size));
-    printf("  table      %s\n", digest_hex(t->digest, digest));
-    printf("  model      %s\n", digest_hex(t->model_digest, digest));
-    printf("  geometry   %u layers, %u query heads on %u KV heads of dimension %u,\n"
-           "             %u of it rotated\n",
-           g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot);
-    printf("  bits       %.3f per number (K %.3f, V %.3f)%s;\n"
-           "             first %u tokens exact\n",
-           t->bpd_code, inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V), prediction_texts[t->v_from],
-           t->n_sink);
+    terminal_print(stdout, 13, "%s: an allocation table, %s\n\n", x->request.table_path,
+                   human_bytes(t->n_bytes, size));
+    terminal_print(stdout, 13, "  table      %s\n", digest_hex(t->digest, digest));
+    terminal_print(stdout, 13, "  model      %s\n", digest_hex(t->model_digest, digest));
+    terminal_print(stdout, 13,
+                   "  geometry   %u layers, %u query heads on %u KV heads of dimension %u,\n"
+                   "             %u of it rotated\n",
+                   g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot);
+    terminal_print(stdout, 13,
+                   "  bits       %.3f per number (K %.3f, V %.3f)%s;\n"
+                   "             first %u tokens exact\n",
+                   t->bpd_code, inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V),
+                   prediction_texts[t->v_from], t->n_sink);
     inspect_table_print_account(t);
-    printf("  per token  %ju bytes of codes; binary16 needs %ju", (uintmax_t) per_token, (uintmax_t) exact);
     if (per_token > 0)
-        printf(" (%.2f times as much)", (double) exact / (double) per_token);
-    printf("\n  per page   %ju bytes for %u tokens;\n             %ju for the first page of a sequence, with "
-           "its exact tokens\n",
-           (uintmax_t) x->info.page_bytes, CHUNK_TOKENS, (uintmax_t) x->info.first_page_bytes);
+        (void) snprintf(ratio, sizeof(ratio), " (%.2f times as much)", (double) exact / (double) per_token);
+    terminal_print(stdout, 13, "  per token  %ju bytes of codes; binary16 needs %ju%s\n",
+                   (uintmax_t) per_token, (uintmax_t) exact, ratio);
+    terminal_print(
+        stdout, 13,
+        "  per page   %ju bytes for %u tokens;\n             %ju for the first page of a sequence, with "
+        "its exact tokens\n",
+        (uintmax_t) x->info.page_bytes, CHUNK_TOKENS, (uintmax_t) x->info.first_page_bytes);
 }
 
 /* Number of coordinates of each width. */
@@ -170,7 +180,7 @@ static void inspect_table_print_provenance(const struct table *t)
     _cleanup_(freep) char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
 
     json_decref(json);
-    printf("\nProvenance\n%s\n", text ? text : t->provenance);
+    terminal_print(stdout, 13, "\nProvenance\n%s\n", text ? text : t->provenance);
 }
 
 int inspect_table_text(const struct inspection *x)

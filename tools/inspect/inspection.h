@@ -68,11 +68,20 @@ struct kurtosis_summary {
     uint64_t bins[KURTOSIS_BINS];
 };
 
+/* Of `kvcobra eval --json`, with the inspected table and one text. */
+struct inspect_eval {
+    double ppl_exact, ppl;
+    double kl; /* to the exact model, nats per token */
+    double tokens, window;
+};
+
 struct inspection {
     struct inspect_request request;
     char unavailable[INSPECT_PARTS][ERRMSG_BYTES]; /* "": available */
 
-    struct table *table;         /* or NULL */
+    struct table *table; /* or NULL */
+    bool has_eval;
+    struct inspect_eval eval;
     kvc_model_info info;         /* of the table */
     char unsolved[ERRMSG_BYTES]; /* why has_solved is false */
     bool has_solved;             /* the provenance has the options of the solve: */
@@ -100,6 +109,13 @@ struct inspection {
 /* Loads and checks what @request names. Return: 0, or a negative errno with the sentence. */
 int inspection_open(struct inspection *x, const struct inspect_request *request, struct errmsg *e);
 void inspection_close(struct inspection *x);
+
+/**
+ * inspection_read_eval() - the result of a table in the output of `kvcobra eval --json` (inspection_eval.c)
+ *
+ * Return: 0; -EINVAL: it has none of this table, or not of all layers and both sides; an errno of reading.
+ */
+int inspection_read_eval(struct inspection *x, const char *path, struct errmsg *e);
 
 /* Computes all available parts; takes minutes for large models with many budgets. @p: started, unit NULL. */
 int inspection_fill(struct inspection *x, struct progress *p, struct errmsg *e);

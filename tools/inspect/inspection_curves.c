@@ -216,10 +216,10 @@ int inspection_fill_curves(struct inspection *x, struct progress *p, struct errm
     x->distortion_budget = inspection_curves_compared_budget(x);
     if (x->n_points == 0) {
         (void) snprintf(x->unavailable[PART_CURVES], ERRMSG_BYTES,
-                        "there are no budgets: give --budgets 1,2,3,4");
+                        "the curves take minutes and are drawn on request: --budgets 1,2,3,4");
         if (!x->table)
             (void) snprintf(x->unavailable[PART_DISTORTION], ERRMSG_BYTES,
-                            "there are no budgets: give --budgets 1,2,3,4");
+                            "it needs a table, or a budget to solve one: --budgets 3");
     }
 
     if (x->table) {

@@ -1,7 +1,7 @@
 /*
  * Long greedy generations: the exact model and subjects continue the same prompts, each from its own tokens.
- * The results are the number of equal tokens before the first difference, and the likelihood of a subject's
- * tokens under the exact model. For `kvcobra eval --generate`.
+ * The results are the number of equal tokens before the first difference, the likelihood of a subject's
+ * tokens under the exact model, and the KL along the exact model's text. For `kvcobra eval --generate`.
  */
 #pragma once
 
@@ -18,10 +18,23 @@ struct continuation_options {
     size_t n_tokens;                 /* to generate for each; end-of-text tokens do not end it */
 };
 
+/*
+ * Generated tokens 1 to 64, 65 to 256, 257 to 1024, 1025 to 4096 and the rest: KL may grow along a text,
+ * since a subject's keys and values come from hidden states that its own errors changed.
+ */
+enum { CONTINUATION_PARTS = 5 };
+
+/* First token of a part and the token after its last one, from 0, within @n_tokens; equal for an empty part.
+ */
+void continuation_part(size_t part, size_t n_tokens, size_t *ret_first, size_t *ret_end);
+
 /* The result of one subject. */
 struct continuation {
     size_t *alike; /* [n_prompts] tokens before the first difference; n_tokens: none */
     double nll;    /* of the exact model on all n_prompts n_tokens, nats */
+    /* Mean KL(exact || subject) of the distributions of these tokens, when both read the exact model's text.
+     */
+    double kl[CONTINUATION_PARTS];
 };
 
 /**

@@ -125,7 +125,7 @@ static int eval_compare_print_text(const struct engine *en, const struct eval_op
 static int eval_compare_measure(struct engine *en, const struct eval_options *o, const struct document *text,
                                 const struct subject_list *l, struct evaluation *sums, struct errmsg *e)
 {
-    _cleanup_(progress_end) struct progress p;
+    _cleanup_(progress_end) struct progress p = {0};
     const struct evaluation_options eo = {.n_tokens = o->n_tokens, .window = o->window};
 
     progress_start(&p, "evaluating", "tokens",

@@ -5,12 +5,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/document.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
+#include "tools/command/terminal.h"
 #include "tools/engine/engine.h"
 #include "tools/lab/continuation.h"
 #include "tools/lab/eval_options.h"
@@ -31,6 +33,26 @@ static size_t eval_generate_count_whole(const struct continuation *c, const stru
     return n;
 }
 
+/* [{"first": 1, "last": 64, "kl": ...}, ...]: parts that have tokens */
+static json_t *eval_generate_along_json(const struct continuation *c, const struct continuation_options *o)
+{
+    json_t *all = json_array();
+
+    for (size_t part = 0; part < CONTINUATION_PARTS; part++) {
+        size_t first, end;
+
+        continuation_part(part, o->n_tokens, &first, &end);
+        if (end > first &&
+            json_array_append_new(all, json_pack("{s:I, s:I, s:f}", "first", (json_int_t) first + 1, "last",
+                                                 (json_int_t) end, "kl", c->kl[part])) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+
+    return all;
+}
+
 static json_t *eval_generate_row_json(const struct subject *s, struct continuation *c,
                                       const struct continuation_options *o)
 {
@@ -38,13 +60,13 @@ static json_t *eval_generate_row_json(const struct subject *s, struct continuati
 
     for (size_t i = 0; i < o->n_prompts; i++) /* on failure json_pack() fails below */
         (void) json_array_append_new(alike, json_integer((json_int_t) c->alike[i]));
-    return json_pack("{s:s, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:f}", "name", subject_name(s), "bpd_charged",
-                     subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "alike", alike,
+    return json_pack("{s:s, s:f, s:f, s:o, s:I, s:I, s:I, s:i, s:f, s:o}", "name", subject_name(s),
+                     "bpd_charged", subject_charged_bpd(s), "bpd_true", subject_held_bpd(s), "alike", alike,
                      "alike_lower_quartile", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.25),
                      "alike_median", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.5),
                      "alike_upper_quartile", (json_int_t) continuation_quantile(c->alike, o->n_prompts, 0.75),
                      "never_differ", (int) eval_generate_count_whole(c, o), "ppl_exact",
-                     eval_generate_perplexity(c, o));
+                     eval_generate_perplexity(c, o), "along", eval_generate_along_json(c, o));
 }
 
 static json_t *eval_generate_result_json(const struct engine *en, const struct eval_options *o,
@@ -64,6 +86,40 @@ static json_t *eval_generate_result_json(const struct engine *en, const struct e
                      all);
 }
 
+/* KL by part of the text; the first column of each row is its name. */
+static int eval_generate_print_along(const struct subject_list *l, const struct continuation *sums,
+                                     const struct continuation_options *co)
+{
+    _cleanup_(report_freep) struct report *r = NULL;
+    char columns[160] = "<KL of generated tokens";
+
+    for (size_t part = 0; part < CONTINUATION_PARTS; part++) {
+        size_t first, end, n = strlen(columns);
+
+        continuation_part(part, co->n_tokens, &first, &end);
+        if (end > first)
+            (void) snprintf(columns + n, sizeof(columns) - n, "\t>%zu-%zu", first + 1, end);
+    }
+
+    r = report_new(columns);
+    for (size_t i = 1; i < l->n; i++) { /* cells of empty parts, which come last, have no column */
+        const double *kl = sums[i].kl;
+        char row[256];
+        int n = snprintf(row, sizeof(row), "%s", subject_name(l->items[i]));
+
+        for (size_t part = 0; part < CONTINUATION_PARTS; part++) {
+            size_t first, end;
+
+            continuation_part(part, co->n_tokens, &first, &end);
+            if (end > first)
+                n += snprintf(row + n, sizeof(row) - (size_t) n, "\t%.5f", kl[part]);
+        }
+        report_row(r, "%s", row);
+    }
+
+    return report_print(r, stdout);
+}
+
 static int eval_generate_print_text(const struct engine *en, const struct eval_options *o,
                                     const struct subject_list *l, struct continuation *sums,
                                     const struct continuation_options *co)
@@ -72,8 +128,9 @@ static int eval_generate_print_text(const struct engine *en, const struct eval_o
         report_new("<\t>charged\t>a quarter by\t>half by\t>three by\t>never\t>perplexity");
 
     printf("model   %s\n", engine_info(en)->name);
-    printf("text    %s\n        %zu prompts of %zu tokens, %zu tokens generated for each\n", o->text,
-           co->n_prompts, co->prompt_tokens, co->n_tokens);
+    terminal_print(stdout, 8,
+                   "text    %s\n        %zu prompts of %zu tokens, %zu tokens generated for each\n", o->text,
+                   co->n_prompts, co->prompt_tokens, co->n_tokens);
     eval_print_exact(o, l);
     putchar('\n');
     for (size_t i = 0; i < l->n; i++) {
@@ -88,11 +145,17 @@ static int eval_generate_print_text(const struct engine *en, const struct eval_o
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
 
-    printf("\ncharged:    bits per number of coded tokens, with scales, norms and outliers\n"
-           "by:         equal tokens before a quarter, half, three quarters of the texts\n"
-           "            differ from those of the exact model\n"
-           "never:      texts that do not differ\n"
-           "perplexity: of the exact model on the generated text; repetitions make it low\n");
+    putchar('\n');
+    if (eval_generate_print_along(l, sums, co) < 0)
+        return command_fail("out of memory");
+
+    terminal_print(stdout, 12,
+                   "\ncharged:    bits per number of coded tokens, with scales, norms and outliers\n"
+                   "by:         equal tokens before a quarter, half, three quarters of the texts\n"
+                   "            differ from those of the exact model\n"
+                   "never:      texts that do not differ\n"
+                   "perplexity: of the exact model on the generated text; repetitions make it low\n"
+                   "KL:         from the exact model, nats per token, when both read its text\n");
     return COMMAND_OK;
 }
 
@@ -114,7 +177,7 @@ static int eval_generate_plan(const struct engine *en, const struct eval_options
 int eval_generate(struct engine *en, const struct eval_options *o, const struct document *text)
 {
     _cleanup_(subject_list_deinit) struct subject_list l = {.n = 0};
-    _cleanup_(progress_end) struct progress p;
+    _cleanup_(progress_end) struct progress p = {0};
     _cleanup_(freep) size_t *alike = NULL;
     struct continuation sums[EVAL_SUBJECTS_MAX + 1];
     struct continuation_options co = {0};
@@ -136,7 +199,7 @@ int eval_generate(struct engine *en, const struct eval_options *o, const struct 
     if (r == 0)
         r = continuation_run(en, l.items[0], l.items + 1, l.n - 1, text->tokens, &co, &p, sums, &e);
     progress_end(&p);
-    if (r < 0)
+    if (r != 0)
         return command_fail("%s", e.text);
 
     return o->common.json ? report_json(eval_generate_result_json(en, o, &l, sums, &co))

@@ -244,7 +244,7 @@ int eval_hits(struct engine *en, const struct eval_options *o, const struct docu
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     _cleanup_(eval_hits_run_deinit) struct eval_hits_run x = {.en = en, .window = o->window};
-    _cleanup_(progress_end) struct progress p;
+    _cleanup_(progress_end) struct progress p = {0};
     size_t n_tokens = text->n_tokens < o->n_tokens ? text->n_tokens : o->n_tokens;
     size_t n_windows = n_tokens / o->window, n_all = o->window / KVC_CHUNK_TOKENS - 1;
     struct errmsg e = {""};

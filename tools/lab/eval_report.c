@@ -9,6 +9,7 @@
 #include "tools/command/client_model.h"
 #include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/command/terminal.h"
 #include "tools/lab/eval_subjects.h"
 
 const char *eval_side_name(uint32_t sides)
@@ -162,9 +163,11 @@ static void eval_report_print_account(const struct eval_result *res)
     const struct table_account *a = &res->account;
     char size[HUMAN_BYTES];
 
-    printf("charged %.3f bits per number without padding (K %.3f, V %.3f), 0 for data beside the codes; "
-           "stored once: %s\n",
-           a->nominal, a->nominal_bpd[SIDE_K], a->nominal_bpd[SIDE_V], human_bytes(a->fixed_bytes, size));
+    terminal_print(
+        stdout, 2,
+        "charged %.3f bits per number without padding (K %.3f, V %.3f), 0 for data beside the codes; "
+        "stored once: %s\n",
+        a->nominal, a->nominal_bpd[SIDE_K], a->nominal_bpd[SIDE_V], human_bytes(a->fixed_bytes, size));
 }
 
 /*
@@ -215,8 +218,8 @@ static int eval_report_print_text(const struct eval_options *o, const struct eva
     printf("table   %s, %.3f bits per number\n", digest_short(res->table.table_digest, digest),
            res->table.bpd_code);
     eval_report_print_account(res);
-    printf("text    %s: %ju tokens in %ju windows of %zu", o->text, (uintmax_t) s->n_tokens,
-           (uintmax_t) s->n_windows, o->window);
+    terminal_print(stdout, 8, "text    %s: %ju tokens in %ju windows of %zu", o->text,
+                   (uintmax_t) s->n_tokens, (uintmax_t) s->n_windows, o->window);
     if (s->last_window < o->window)
         printf(", the last one of %zu", s->last_window);
     putchar('\n');

@@ -10,6 +10,7 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/terminal.h"
 #include "tools/engine/engine.h"
 #include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_report.h"
@@ -118,22 +119,45 @@ int eval_check_length(const struct engine *en, const struct eval_options *o, siz
     return 0;
 }
 
+/* How groups of tokens are read, with each recent window. */
+static void eval_subjects_print_groups(const struct eval_options *o)
+{
+    bool none = o->n_recent == 0, some = o->n_recent != 0;
+
+    for (size_t i = 1; i < o->n_recents; i++) {
+        none = none || o->recents[i] == 0;
+        some = some || o->recents[i] != 0;
+    }
+
+    if (none && some)
+        terminal_print(stdout, 8,
+                       "groups  of tokens are read, with 0 recent tokens, with the ranges of the\n"
+                       "        complete group; else they are exact until they are complete and have\n"
+                       "        no recent token\n");
+    else if (none)
+        terminal_print(stdout, 8,
+                       "groups  of tokens are read with the ranges of the complete group, by every query\n");
+    else
+        terminal_print(stdout, 8,
+                       "groups  of tokens are exact until they are complete and have no recent token\n");
+}
+
 void eval_print_exact(const struct eval_options *o, const struct subject_list *l)
 {
     if (o->n_recent < 0)
         printf("exact   the first %u tokens, and the newest 64 to 127\n", l->n_sink);
     else
-        printf("exact   the first %u tokens, and the newest %d\n", l->n_sink, o->n_recent);
+        printf("exact   the first %u tokens, and the newest %d", l->n_sink, o->n_recent);
+    for (size_t i = 1; i < o->n_recents; i++)
+        printf(" or %d", o->recents[i]);
+    if (o->n_recent >= 0)
+        putchar('\n');
     if (o->sides == 1u << KVC_K)
         printf("        values; only keys are read from codes\n");
     if (o->sides == 1u << KVC_V)
         printf("        keys; only values are read from codes\n");
     if (o->n_layers > 0)
         printf("        all layers but %u to %u\n", o->first_layer, o->first_layer + o->n_layers - 1);
-    if (l->n_blocks == 0)
-        return;
-    if (o->n_recent == 0)
-        printf("groups  of tokens are read with the ranges of the complete group, by every query\n");
-    else
-        printf("groups  of tokens are exact until they are complete and have no recent token\n");
+    if (l->n_blocks > 0)
+        eval_subjects_print_groups(o);
 }

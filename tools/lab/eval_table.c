@@ -47,7 +47,7 @@ static int eval_table_measure(struct engine *en, const struct eval_options *o, c
                               struct evaluation *ret_sum, struct errmsg *e)
 {
     _cleanup_(subject_freep) struct subject *s = NULL;
-    _cleanup_(progress_end) struct progress p;
+    _cleanup_(progress_end) struct progress p = {0};
     struct evaluation_options eo = {.n_tokens = o->n_tokens, .window = o->window};
     const char *path = o->tables[0];
     int r;
@@ -108,7 +108,7 @@ static int eval_table_measure_post_rope(struct engine *en, const struct eval_opt
                                         struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
-    _cleanup_(progress_end) struct progress p;
+    _cleanup_(progress_end) struct progress p = {0};
     size_t n_bytes = 0;
     int r;
 

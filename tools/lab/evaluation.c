@@ -31,6 +31,7 @@ struct evaluation_run {
     float *hidden;           /* [1 + n_subjects, window, n_embd] the exact model's first */
     float *logits[2];        /* [LOGIT_ROWS, n_vocab] exact, compressed */
     struct evaluation *sums; /* [n_subjects] */
+    double *kl_before;       /* [n_subjects] sums before the current window */
 };
 
 static void evaluation_run_deinit(struct evaluation_run *r)
@@ -41,6 +42,7 @@ static void evaluation_run_deinit(struct evaluation_run *r)
     for (int i = 0; i < 2; i++)
         free(r->logits[i]);
     free(r->sums);
+    free(r->kl_before);
 }
 
 static float *evaluation_floats_new(size_t rows, size_t columns)
@@ -57,11 +59,12 @@ static int evaluation_run_init(struct evaluation_run *r, struct errmsg *e)
 
     r->tokens = calloc(r->o->window, sizeof(*r->tokens));
     r->sums = calloc(r->n_subjects, sizeof(*r->sums));
+    r->kl_before = calloc(r->n_subjects, sizeof(*r->kl_before));
     if (checked_mul(r->o->window, 1 + r->n_subjects, &rows))
         r->hidden = evaluation_floats_new(rows, info->n_embd);
     for (int i = 0; i < 2; i++)
         r->logits[i] = evaluation_floats_new(LOGIT_ROWS, info->n_vocab);
-    if (!r->tokens || !r->sums || !r->hidden || !r->logits[0] || !r->logits[1])
+    if (!r->tokens || !r->sums || !r->kl_before || !r->hidden || !r->logits[0] || !r->logits[1])
         return fail(e, -ENOMEM, "out of memory for windows of %zu tokens", r->o->window);
 
     return exact_cache_new(engine_geometry(r->en), r->o->window, &r->exact, e);
@@ -145,7 +148,18 @@ static int evaluation_compare(struct evaluation_run *r, size_t n, struct errmsg 
     return 0;
 }
 
-static int evaluation_run_window(struct evaluation_run *r, size_t n, struct errmsg *e)
+/* The KL of the window that was just compared: the sums grew by it. */
+static void evaluation_note_window(struct evaluation_run *r, size_t n, size_t n_windows)
+{
+    for (size_t i = 0; i < r->n_subjects; i++) {
+        size_t at = r->sums[i].n_windows;
+
+        r->o->window_kl[i * n_windows + at] = (r->sums[i].kl - r->kl_before[i]) / (double) n;
+        r->kl_before[i] = r->sums[i].kl;
+    }
+}
+
+static int evaluation_run_window(struct evaluation_run *r, size_t n, size_t n_windows, struct errmsg *e)
 {
     struct kv_cache exact;
     int err;
@@ -157,6 +171,8 @@ static int evaluation_run_window(struct evaluation_run *r, size_t n, struct errm
         err = evaluation_run_subject(r, i, n, e);
     if (err == 0)
         err = evaluation_compare(r, n, e);
+    if (err == 0 && r->o->window_kl)
+        evaluation_note_window(r, n, n_windows);
     for (size_t i = 0; err == 0 && i < r->n_subjects; i++) {
         r->sums[i].n_tokens += n;
         r->sums[i].n_predictions += n - 1;
@@ -189,6 +205,11 @@ size_t evaluation_tokens(const struct evaluation_options *o, size_t available)
     return n % o->window == 1 ? n - 1 : n; /* a window of one token has no prediction */
 }
 
+size_t evaluation_windows(const struct evaluation_options *o, size_t available)
+{
+    return (evaluation_tokens(o, available) + o->window - 1) / o->window;
+}
+
 /* Fills the window from @text: with a BOS, one token fewer of the text. */
 static void evaluation_fill_window(const struct evaluation_run *r, const uint32_t *text, size_t n)
 {
@@ -210,6 +231,7 @@ int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_
         .n_subjects = n_subjects,
         .o = o,
         .p = p,
+        .done = o->done,
     };
     size_t n = evaluation_tokens(o, n_tokens);
     int err;
@@ -223,7 +245,7 @@ int evaluation_run(struct engine *en, struct subject *const *subjects, size_t n_
         size_t in_window = n - first < o->window ? n - first : o->window;
 
         evaluation_fill_window(&r, tokens + first, in_window);
-        err = evaluation_run_window(&r, in_window, e);
+        err = evaluation_run_window(&r, in_window, evaluation_windows(o, n_tokens), e);
     }
 
     if (err < 0)

@@ -19,6 +19,10 @@ struct subject;
 struct evaluation_options {
     size_t n_tokens; /* of the text, from its beginning; the last window may be shorter */
     size_t window;   /* tokens of a window; no window sees another */
+    /* [n_subjects, evaluation_windows()] receives the mean KL of each window, also before a failure; or NULL
+     */
+    double *window_kl;
+    double done; /* what the progress line counts before this run */
 };
 
 struct evaluation {
@@ -33,6 +37,9 @@ struct evaluation {
 /* Tokens that evaluation_run() will run: @available cut to whole windows and a last one of at least two
  * tokens. */
 size_t evaluation_tokens(const struct evaluation_options *o, size_t available);
+
+/* Windows of that many tokens. */
+size_t evaluation_windows(const struct evaluation_options *o, size_t available);
 
 /* Perplexity of the exact model and of the subject, mean KL in nats per token. */
 double evaluation_exact_perplexity(const struct evaluation *v);

@@ -9,16 +9,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tools/lab/interval.h"
+
 struct engine;
 struct errmsg;
 struct progress;
 struct subject;
 
-enum { RETRIEVAL_LENGTHS = 4, RETRIEVAL_DEPTHS = 5, RETRIEVAL_ANSWER_TOKENS = 8 };
+enum { RETRIEVAL_LENGTHS_MAX = 8, RETRIEVAL_DEPTHS = 5, RETRIEVAL_ANSWER_TOKENS = 8 };
 
 struct retrieval_options {
     size_t n_keys;
-    size_t window; /* tokens of the longest text with question and answer; others: 1/4, 1/2, 3/4 of it */
+    size_t lengths[RETRIEVAL_LENGTHS_MAX]; /* tokens of the texts with question and answer */
+    size_t n_lengths;
     uint64_t seed; /* of the keys and of the beginning of the filler */
 };
 
@@ -27,23 +30,20 @@ struct retrieval_share {
 };
 
 struct retrieval {
-    struct retrieval_share all, by_length[RETRIEVAL_LENGTHS], by_depth[RETRIEVAL_DEPTHS];
-    size_t lost, won; /* keys that only the first subject found; that only this one found */
+    struct retrieval_share all, by_length[RETRIEVAL_LENGTHS_MAX], by_depth[RETRIEVAL_DEPTHS];
+    /* the same keys asked of the first subject and of this one */
+    struct interval_pairs pairs, pairs_by_length[RETRIEVAL_LENGTHS_MAX];
 };
 
-/* Tokens of the i-th length; position of the sentence at the i-th depth, as a fraction of the filler. */
-size_t retrieval_length(const struct retrieval_options *o, size_t i);
+/* Position of the sentence at the i-th depth, as a fraction of the filler. */
 double retrieval_depth(size_t i);
 
-/* Lengths change fastest, then depths: key @i has length i mod 4, depth i / 4 mod 5. The key has five
- * digits. */
+/* Lengths change fastest, then depths: of four lengths, key @i has length i mod 4, depth i / 4 mod 5. The
+ * key has five digits. */
 void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6]);
 
 /* Whether the generated @text begins with @key, after white space, and not with a longer number. */
 bool retrieval_found(const char *text, const char *key);
-
-/* Wilson's 95 % interval of the share s.found / s.asked. s.asked > 0 */
-void retrieval_interval(struct retrieval_share s, double *ret_low, double *ret_high);
 
 /**
  * retrieval_run() - ask every subject for every key
@@ -58,5 +58,5 @@ int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_s
                   const uint32_t *tokens, size_t n_tokens, const struct retrieval_options *o,
                   struct progress *p, struct retrieval *ret, struct errmsg *e);
 
-/* Tokens that one subject reads in all. */
+/* Tokens of all texts without the answers. */
 size_t retrieval_tokens(const struct retrieval_options *o);

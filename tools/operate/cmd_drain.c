@@ -7,29 +7,29 @@
 #include "tools/command/option.h"
 #include "tools/command/report.h"
 
-enum { OPT_OFF = 1, OPT_WAIT, OPT_TIMEOUT };
+enum { OPT_OFF = 1, OPT_WAIT, OPT_WITHIN };
 enum { POLL_MS = 200 };
 
 struct drain_options {
     struct operator_options operator;
     bool off, wait;
-    double timeout; /* seconds; negative: none */
+    double within; /* seconds; negative: no limit */
 };
 
 static const char doc[] =
     "Prepare a daemon for a stop: it refuses new sessions, models and pages with ESHUTDOWN. Clients that get "
     "this error continue with private memory; pages that clients hold stay readable. A daemon is idle when "
     "no page is held and none is being written.\vUnder systemd a restart preserves pages and leases. Drain "
-    "before a stop, a reboot, or a change of the pool:\n\n"
+    "before a stop, a reboot, or a change of the pool. A daemon that starts again accepts new work.\n\n"
+    "Example:\n\n"
     "  kvcobra drain --wait --yes\n"
-    "  systemctl stop kvcobrad.socket kvcobrad.service\n\n"
-    "A daemon that starts again accepts new work.";
+    "  systemctl stop kvcobrad.socket kvcobrad.service";
 
 static const struct argp_option options[] = {
     {"off", OPT_OFF, NULL, 0, "Accept new work again", 1},
     {"wait", OPT_WAIT, NULL, 0, "Return when the daemon is idle", 1},
-    {"timeout", OPT_TIMEOUT, "SECONDS", 0,
-     "With --wait: fail after this time (default: wait without a limit)", 1},
+    {"within", OPT_WITHIN, "SECONDS", 0,
+     "With --wait: fail if the daemon is not idle after this time (default: wait without a limit)", 1},
     {0},
 };
 
@@ -47,8 +47,8 @@ static error_t cmd_drain_parse(int key, char *arg, struct argp_state *state)
     case OPT_WAIT:
         o->wait = true;
         return 0;
-    case OPT_TIMEOUT:
-        o->timeout = option_double(state, "--timeout", arg, 0, 1e6);
+    case OPT_WITHIN:
+        o->within = option_double(state, "--within", arg, 0, 1e6);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", arg);
@@ -56,8 +56,8 @@ static error_t cmd_drain_parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (o->off && o->wait)
             argp_error(state, "--off and --wait exclude each other");
-        if (o->timeout >= 0 && !o->wait)
-            argp_error(state, "--timeout needs --wait");
+        if (o->within >= 0 && !o->wait)
+            argp_error(state, "--within needs --wait");
         return 0;
     }
 
@@ -74,15 +74,15 @@ static bool cmd_drain_is_idle(const kvc_drain_state *s)
 /* Polls until the daemon is idle; another operator may end the draining meanwhile. */
 static int cmd_drain_wait_idle(const struct drain_options *o, kvc_client *c, kvc_drain_state *s)
 {
-    double until = clock_seconds() + o->timeout;
+    double until = clock_seconds() + o->within;
 
     while (!cmd_drain_is_idle(s)) {
         if (!s->draining)
             return command_fail("another operator ended the draining; the daemon accepts new work");
 
-        if (o->timeout >= 0 && clock_seconds() >= until)
+        if (o->within >= 0 && clock_seconds() >= until)
             return command_fail("after %g seconds %ju pages are still held and %ju are being written",
-                                o->timeout, (uintmax_t) s->held_pages, (uintmax_t) s->reservations);
+                                o->within, (uintmax_t) s->held_pages, (uintmax_t) s->reservations);
 
         (void) poll(NULL, 0, POLL_MS);
         if (kvc_drain(c, KVC_DRAIN_ASK, s) < 0)
@@ -131,7 +131,7 @@ static int cmd_drain_request(kvc_client *c, void *ctx)
 
 static int cmd_drain_run(int argc, char **argv)
 {
-    struct drain_options o = {.timeout = -1};
+    struct drain_options o = {.within = -1};
 
     command_parse(&argp, argc, argv, &o);
     return operator_run(&o.operator, cmd_drain_request, &o);

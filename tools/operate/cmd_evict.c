@@ -1,8 +1,12 @@
 /* kvcobra evict: removes unheld pages from a daemon's pool, of one tenant, one table, or all. */
+#include <stdbool.h>
+#include <string.h>
+
 #include "client/kvcobra-operator.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"
+#include "tools/command/tenant_name.h"
 
 enum { OPT_TENANT = 1, OPT_TABLE };
 
@@ -14,12 +18,13 @@ struct evict_options {
 static const char doc[] =
     "Remove the pages that no client holds from a daemon's pool. Running sequences keep the pages they hold; "
     "clients compute removed pages again when they need them.\vExample:\n\n"
-    "  kvcobra evict --tenant uid-1000";
+    "  kvcobra evict --tenant uid-1000 --yes";
 
 static const struct argp_option options[] = {
     {"tenant", OPT_TENANT, "NAME", 0,
-     "Only pages of this tenant, named as in 'kvcobra status': uid-1000, or uid-1000@gpu0 on a GPU (default: "
-     "all tenants)",
+     "Only pages of this tenant: the name of a user, uid-1000, or the name of a section in kvcobrad.conf, "
+     "with "
+     "@gpu0 on a GPU (default: all tenants)",
      1},
     {"table", OPT_TABLE, "DIGEST", 0,
      "Only pages of this table; at least the first six digits of its digest (default: all tables)", 1},
@@ -51,13 +56,39 @@ static error_t cmd_evict_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {options, cmd_evict_parse, NULL, doc, operator_children, NULL, NULL};
 
+/* A tenant that has sessions, pages or limits of its own; others have no pages. */
+static int cmd_evict_find_tenant(kvc_client *c, const char *text, char ret[static TENANT_NAME_BYTES])
+{
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
+    kvc_quota_state q;
+    kvc_status *s;
+    bool found = false;
+    int code = tenant_name_find(c, text, ret, &q);
+
+    if (code != COMMAND_OK)
+        return code;
+    if (kvc_status_get(c, &sizes, &s) < 0)
+        return operator_fail(c);
+
+    for (size_t i = 0; i < s->n_tenants; i++)
+        found = found || strncmp(s->tenants[i].name, ret, sizeof(s->tenants[i].name)) == 0;
+    (void) kvc_status_free(s);
+    return found ? COMMAND_OK : command_fail("tenant %s has no sessions and no pages", ret);
+}
+
 static int cmd_evict_request(kvc_client *c, void *ctx)
 {
     const struct evict_options *o = ctx;
     uint8_t digest[KVC_DIGEST_BYTES];
+    char size[HUMAN_BYTES], tenant[TENANT_NAME_BYTES] = "";
     uint64_t pages, bytes;
-    char size[HUMAN_BYTES];
     int code;
+
+    if (o->tenant) {
+        code = cmd_evict_find_tenant(c, o->tenant, tenant);
+        if (code != COMMAND_OK)
+            return code;
+    }
 
     if (o->table) {
         code = operator_find_table(c, o->table, digest);
@@ -66,11 +97,11 @@ static int cmd_evict_request(kvc_client *c, void *ctx)
     }
 
     if (!operator_confirm(&o->operator, "All unheld pages of %s and %s%.12s are removed.",
-                          o->tenant ? o->tenant : "all tenants", o->table ? "table " : "all tables",
+                          o->tenant ? tenant : "all tenants", o->table ? "table " : "all tables",
                           o->table ? o->table : ""))
         return COMMAND_FAILED;
 
-    if (kvc_evict(c, o->tenant, o->table ? digest : NULL, &pages, &bytes) < 0)
+    if (kvc_evict(c, o->tenant ? tenant : NULL, o->table ? digest : NULL, &pages, &bytes) < 0)
         return operator_fail(c);
 
     if (o->operator.common.json)

@@ -1,4 +1,4 @@
-/* kvcobra quota: sets the maximum and the guaranteed memory of a tenant. */
+/* kvcobra quota: shows or sets the maximum and the guaranteed memory of a tenant. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"
+#include "tools/command/tenant_name.h"
 
 enum { OPT_MAX = 1, OPT_GUARANTEE };
 
@@ -18,14 +19,17 @@ struct quota_options {
 };
 
 static const char doc[] =
-    "Set a tenant's maximum of pages and arenas together, and the part of the pool that it is guaranteed "
+    "Show a tenant's limits, or set its maximum of pages and arenas together, and the part of the pool that "
+    "it is guaranteed "
     "whatever other tenants do. A lower maximum evicts unheld pages at once; held pages stay, and the tenant "
     "gets no new memory until it is below the maximum. A guarantee counts whole extents; other tenants may "
-    "borrow the unused part of it and return it on request.\vSIZE is a number of bytes, or a number followed "
-    "by K, M, G or T. A daemon with a state folder stores both values; the configuration file sets the "
-    "values that every tenant starts with. A tenant has separate quotas per device: uid-1000 in host memory, "
-    "uid-1000@gpu0 on the first GPU.\n\n"
-    "Example:\n\n"
+    "borrow the unused part of it and return it on request.\vWithout --max and --guarantee, the limits are "
+    "printed. SIZE is a number of bytes, or a number followed "
+    "by K, M, G or T. A daemon with a state folder stores both values, which go before those of the "
+    "configuration file. A tenant is a user, as alice or uid-1000, or has the name of a section in that "
+    "file. It has separate quotas per device: alice in host memory, alice@gpu0 on the first GPU.\n\n"
+    "Examples:\n\n"
+    "  kvcobra quota uid-1000\n"
     "  kvcobra quota uid-1000 --max 8G --guarantee 2G";
 
 static const struct argp_option options[] = {
@@ -33,28 +37,6 @@ static const struct argp_option options[] = {
     {"guarantee", OPT_GUARANTEE, "SIZE", 0, "Guaranteed part of the pool; 0: none", 1},
     {0},
 };
-
-static uint64_t cmd_quota_read_bytes(const struct argp_state *state, const char *arg)
-{
-    static const char units[] = "KMGT";
-    const char *unit;
-    char *end = (char *) arg;
-    unsigned shift = 0;
-    uint64_t v = 0;
-
-    errno = 0;
-    if (*arg >= '0' && *arg <= '9')
-        v = strtoull(arg, &end, 10);
-
-    if (end != arg && *end != '\0') {
-        unit = end[1] == '\0' ? strchr(units, *end) : NULL;
-        shift = unit ? 10 * (unsigned) (unit - units + 1) : 64;
-    }
-
-    if (end == arg || errno == ERANGE || shift == 64 || v >= UINT64_MAX >> shift)
-        argp_error(state, "'%s' is not a size such as 65536, 64K, 64M or 2G", arg);
-    return v << (shift & 63);
-}
 
 static error_t cmd_quota_parse(int key, char *arg, struct argp_state *state)
 {
@@ -65,12 +47,12 @@ static error_t cmd_quota_parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &o->operator;
         return 0;
     case OPT_MAX:
-        o->max_bytes = cmd_quota_read_bytes(state, arg);
+        o->max_bytes = option_bytes(state, arg);
         if (o->max_bytes == 0)
             argp_error(state, "--max must be above 0");
         return 0;
     case OPT_GUARANTEE:
-        o->guarantee_bytes = cmd_quota_read_bytes(state, arg);
+        o->guarantee_bytes = option_bytes(state, arg);
         return 0;
     case ARGP_KEY_ARG:
         if (o->tenant)
@@ -78,8 +60,8 @@ static error_t cmd_quota_parse(int key, char *arg, struct argp_state *state)
         o->tenant = arg;
         return 0;
     case ARGP_KEY_END:
-        if (!o->tenant || (o->max_bytes == KVC_QUOTA_KEEP && o->guarantee_bytes == KVC_QUOTA_KEEP))
-            argp_error(state, "a tenant, and --max or --guarantee, are needed");
+        if (!o->tenant)
+            argp_error(state, "a tenant is needed");
         return 0;
     }
 
@@ -88,7 +70,45 @@ static error_t cmd_quota_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {options, cmd_quota_parse, "TENANT", doc, operator_children, NULL, NULL};
 
-static bool cmd_quota_confirm(const struct quota_options *o)
+static bool cmd_quota_only_shows(const struct quota_options *o)
+{
+    return o->max_bytes == KVC_QUOTA_KEEP && o->guarantee_bytes == KVC_QUOTA_KEEP;
+}
+
+/*
+ * Compares the new limits with each other, an arena and the pool. @q: the present limits.
+ * Return: an exit code; COMMAND_FAILED with a sentence: no client of the tenant could store a page.
+ */
+static int cmd_quota_check(const struct quota_options *o, const char *tenant, const kvc_quota_state *q)
+{
+    uint64_t max = o->max_bytes == KVC_QUOTA_KEEP ? q->max_bytes : o->max_bytes;
+    uint64_t guarantee = o->guarantee_bytes == KVC_QUOTA_KEEP ? q->guarantee_bytes : o->guarantee_bytes;
+    char a[HUMAN_BYTES], b[HUMAN_BYTES];
+
+    if (max <= q->client_arena_bytes)
+        return command_fail(
+            "a maximum of %s has no room for a page beside one client's arena (%s, arena-bytes of "
+            "kvcobrad.conf), so no client of %s could open a model",
+            human_bytes(max, a), human_bytes(q->client_arena_bytes, b), tenant);
+    if (guarantee > max)
+        return command_fail("a guarantee of %s is more than the maximum of %s of %s",
+                            human_bytes(guarantee, a), human_bytes(max, b), tenant);
+    if (guarantee > q->pool_bytes)
+        return command_fail("a guarantee of %s is more than the pool of %s", human_bytes(guarantee, a),
+                            human_bytes(q->pool_bytes, b));
+
+    if (o->max_bytes != KVC_QUOTA_KEEP && max - q->client_arena_bytes > q->pool_bytes)
+        command_note(&o->operator.common,
+                     "the maximum of %s is more than the pool of %s: the pool limits the tenant",
+                     human_bytes(max, a), human_bytes(q->pool_bytes, b));
+    if (o->max_bytes != KVC_QUOTA_KEEP && q->client_arena_bytes > 0)
+        command_note(&o->operator.common, "%s is room for %ju clients with a page each (arenas of %s)",
+                     human_bytes(max, a), (uintmax_t) ((max - 1) / q->client_arena_bytes),
+                     human_bytes(q->client_arena_bytes, b));
+    return COMMAND_OK;
+}
+
+static bool cmd_quota_confirm(const struct quota_options *o, const char *tenant)
 {
     char max[HUMAN_BYTES + 96] = "", guarantee[HUMAN_BYTES + 64] = "", size[HUMAN_BYTES];
     bool both = o->max_bytes != KVC_QUOTA_KEEP && o->guarantee_bytes != KVC_QUOTA_KEEP;
@@ -101,23 +121,29 @@ static bool cmd_quota_confirm(const struct quota_options *o)
         (void) snprintf(guarantee, sizeof(guarantee), "%s of the pool guaranteed",
                         human_bytes(o->guarantee_bytes, size));
 
-    return operator_confirm(&o->operator, "New limits of tenant %s: %s%s%s.", o->tenant, max,
-                            both ? ", " : "", guarantee);
+    return operator_confirm(&o->operator, "New limits of tenant %s: %s%s%s.", tenant, max, both ? ", " : "",
+                            guarantee);
 }
 
-static int cmd_quota_print(const struct quota_options *o, const kvc_quota_state *q)
+static int cmd_quota_print(const struct quota_options *o, const char *tenant, const kvc_quota_state *q)
 {
     char max[HUMAN_BYTES], old_max[HUMAN_BYTES], guarantee[HUMAN_BYTES], old_guarantee[HUMAN_BYTES],
         in_use[HUMAN_BYTES];
 
     if (o->operator.common.json)
         return report_json(
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "tenant", o->tenant, "quota_bytes",
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "tenant", tenant, "quota_bytes",
                       (json_int_t) q->max_bytes, "previous_bytes", (json_int_t) q->previous_max_bytes,
                       "guarantee_bytes", (json_int_t) q->guarantee_bytes, "previous_guarantee_bytes",
                       (json_int_t) q->previous_guarantee_bytes, "used_bytes", (json_int_t) q->used_bytes));
 
-    printf("%s: maximum %s (was %s), guaranteed %s (was %s), in use %s\n", o->tenant,
+    if (cmd_quota_only_shows(o)) {
+        printf("%s: maximum %s, guaranteed %s, in use %s\n", tenant, human_bytes(q->max_bytes, max),
+               human_bytes(q->guarantee_bytes, guarantee), human_bytes(q->used_bytes, in_use));
+        return COMMAND_OK;
+    }
+
+    printf("%s: maximum %s (was %s), guaranteed %s (was %s), in use %s\n", tenant,
            human_bytes(q->max_bytes, max), human_bytes(q->previous_max_bytes, old_max),
            human_bytes(q->guarantee_bytes, guarantee),
            human_bytes(q->previous_guarantee_bytes, old_guarantee), human_bytes(q->used_bytes, in_use));
@@ -128,14 +154,22 @@ static int cmd_quota_request(kvc_client *c, void *ctx)
 {
     const struct quota_options *o = ctx;
     kvc_quota_state q = {.struct_bytes = sizeof(q)};
+    char tenant[TENANT_NAME_BYTES];
+    int code = tenant_name_find(c, o->tenant, tenant, &q);
 
-    if (!cmd_quota_confirm(o))
+    if (code != COMMAND_OK || cmd_quota_only_shows(o))
+        return code != COMMAND_OK ? code : cmd_quota_print(o, tenant, &q);
+
+    code = cmd_quota_check(o, tenant, &q);
+    if (code != COMMAND_OK)
+        return code;
+    if (!cmd_quota_confirm(o, tenant))
         return COMMAND_FAILED;
 
-    if (kvc_quota_set(c, o->tenant, o->max_bytes, o->guarantee_bytes, &q) < 0)
+    if (kvc_quota_set(c, tenant, o->max_bytes, o->guarantee_bytes, &q) < 0)
         return operator_fail(c);
 
-    return cmd_quota_print(o, &q);
+    return cmd_quota_print(o, tenant, &q);
 }
 
 static int cmd_quota_run(int argc, char **argv)
@@ -146,4 +180,5 @@ static int cmd_quota_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_quota_request, &o);
 }
 
-const struct command cmd_quota = {"quota", "set a tenant's maximum and guaranteed memory", cmd_quota_run};
+const struct command cmd_quota = {"quota", "show or set a tenant's maximum and guaranteed memory",
+                                  cmd_quota_run};

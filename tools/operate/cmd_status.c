@@ -14,11 +14,15 @@
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"
+#include "tools/command/tenant_name.h"
+#include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
+#include "tools/operate/status_advice.h"
 
-static const char doc[] = "Show the memory of a daemon by device, tenant and table, and how many tokens "
-                          "still fit.\vExample:\n\n"
-                          "  kvcobra status --socket /run/user/1000/operator.sock";
+static const char doc[] = "Show the memory of a daemon by device, tenant and table, how many tokens still "
+                          "fit, how many of the chunks looked up were found, and how many would be with more "
+                          "memory or other bits.\vExample:\n\n"
+                          "  kvcobra status";
 
 static error_t cmd_status_parse(int key, char *arg, struct argp_state *state)
 {
@@ -166,11 +170,6 @@ static json_t *cmd_status_fields_json(const struct status_field *fields, size_t 
     return all;
 }
 
-static json_t *cmd_status_tenant_json(const void *row)
-{
-    return cmd_status_fields_json(tenant_fields, N_FIELDS(tenant_fields), row);
-}
-
 /* Drops @object and returns NULL if @r is negative. */
 static json_t *cmd_status_checked_json(json_t *object, int r)
 {
@@ -180,13 +179,23 @@ static json_t *cmd_status_checked_json(json_t *object, int r)
     return NULL;
 }
 
+static json_t *cmd_status_tenant_json(const void *row)
+{
+    const kvc_tenant_status *t = row;
+    json_t *all = cmd_status_fields_json(tenant_fields, N_FIELDS(tenant_fields), t);
+
+    return cmd_status_checked_json(all, json_object_set_new(all, "advice", status_advice_json(&t->advice)));
+}
+
 static json_t *cmd_status_device_json(const void *row)
 {
     const kvc_device_status *d = row;
     json_t *all = cmd_status_fields_json(device_fields, N_FIELDS(device_fields), d);
 
-    return cmd_status_checked_json(
-        all, json_object_set_new(all, "state", json_string(cmd_status_state_name(d->state))));
+    int r = json_object_set_new(all, "state", json_string(cmd_status_state_name(d->state)));
+
+    r |= json_object_set_new(all, "advice", status_advice_json(&d->advice));
+    return cmd_status_checked_json(all, r);
 }
 
 static json_t *cmd_status_space_json(const void *row)
@@ -236,10 +245,12 @@ static int cmd_status_print_json(const kvc_status *s)
 
 /* ---- tables of the text ---- */
 
+enum { CELL_BYTES = TENANT_NAME_BYTES }; /* more than DIGEST_HEX_BYTES */
+
 /* A cell that a field's value alone does not give. Returns @ret or a literal; NULL: the field is shown as it
  * is. */
 typedef const char *status_cell_fn(const struct status_field *f, const void *row,
-                                   char ret[static DIGEST_HEX_BYTES]);
+                                   char ret[static CELL_BYTES]);
 
 struct status_list {
     const struct status_field *fields;
@@ -266,7 +277,7 @@ static struct report *cmd_status_new_report(const struct status_list *l)
 static void cmd_status_add_cell(FILE *line, const struct status_list *l, const struct status_field *f,
                                 const void *row)
 {
-    char own[DIGEST_HEX_BYTES], amount[HUMAN_BYTES];
+    char own[CELL_BYTES], amount[HUMAN_BYTES];
     const char *text = l->cell(f, row, own);
 
     if (text)
@@ -322,7 +333,7 @@ static int cmd_status_print_list(const struct status_list *l, const void *rows, 
 }
 
 static const char *cmd_status_device_cell(const struct status_field *f, const void *row,
-                                          char ret[static DIGEST_HEX_BYTES])
+                                          char ret[static CELL_BYTES])
 {
     const kvc_device_status *d = row;
 
@@ -335,16 +346,17 @@ static const char *cmd_status_device_cell(const struct status_field *f, const vo
 }
 
 static const char *cmd_status_tenant_cell(const struct status_field *f, const void *row,
-                                          char ret[static DIGEST_HEX_BYTES])
+                                          char ret[static CELL_BYTES])
 {
-    (void) ret;
+    if (f->how == HOW_text)
+        return tenant_name_show((const char *) row + f->offset, f->bytes, ret);
     if (f->how != HOW_flag)
         return NULL;
     return ((const kvc_tenant_status *) row)->isolated ? "kernel" : "none";
 }
 
 static const char *cmd_status_space_cell(const struct status_field *f, const void *row,
-                                         char ret[static DIGEST_HEX_BYTES])
+                                         char ret[static CELL_BYTES])
 {
     const kvc_space_status *s = row;
 
@@ -352,32 +364,37 @@ static const char *cmd_status_space_cell(const struct status_field *f, const voi
         return NULL;
     if (strcmp(f->column, "table") == 0)
         return digest_short(s->table_digest, ret);
-    (void) snprintf(ret, DIGEST_HEX_BYTES, "%u to %u", s->first_kv_head,
-                    s->first_kv_head + s->n_kv_heads - 1);
+    (void) snprintf(ret, CELL_BYTES, "%u to %u", s->first_kv_head, s->first_kv_head + s->n_kv_heads - 1);
     return ret;
 }
 
 /* ---- text ---- */
 
+enum { HEAD_INDENT = 10 };
+
 static void cmd_status_print_head(const kvc_status *s)
 {
     char up[HUMAN_BYTES], pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES];
 
-    printf("kvcobrad  %.*s, process %ju, up %s, %.*s, restart=%.*s\n", (int) sizeof(s->version), s->version,
-           (uintmax_t) s->pid, human_seconds((double) s->uptime_ms * 1e-3, up),
-           (int) sizeof(s->event_backend), s->event_backend, (int) sizeof(s->restart), s->restart);
+    terminal_print(stdout, HEAD_INDENT, "kvcobrad  %.*s, process %ju, up %s, %.*s, restart=%.*s\n",
+                   (int) sizeof(s->version), s->version, (uintmax_t) s->pid,
+                   human_seconds((double) s->uptime_ms * 1e-3, up), (int) sizeof(s->event_backend),
+                   s->event_backend, (int) sizeof(s->restart), s->restart);
     if (s->draining)
-        printf("draining  no new sessions, models and pages until 'kvcobra drain --off'\n");
-    printf("pool      %s, %s of it allocated: %s in pages, %s waste\n", human_bytes(s->pool_bytes, pool),
-           human_bytes(s->extent_bytes, extents), human_bytes(s->page_bytes, pages),
-           human_bytes(s->waste_bytes, waste));
-    printf("clients   %ju sessions, %ju leases on %ju pages; %ju packets refused\n", (uintmax_t) s->sessions,
-           (uintmax_t) s->leases, (uintmax_t) s->held_pages, (uintmax_t) s->refused_packets);
+        terminal_print(stdout, HEAD_INDENT,
+                       "draining  no new sessions, models and pages until 'kvcobra drain --off'\n");
+    terminal_print(stdout, HEAD_INDENT, "pool      %s, %s of it allocated: %s in pages, %s waste\n",
+                   human_bytes(s->pool_bytes, pool), human_bytes(s->extent_bytes, extents),
+                   human_bytes(s->page_bytes, pages), human_bytes(s->waste_bytes, waste));
+    terminal_print(stdout, HEAD_INDENT,
+                   "clients   %ju sessions, %ju leases on %ju pages; %ju packets refused\n",
+                   (uintmax_t) s->sessions, (uintmax_t) s->leases, (uintmax_t) s->held_pages,
+                   (uintmax_t) s->refused_packets);
     if (s->n_devices > 1 && s->mover_pid > 0)
-        printf("mover     process %ju, %ju restarts\n", (uintmax_t) s->mover_pid,
-               (uintmax_t) s->mover_restarts);
+        terminal_print(stdout, HEAD_INDENT, "mover     process %ju, %ju restarts\n", (uintmax_t) s->mover_pid,
+                       (uintmax_t) s->mover_restarts);
     else if (s->n_devices > 1)
-        printf("mover     not running\n");
+        terminal_print(stdout, HEAD_INDENT, "mover     not running\n");
 }
 
 static void cmd_status_print_device_notes(const kvc_status *s)
@@ -386,10 +403,13 @@ static void cmd_status_print_device_notes(const kvc_status *s)
         const kvc_device_status *d = &s->devices[i];
 
         if (d->message[0])
-            printf("%.*s: %.*s\n", (int) sizeof(d->name), d->name, (int) sizeof(d->message), d->message);
+            terminal_print(stdout, HEAD_INDENT, "%.*s: %.*s\n", (int) sizeof(d->name), d->name,
+                           (int) sizeof(d->message), d->message);
         if (d->quarantined_slots > 0)
-            printf("%.*s: %ju pages of exited processes are not reused until their kernels have ended\n",
-                   (int) sizeof(d->name), d->name, (uintmax_t) d->quarantined_slots);
+            terminal_print(
+                stdout, HEAD_INDENT,
+                "%.*s: %ju pages of exited processes are not reused until their kernels have ended\n",
+                (int) sizeof(d->name), d->name, (uintmax_t) d->quarantined_slots);
     }
 }
 
@@ -423,6 +443,8 @@ static int cmd_status_print_text(const kvc_status *s)
             return command_fail("out of memory");
     }
 
+    if (status_advice_print(s, stdout) < 0)
+        return command_fail("out of memory");
     return COMMAND_OK;
 }
 

@@ -1,9 +1,10 @@
 /*
- * kvcobra table list|stage|shadow|canary|activate|rollback|retire: the tables of a running daemon. The
+ * kvcobra table list|stage|fetch|shadow|canary|activate|rollback|retire: the tables of a running daemon. The
  * socket is the operator socket. Changes that clients notice are confirmed first.
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "alloc/table.h"
 #include "base/atomic_file.h"
@@ -14,23 +15,29 @@
 #include "tools/command/operator.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
+#include "tools/command/tenant_name.h"
+#include "tools/operate/table_check.h"
+#include "tools/operate/table_fetch.h"
 #include "tools/operate/table_list.h"
 
-enum { OPT_REVISION = 1, OPT_SHARE, OPT_TENANT };
+enum { OPT_REVISION = 1, OPT_SHARE, OPT_TENANT, OPT_OUTPUT = 'o' };
 
 struct table_options;
 
-/* An action, with the arguments it takes. */
+/* An action, with the arguments it takes, and the help of this action alone. */
 struct table_action {
     const char *name;
     int (*run)(kvc_client *c, const struct table_options *o);
-    bool takes_table, takes_share, takes_tenant;
+    bool takes_table, takes_share, takes_tenant, takes_revision, takes_output;
+    const char *arguments; /* as its usage line shows them */
+    const char *doc;
 };
 
 struct table_options {
     struct operator_options operator;
     const struct table_action *action;
-    const char *table; /* the argument TABLE or FILE; NULL: not given */
+    const char *table;  /* the argument TABLE or FILE; NULL: not given */
+    const char *output; /* NULL: not given */
     uint64_t revision;
     double share; /* percent; negative: not given */
     struct operator_tenants tenants;
@@ -65,6 +72,10 @@ static int cmd_table_stage(kvc_client *c, const struct table_options *o)
     if (r < 0)
         return command_fail("%s", e.text);
 
+    r = table_check_file(o->table, bytes, n_bytes);
+    if (r != COMMAND_OK)
+        return r;
+
     r = kvc_table_stage(c, bytes, n_bytes, digest);
     if (r < 0)
         return command_fail("cannot stage %s: %s", o->table, kvc_last_error(c));
@@ -75,6 +86,11 @@ static int cmd_table_stage(kvc_client *c, const struct table_options *o)
 
     printf("%s %s\n", r > 0 ? "already staged:" : "staged", hex);
     return COMMAND_OK;
+}
+
+static int cmd_table_fetch(kvc_client *c, const struct table_options *o)
+{
+    return table_fetch(c, o->table, o->output, o->operator.common.json);
 }
 
 /* The table that the TABLE argument names. */
@@ -101,6 +117,8 @@ static int cmd_table_find(kvc_client *c, const char *text, struct table_target *
 
     if (operator_is_digest(text))
         code = operator_find_table(c, text, ret->digest);
+    else if (operator_is_short_digest(text) && access(text, F_OK) < 0)
+        code = command_fail("'%s' is no file, and a digest needs at least its first six digits", text);
     else
         code = cmd_table_digest_of_file(text, ret->digest);
     if (code == COMMAND_OK)
@@ -161,6 +179,8 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
     int r;
 
     r = cmd_table_find(c, o->table, &t);
+    if (r == COMMAND_OK && !ends)
+        r = table_check_change(c, TABLE_CHANGE_SHADOW, t.digest, o->table);
     if (r != COMMAND_OK)
         return r;
 
@@ -192,15 +212,34 @@ static uint32_t cmd_table_share_256(double percent)
     return share > 255 ? 255 : share;
 }
 
+/* What the new sequences of a canary are: "10 of 256 new sequences, and all of 2 tenants". */
+static bool cmd_table_confirm_canary(const struct table_options *o, uint32_t share, const char *hex)
+{
+    char some[64] = "", all[64] = "";
+
+    if (share > 0)
+        (void) snprintf(some, sizeof(some), "%u of 256 new sequences", share);
+    if (o->tenants.n > 0)
+        (void) snprintf(all, sizeof(all), "all new sequences of %zu tenant%s", o->tenants.n,
+                        o->tenants.n == 1 ? "" : "s");
+    return operator_confirm(&o->operator, "%s%s%s use table %.12s. They share no pages with the others.",
+                            some, share > 0 && o->tenants.n > 0 ? ", and " : "", all, hex);
+}
+
 static int cmd_table_canary(kvc_client *c, const struct table_options *o)
 {
     bool ends = o->share <= 0 && o->tenants.n == 0, confirmed;
     uint32_t share = cmd_table_share_256(o->share);
+    struct tenant_names tenants;
     struct table_target t;
     uint64_t revision = 0;
     int r;
 
     r = cmd_table_find(c, o->table, &t);
+    if (r == COMMAND_OK)
+        r = tenant_names_find(c, &o->tenants, &tenants);
+    if (r == COMMAND_OK && !ends)
+        r = table_check_change(c, TABLE_CHANGE_CANARY, t.digest, o->table);
     if (r != COMMAND_OK)
         return r;
 
@@ -208,13 +247,11 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
         confirmed = operator_confirm(
             &o->operator, "New sequences stop using table %.12s; it drains if it was used.", t.hex);
     else
-        confirmed = operator_confirm(&o->operator, "New sequences use table %.12s: %u of 256, and all of %zu "
-                                                   "tenants. They share no pages with the others.",
-                                     t.hex, share, o->tenants.n);
+        confirmed = cmd_table_confirm_canary(o, share, t.hex);
     if (!confirmed)
         return COMMAND_FAILED;
 
-    r = kvc_table_canary(c, t.digest, share, o->tenants.names, o->tenants.n, o->revision, &revision);
+    r = kvc_table_canary(c, t.digest, share, tenants.names, o->tenants.n, o->revision, &revision);
     if (r < 0)
         return command_fail("cannot make %s a canary: %s", o->table, kvc_last_error(c));
 
@@ -230,6 +267,8 @@ static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
     int r;
 
     r = cmd_table_find(c, o->table, &t);
+    if (r == COMMAND_OK)
+        r = table_check_change(c, TABLE_CHANGE_ROLLBACK, t.digest, o->table);
     if (r != COMMAND_OK)
         return r;
 
@@ -259,6 +298,8 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
     int r;
 
     r = cmd_table_find(c, o->table, &t);
+    if (r == COMMAND_OK)
+        r = table_check_change(c, TABLE_CHANGE_RETIRE, t.digest, o->table);
     if (r != COMMAND_OK)
         return r;
 
@@ -277,21 +318,60 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
         return report_json(json_pack("{s:s, s:s, s:b}", "digest", t.hex, "state",
                                      table_list_state_name(state), "already", r > 0));
 
-    printf("%s%s %s\n", r > 0 ? "already " : "", table_list_state_name(state), t.hex);
+    if (state == KVC_TABLE_REJECTED)
+        printf("removed the rejected file %s from the list\n", t.hex);
+    else
+        printf("%s%s %s\n", r > 0 ? "already " : "", table_list_state_name(state), t.hex);
     return COMMAND_OK;
 }
 
+#define TABLE_IS                                                                                             \
+    "TABLE is a table file, or at least the first six digits of the digest of a table that the daemon "      \
+    "has.\n\n"
+
 static const struct table_action actions[] = {
-    {"list", cmd_table_list, false, false, false},
-    {"stage", cmd_table_stage, true, false, false},
-    {"shadow", cmd_table_shadow, true, true, false},
-    {"canary", cmd_table_canary, true, true, true},
-    {"activate", cmd_table_activate, true, false, false},
-    {"rollback", cmd_table_rollback, true, false, false},
-    {"retire", cmd_table_retire, true, false, false},
+    {"list", cmd_table_list, false, false, false, false, false, "list",
+     "Print the daemon's tables: their models, states and bits, the references of sessions, their pages, and "
+     "the error that clients measured beside the expected one.\v"
+     "Examples:\n\n"
+     "  kvcobra table list\n"
+     "  kvcobra table list --json"},
+    {"stage", cmd_table_stage, true, false, false, false, false, "stage FILE",
+     "Send a table file to the daemon, which verifies it and answers. No sequence uses the table until it is "
+     "tried or activated.\v"
+     "Example:\n\n"
+     "  kvcobra table stage model-3.table"},
+    {"fetch", cmd_table_fetch, true, false, false, false, true, "fetch DIGEST",
+     "Write a table of the daemon to a file, by at least the first six digits of its digest. The file is "
+     "verified before it gets its name. Clients may fetch tables too: with --socket and the path of the "
+     "clients' socket. A table that retired is gone.\v"
+     "Example:\n\n"
+     "  kvcobra table fetch 651ed3 -o active.table"},
+    {"shadow", cmd_table_shadow, true, true, false, true, false, "shadow TABLE",
+     "Measure a table on live traffic without using it: clients encode --share percent of their new chunks "
+     "with TABLE as well and report both errors, which 'kvcobra table list' prints. --share 0 ends "
+     "it.\v" TABLE_IS "Example:\n\n"
+     "  kvcobra table shadow model-2.table --share 5"},
+    {"canary", cmd_table_canary, true, true, true, true, false, "canary TABLE",
+     "Use a table that is not active for some new sequences: for --share percent of them, and for all of "
+     "each "
+     "--tenant. They share no pages with the others. --share 0 ends it.\v" TABLE_IS "Example:\n\n"
+     "  kvcobra table canary model-2.table --share 10"},
+    {"activate", cmd_table_activate, true, false, false, true, false, "activate TABLE",
+     "Use a table for all new sequences of its model. Running sequences keep the table that they began with, "
+     "so no sequence is interrupted.\v" TABLE_IS "Example:\n\n"
+     "  kvcobra table activate model-3.table"},
+    {"rollback", cmd_table_rollback, true, false, false, true, false, "rollback TABLE",
+     "Leave TABLE, which is active, and use the table that was active before it. This is possible while the "
+     "earlier table drains: kvcobrad's drain-ms, 10 minutes by default.\v" TABLE_IS "Example:\n\n"
+     "  kvcobra table rollback model-3.table"},
+    {"retire", cmd_table_retire, true, false, false, true, false, "retire TABLE",
+     "End the use of a table that is not active: it takes no new pages, and is removed when no sequence uses "
+     "it. A rejected one is removed at once.\v" TABLE_IS "Example:\n\n"
+     "  kvcobra table retire model-2.table"},
 };
 
-#define ACTIONS "list, stage, shadow, canary, activate, rollback, retire"
+#define ACTIONS "list, stage, fetch, shadow, canary, activate, rollback, retire"
 
 /* ---- command line ---- */
 
@@ -299,6 +379,7 @@ static const char doc[] =
     "List the allocation tables of a daemon, add one, or change which one is in use.\v  list            "
     "print the daemon's tables and their states\n"
     "  stage FILE      send a table file; the daemon verifies it and answers\n"
+    "  fetch DIGEST    write a table of the daemon to the file --output\n"
     "  shadow TABLE    clients encode --share percent of their new chunks with\n"
     "                  TABLE as well and report both errors, which list prints;\n"
     "                  --share 0 ends it\n"
@@ -308,7 +389,7 @@ static const char doc[] =
     "  rollback TABLE  new sequences use the table that was active before TABLE,\n"
     "                  which is active now\n"
     "  retire TABLE    no new pages for TABLE, which is not active; it is removed\n"
-    "                  when no sequence uses it\n\n"
+    "                  when no sequence uses it; a rejected one at once\n\n"
     "TABLE is a table file, or at least the first six digits of the digest of a table that the daemon "
     "has.\n\n"
     "A sequence uses one table from beginning to end, so a change interrupts no sequence.\n\n"
@@ -326,7 +407,8 @@ static const struct argp_option options[] = {
      "ends the trial",
      1},
     {"tenant", OPT_TENANT, "NAME", 0,
-     "For canary: all new sequences of this tenant use TABLE; may be repeated", 1},
+     "For canary: all new sequences of this tenant, or user, use TABLE; may be repeated", 1},
+    {"output", OPT_OUTPUT, "FILE", 0, "For fetch: the file to write (required)", 1},
     {0},
 };
 
@@ -355,6 +437,8 @@ static void cmd_table_check(const struct table_options *o, const struct argp_sta
         argp_error(state, "--share is for shadow and canary");
     if (!a->takes_tenant && o->tenants.n > 0)
         argp_error(state, "--tenant is for canary");
+    if (a->takes_output != (o->output != NULL))
+        argp_error(state, a->takes_output ? "%s needs --output" : "%s takes no --output", a->name);
     if (a->takes_share && !a->takes_tenant && o->share < 0)
         argp_error(state, "shadow needs --share");
     if (a->takes_tenant && o->share < 0 && o->tenants.n == 0)
@@ -395,6 +479,9 @@ static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)
     case OPT_TENANT:
         operator_add_tenant(state, &o->tenants, arg);
         return 0;
+    case OPT_OUTPUT:
+        o->output = arg;
+        return 0;
     case ARGP_KEY_ARG:
         cmd_table_take_argument(o, arg, state);
         return 0;
@@ -406,10 +493,39 @@ static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {
-    options, cmd_table_parse,   "list|stage|shadow|canary|activate|rollback|retire [TABLE]",
-    doc,     operator_children, NULL,
-    NULL};
+static const struct argp argp = {options, cmd_table_parse, "ACTION [TABLE]", doc, operator_children, NULL,
+                                 NULL};
+
+/* Whether an action takes the option @key. */
+static bool cmd_table_takes(const struct table_action *a, int key)
+{
+    switch (key) {
+    case OPT_REVISION:
+        return a->takes_revision;
+    case OPT_SHARE:
+        return a->takes_share;
+    case OPT_TENANT:
+        return a->takes_tenant;
+    case OPT_OUTPUT:
+        return a->takes_output;
+    }
+    return false;
+}
+
+/* `kvcobra table ACTION --help`: the help of this action, with its options. */
+static void cmd_table_print_help(const struct table_action *a, int argc, char **argv, struct table_options *o)
+{
+    struct argp_option some[sizeof(options) / sizeof(options[0])] = {{0}};
+    struct argp one = {some, cmd_table_parse, a->arguments, a->doc, operator_children, NULL, NULL};
+    size_t n = 0;
+
+    for (size_t i = 0; options[i].name; i++)
+        if (cmd_table_takes(a, options[i].key))
+            some[n++] = options[i];
+    if (n == 0) /* glibc does not free what it makes of an empty list */
+        one.options = NULL;
+    command_parse(&one, argc, argv, o);
+}
 
 static int cmd_table_request(kvc_client *c, void *ctx)
 {
@@ -421,10 +537,13 @@ static int cmd_table_request(kvc_client *c, void *ctx)
 static int cmd_table_run(int argc, char **argv)
 {
     struct table_options o = {.share = -1};
+    const struct table_action *asked = argc == 3 ? cmd_table_action_named(argv[1]) : NULL;
 
+    if (asked && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-?") == 0))
+        cmd_table_print_help(asked, argc, argv, &o); /* exits */
     command_parse(&argp, argc, argv, &o);
     return operator_run(&o.operator, cmd_table_request, &o);
 }
 
-const struct command cmd_table = {"table", "stage, try, activate, roll back and retire a daemon's tables",
+const struct command cmd_table = {"table", "list, stage, fetch, try, activate and retire a daemon's tables",
                                   cmd_table_run};

@@ -14,24 +14,41 @@
 #include "tools/operate/top_screen.h"
 #include "tools/operate/top_view.h"
 
-enum { OPT_INTERVAL = 1 };
+enum { OPT_INTERVAL = 1, OPT_SORT };
 enum { PLAIN_WIDTH = 120 };
 
 struct top_options {
     struct operator_options operator;
     double interval; /* seconds */
+    enum top_sort sort;
 };
 
-static const char doc[] = "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. q "
-                          "or Ctrl-C quits.\vRates and hit rates are those of the last interval. Without a "
-                          "terminal to draw on (a pipe, TERM=dumb), top prints the values since the start of "
-                          "the daemon once and exits. Programs read 'kvcobra status --json'.\n\n"
-                          "  kvcobra top --socket /run/user/1000/operator.sock --interval 5";
+static const char doc[] =
+    "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. Keys: "
+    "q quits, s sorts by the next column, h shows help.\vRates and hit rates are those of the last interval. "
+    "Without a "
+    "terminal to draw on (a pipe, TERM=dumb), top prints the values since the start of "
+    "the daemon once and exits. Programs read 'kvcobra status --json'. The "
+    "environment variable NO_COLOR turns colours off.\n\n"
+    "Examples:\n\n"
+    "  kvcobra top --sort evictions\n"
+    "  kvcobra top --interval 5";
 
 static const struct argp_option options[] = {
     {"interval", OPT_INTERVAL, "SECONDS", 0, "Time between updates, 0.1 to 3600 (default 2)", 1},
+    {"sort", OPT_SORT, "COLUMN", 0,
+     "Order of tenants: used, name, pages, leases, hit-rate or evictions (default used)", 1},
     {0},
 };
+
+static enum top_sort cmd_top_parse_sort(const struct argp_state *state, const char *arg)
+{
+    for (int i = 0; top_sort_names[i]; i++)
+        if (strcmp(arg, top_sort_names[i]) == 0)
+            return (enum top_sort) i;
+    argp_error(state, "--sort takes used, name, pages, leases, hit-rate or evictions, not '%s'", arg);
+    return TOP_BY_USED;
+}
 
 static error_t cmd_top_parse(int key, char *arg, struct argp_state *state)
 {
@@ -43,6 +60,9 @@ static error_t cmd_top_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_INTERVAL:
         o->interval = option_double(state, "--interval", arg, 0.1, 3600);
+        return 0;
+    case OPT_SORT:
+        o->sort = cmd_top_parse_sort(state, arg);
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", arg);
@@ -90,7 +110,7 @@ static int cmd_top_read(kvc_client *c, struct top_reading *ret)
     return 0;
 }
 
-static int cmd_top_print_once(kvc_client *c)
+static int cmd_top_print_once(kvc_client *c, const struct top_look *look)
 {
     _cleanup_(cmd_top_reading_deinit) struct top_reading l = {0};
     _cleanup_(freep) char *text = NULL;
@@ -98,39 +118,51 @@ static int cmd_top_print_once(kvc_client *c)
     if (cmd_top_read(c, &l) < 0)
         return operator_fail(c);
 
-    text = top_view(&l.moment, NULL, PLAIN_WIDTH, 0);
+    text = top_view(&l.moment, NULL, look, PLAIN_WIDTH, 0);
     if (!text)
         return command_fail("out of memory");
     fputs(text, stdout);
     return COMMAND_OK;
 }
 
-static bool cmd_top_draw(const struct top_reading *now, const struct top_reading *before)
+static bool cmd_top_draw(const struct top_reading *now, const struct top_reading *before,
+                         const struct top_look *look)
 {
     _cleanup_(freep) char *text = NULL;
     unsigned width, height;
 
     screen_size(&width, &height);
-    text = top_view(&now->moment, before->status ? &before->moment : NULL, width, height);
+    text = top_view(&now->moment, before->status ? &before->moment : NULL, look, width, height);
     return text && screen_draw(text);
 }
 
+static void cmd_top_press(char key, struct top_look *look)
+{
+    if (key == 's')
+        look->sort = (enum top_sort)((look->sort + 1) % TOP_N_SORTS);
+    else if (key == 'h' || key == '?')
+        look->help = !look->help;
+}
+
 /* Runs until a key or a signal quits. Return: 0; -errno of the client; 1: the terminal cannot be drawn on. */
-static int cmd_top_watch(kvc_client *c, double interval)
+static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look)
 {
     _cleanup_(cmd_top_reading_deinit) struct top_reading before = {0}, now = {0};
     int r = cmd_top_read(c, &now);
 
     while (r == 0) {
         enum screen_event event;
+        char key = 0;
 
-        if (!cmd_top_draw(&now, &before))
+        if (!cmd_top_draw(&now, &before, look))
             return 1;
 
-        event = screen_wait(interval);
+        event = screen_wait(interval, &key);
         if (event == SCREEN_QUIT)
             return 0;
-        if (event == SCREEN_RESIZED)
+        if (event == SCREEN_KEY)
+            cmd_top_press(key, look);
+        if (event != SCREEN_TIMEOUT)
             continue;
 
         cmd_top_reading_deinit(&before);
@@ -145,16 +177,21 @@ static int cmd_top_watch(kvc_client *c, double interval)
 static int cmd_top_request(kvc_client *c, void *ctx)
 {
     const struct top_options *o = ctx;
+    const char *no_color = getenv("NO_COLOR");
+    struct top_look look = {.sort = o->sort};
     int r;
 
     if (!screen_is_possible())
-        return cmd_top_print_once(c);
+        return cmd_top_print_once(c, &look);
+
+    look.keys = true;
+    look.colour = !no_color || !*no_color; /* no-color.org */
 
     r = screen_enter();
     if (r < 0)
         return command_fail("cannot draw on this terminal: %s", strerror(-r));
 
-    r = cmd_top_watch(c, o->interval);
+    r = cmd_top_watch(c, o->interval, &look);
     screen_leave();
     if (r < 0)
         return operator_fail(c);

@@ -9,6 +9,7 @@
 #include "tools/command/command.h"
 #include "tools/command/human.h"
 #include "tools/command/report.h"
+#include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
 
 const char *table_list_state_name(enum kvc_table_state s)
@@ -97,21 +98,24 @@ static void table_list_print_live(const kvc_table_info *t)
     const char *name = digest_short(t->digest, hex);
 
     if (f->tokens > 0)
-        printf("%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name,
-               f->error[KVC_K], f->error[KVC_V], (uintmax_t) f->tokens, table_list_saturation(f, KVC_K),
-               table_list_saturation(f, KVC_V));
+        terminal_print(stdout, 2,
+                       "%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name,
+                       f->error[KVC_K], f->error[KVC_V], (uintmax_t) f->tokens,
+                       table_list_saturation(f, KVC_K), table_list_saturation(f, KVC_V));
 
     if (t->state == KVC_TABLE_SHADOW)
-        printf("%s: shadow for %.4g %% of new chunks\n", name, t->shadow_ppm / 1e4);
+        terminal_print(stdout, 2, "%s: shadow for %.4g %% of new chunks\n", name, t->shadow_ppm / 1e4);
 
     if (f->shadow_tokens > 0)
-        printf("%s: error of keys %.4f, values %.4f; the active table on the same %ju tokens: %.4f, %.4f\n",
-               name, f->shadow_error[KVC_K], f->shadow_error[KVC_V], (uintmax_t) f->shadow_tokens,
-               f->active_error[KVC_K], f->active_error[KVC_V]);
+        terminal_print(
+            stdout, 2,
+            "%s: error of keys %.4f, values %.4f; the active table on the same %ju tokens: %.4f, %.4f\n",
+            name, f->shadow_error[KVC_K], f->shadow_error[KVC_V], (uintmax_t) f->shadow_tokens,
+            f->active_error[KVC_K], f->active_error[KVC_V]);
 
     if (t->canary_share > 0 || t->canary_tenants > 0)
-        printf("%s: canary for %.3g %% of new sequences and all of %u tenants\n", name,
-               t->canary_share / 2.56, t->canary_tenants);
+        terminal_print(stdout, 2, "%s: canary for %.3g %% of new sequences and all of %u tenants\n", name,
+                       t->canary_share / 2.56, t->canary_tenants);
 }
 
 int table_list_print_text(const kvc_table_info *tables, size_t n)

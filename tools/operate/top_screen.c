@@ -151,18 +151,24 @@ static bool top_screen_got_quit_signal(void)
     return false;
 }
 
-static bool top_screen_key_quits(short events)
+/* SCREEN_TIMEOUT: no key. */
+static enum screen_event top_screen_read_key(short events, char *ret_key)
 {
     char keys[64];
     ssize_t n;
 
     if (!(events & POLLIN))
-        return events & (POLLERR | POLLHUP | POLLNVAL);
+        return events & (POLLERR | POLLHUP | POLLNVAL) ? SCREEN_QUIT : SCREEN_TIMEOUT;
     n = read(STDIN_FILENO, keys, sizeof(keys));
-    return n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN) || (n > 0 && memchr(keys, 'q', (size_t) n));
+    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN) || (n > 0 && memchr(keys, 'q', (size_t) n)))
+        return SCREEN_QUIT;
+    if (n <= 0 || keys[0] == '\033') /* cursor keys and the like */
+        return SCREEN_TIMEOUT;
+    *ret_key = keys[n - 1];
+    return SCREEN_KEY;
 }
 
-enum screen_event screen_wait(double seconds)
+enum screen_event screen_wait(double seconds, char *ret_key)
 {
     double until = clock_seconds() + seconds, left;
 
@@ -171,10 +177,12 @@ enum screen_event screen_wait(double seconds)
         struct timespec t = {.tv_sec = (time_t) left,
                              .tv_nsec = (long) ((left - (double) (time_t) left) * 1e9)};
         int n = ppoll(&p, 1, &t, &saved.mask);
+        enum screen_event event = n > 0 ? top_screen_read_key(p.revents, ret_key) : SCREEN_TIMEOUT;
 
-        if (top_screen_got_quit_signal() || (n < 0 && errno != EINTR) ||
-            (n > 0 && top_screen_key_quits(p.revents)))
+        if (top_screen_got_quit_signal() || (n < 0 && errno != EINTR))
             return SCREEN_QUIT;
+        if (event != SCREEN_TIMEOUT)
+            return event;
         if (received[SIGTSTP]) {
             received[SIGTSTP] = 0;
             top_screen_suspend();

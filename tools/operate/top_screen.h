@@ -26,7 +26,8 @@ enum screen_event {
     SCREEN_TIMEOUT = 0,
     SCREEN_RESIZED = 1, /* resized, or continued after Ctrl-Z: draw again */
     SCREEN_QUIT = 2,    /* q, Ctrl-C, a signal, or the terminal was closed */
+    SCREEN_KEY = 3,     /* another key */
 };
 
-/* Waits up to @seconds for a key or a signal. */
-enum screen_event screen_wait(double seconds);
+/* Waits up to @seconds for a key or a signal. @ret_key: of SCREEN_KEY. */
+enum screen_event screen_wait(double seconds, char *ret_key);

@@ -11,25 +11,44 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/command/human.h"
+#include "tools/command/tenant_name.h"
+#include "tools/operate/top_amounts.h"
 
-enum { LINE_BYTES = 256, BAR_CELLS = 20, HEAD_LINES = 4, TABLE_LINES = 2 };
+enum {
+    LINE_BYTES = 512,
+    BAR_CELLS = 20,
+    HEAD_LINES = 4,
+    TABLE_LINES = 2,
+    TABLE_COLUMNS = 79,
+    NAME_COLUMNS = 16,
+    NAME_COLUMNS_MAX = 40
+};
+
+const char *const top_sort_names[] = {
+    [TOP_BY_USED] = "used",     [TOP_BY_NAME] = "name",         [TOP_BY_PAGES] = "pages",
+    [TOP_BY_LEASES] = "leases", [TOP_BY_HIT_RATE] = "hit-rate", [TOP_BY_EVICTIONS] = "evictions",
+    [TOP_N_SORTS] = NULL};
+
+/* Colours of lines: escape sequences of ECMA-48. */
+#define STYLE_PLAIN ""
+#define STYLE_HEADING "\033[1m"
+#define STYLE_NOTE "\033[33m"
+#define STYLE_WRONG "\033[31m"
 
 struct top_view_screen {
     FILE *f;
     unsigned width;
+    const struct top_look *look;
 };
 
 /* Prints a line, cut to the width. */
-__attribute__((format(printf, 2, 3))) static void top_view_line(const struct top_view_screen *s,
-                                                                const char *fmt, ...)
+__attribute__((format(printf, 3, 0))) static void top_view_print_line(const struct top_view_screen *s,
+                                                                      const char *style, const char *fmt,
+                                                                      va_list ap)
 {
+    bool styled = s->look->colour && style[0] != '\0';
     char text[LINE_BYTES];
-    va_list ap;
-    int n;
-
-    va_start(ap, fmt);
-    n = vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
+    int n = vsnprintf(text, sizeof(text), fmt, ap);
 
     if (n < 0)
         n = 0;
@@ -43,7 +62,27 @@ __attribute__((format(printf, 2, 3))) static void top_view_line(const struct top
             text[i] = '?';
     while (n > 0 && text[n - 1] == ' ')
         n--;
-    fprintf(s->f, "%.*s\n", n, text);
+    fprintf(s->f, "%s%.*s%s\n", styled ? style : "", n, text, styled ? "\033[0m" : "");
+}
+
+__attribute__((format(printf, 2, 3))) static void top_view_line(const struct top_view_screen *s,
+                                                                const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    top_view_print_line(s, STYLE_PLAIN, fmt, ap);
+    va_end(ap);
+}
+
+__attribute__((format(printf, 3, 4))) static void top_view_styled(const struct top_view_screen *s,
+                                                                  const char *style, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    top_view_print_line(s, style, fmt, ap);
+    va_end(ap);
 }
 
 /* ---- rates and counts ---- */
@@ -53,56 +92,6 @@ static double top_view_interval(const struct top_moment *now, const struct top_m
     double seconds = before ? now->seconds - before->seconds : (double) now->status->uptime_ms * 1e-3;
 
     return seconds > 1e-3 ? seconds : 1e-3;
-}
-
-/* Growth of a counter. One that became smaller belongs to a daemon that was restarted. */
-static uint64_t top_view_growth(uint64_t now, uint64_t before)
-{
-    return now >= before ? now - before : now;
-}
-
-static const char *top_view_rate(uint64_t n, double seconds, char ret[static 16])
-{
-    double x = (double) n / seconds;
-
-    if (n == 0)
-        (void) snprintf(ret, 16, "0");
-    else if (x < 10)
-        (void) snprintf(ret, 16, "%.2f", x);
-    else if (x < 100000)
-        (void) snprintf(ret, 16, "%.0f", x);
-    else
-        (void) snprintf(ret, 16, "%.2g", x);
-    return ret;
-}
-
-/* Percent of looked-up chunks that were found; "-" if none was looked up. */
-static const char *top_view_hit_rate(uint64_t hits, uint64_t misses, char ret[static 16])
-{
-    if (hits + misses == 0)
-        (void) snprintf(ret, 16, "-");
-    else
-        (void) snprintf(ret, 16, "%.1f", 100.0 * (double) hits / (double) (hits + misses));
-    return ret;
-}
-
-/* A count in few columns: "12k", "3.4M". */
-static const char *top_view_count(uint64_t n, char ret[static 16])
-{
-    static const char units[] = {' ', 'k', 'M', 'G', 'T'};
-    double x = (double) n;
-    unsigned u = 0;
-
-    while (x >= 9999.5 && u + 1 < sizeof(units)) {
-        x /= 1000;
-        u++;
-    }
-
-    if (u == 0)
-        (void) snprintf(ret, 16, "%ju", (uintmax_t) n);
-    else
-        (void) snprintf(ret, 16, x < 99.95 ? "%.1f%c" : "%.0f%c", x, units[u]);
-    return ret;
 }
 
 /* ---- head ---- */
@@ -131,8 +120,8 @@ static void top_view_gpu_line(const struct top_view_screen *s, const kvc_device_
                       human_bytes(d->page_bytes, pages), human_bytes(d->pool_bytes, pool),
                       human_bytes(d->waste_bytes, waste));
     } else {
-        top_view_line(s, "%-5.15s %s", d->name,
-                      d->state == KVC_DEVICE_OPENING ? "is being opened" : d->message);
+        top_view_styled(s, d->state == KVC_DEVICE_OPENING ? STYLE_NOTE : STYLE_WRONG, "%-5.15s %s", d->name,
+                        d->state == KVC_DEVICE_OPENING ? "is being opened" : d->message);
     }
 }
 
@@ -143,10 +132,11 @@ static void top_view_head(const struct top_view_screen *s, const struct top_mome
     char up[HUMAN_BYTES], pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1],
         r[16];
 
-    top_view_line(s, "kvcobrad %.*s  process %ju  up %s  %.*s  restart=%.*s%s", (int) sizeof(st->version),
-                  st->version, (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up),
-                  (int) sizeof(st->event_backend), st->event_backend, (int) sizeof(st->restart), st->restart,
-                  st->draining ? "  DRAINING" : "");
+    top_view_styled(s, st->draining ? STYLE_WRONG : STYLE_PLAIN,
+                    "kvcobrad %.*s  process %ju  up %s  %.*s  restart=%.*s%s", (int) sizeof(st->version),
+                    st->version, (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up),
+                    (int) sizeof(st->event_backend), st->event_backend, (int) sizeof(st->restart),
+                    st->restart, st->draining ? "  DRAINING" : "");
     top_view_bar(st->page_bytes, st->pool_bytes, cells);
     top_view_line(s, "pool  [%s] %s in pages of %s, %s waste", cells, human_bytes(st->page_bytes, pages),
                   human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));
@@ -154,22 +144,12 @@ static void top_view_head(const struct top_view_screen *s, const struct top_mome
         top_view_gpu_line(s, &st->devices[i]);
     top_view_line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused",
                   (uintmax_t) st->sessions, (uintmax_t) st->leases, (uintmax_t) st->held_pages,
-                  top_view_rate(top_view_growth(st->evictions, before ? before->status->evictions : 0),
-                                top_view_interval(now, before), r),
+                  top_amounts_rate(top_amounts_growth(st->evictions, before ? before->status->evictions : 0),
+                                   top_view_interval(now, before), r),
                   (uintmax_t) st->refused_packets);
 }
 
 /* ---- tenants ---- */
-
-static int top_view_by_use(const void *a, const void *b)
-{
-    const kvc_tenant_status *x = *(const kvc_tenant_status *const *) a,
-                            *y = *(const kvc_tenant_status *const *) b;
-
-    if (x->used_bytes != y->used_bytes)
-        return x->used_bytes < y->used_bytes ? 1 : -1;
-    return strcmp(x->name, y->name);
-}
 
 static const kvc_tenant_status *top_view_earlier_tenant(const struct top_moment *before, const char *name)
 {
@@ -179,21 +159,194 @@ static const kvc_tenant_status *top_view_earlier_tenant(const struct top_moment 
     return NULL;
 }
 
-static void top_view_tenant_line(const struct top_view_screen *s, const kvc_tenant_status *t,
-                                 const kvc_tenant_status *b, double seconds)
+/* A tenant and how its counters grew. */
+struct top_view_tenant {
+    const kvc_tenant_status *now;
+    uint64_t hits, misses, evictions;
+    double seconds;
+};
+
+static double top_view_hit_share(const struct top_view_tenant *t)
+{
+    return t->hits + t->misses == 0 ? -1 : (double) t->hits / (double) (t->hits + t->misses);
+}
+
+/* qsort_r(): the largest first. */
+static int top_view_compare(const void *a, const void *b, void *ctx)
+{
+    const struct top_view_tenant *x = a, *y = b;
+    double u = (double) x->now->used_bytes, v = (double) y->now->used_bytes;
+
+    switch (*(const enum top_sort *) ctx) {
+    case TOP_BY_NAME:
+        return strcmp(x->now->name, y->now->name);
+    case TOP_BY_PAGES:
+        u = (double) x->now->pages, v = (double) y->now->pages;
+        break;
+    case TOP_BY_LEASES:
+        u = (double) x->now->leases, v = (double) y->now->leases;
+        break;
+    case TOP_BY_HIT_RATE:
+        u = top_view_hit_share(x), v = top_view_hit_share(y);
+        break;
+    case TOP_BY_EVICTIONS:
+        u = (double) x->evictions, v = (double) y->evictions;
+        break;
+    case TOP_BY_USED:
+    case TOP_N_SORTS:
+        break;
+    }
+
+    if (u != v)
+        return u < v ? 1 : -1;
+    return strcmp(x->now->name, y->now->name);
+}
+
+/* All tenants in the order of @sort. NULL: out of memory. */
+static struct top_view_tenant *top_view_sort_tenants(const struct top_moment *now,
+                                                     const struct top_moment *before, enum top_sort sort)
 {
     static const kvc_tenant_status none;
-    char used[HUMAN_BYTES], quota[HUMAN_BYTES], held[HUMAN_BYTES], pages[16], leases[16], hits[16],
-        evictions[16];
+    size_t n = now->status->n_tenants;
+    struct top_view_tenant *all = calloc(n + 1, sizeof(*all));
 
-    if (!b)
-        b = &none;
-    top_view_line(
-        s, "%-16.16s %10s %10s %10s %6s %6s %6s %8s", t->name, human_bytes(t->used_bytes, used),
-        human_bytes(t->quota_bytes, quota), human_bytes(t->held_bytes, held), top_view_count(t->pages, pages),
-        top_view_count(t->leases, leases),
-        top_view_hit_rate(top_view_growth(t->hits, b->hits), top_view_growth(t->misses, b->misses), hits),
-        top_view_rate(top_view_growth(t->evictions, b->evictions), seconds, evictions));
+    for (size_t i = 0; all && i < n; i++) {
+        const kvc_tenant_status *t = &now->status->tenants[i], *b = top_view_earlier_tenant(before, t->name);
+
+        b = b ? b : &none;
+        all[i] = (struct top_view_tenant){.now = t,
+                                          .hits = top_amounts_growth(t->hits, b->hits),
+                                          .misses = top_amounts_growth(t->misses, b->misses),
+                                          .evictions = top_amounts_growth(t->evictions, b->evictions),
+                                          .seconds = top_view_interval(now, before)};
+    }
+    if (all)
+        qsort_r(all, n, sizeof(*all), top_view_compare, &sort);
+    return all;
+}
+
+/* Columns of tenants in the order in which they stand; @rank: the lowest numbers are shown first. */
+enum top_column {
+    USED,
+    QUOTA,
+    HELD,
+    PAGES,
+    LEASES,
+    HITS,
+    EVICTIONS,
+    SESSIONS,
+    HITS_S,
+    MISSES_S,
+    ARENA,
+    GUARANTEE,
+    N_COLUMNS
+};
+
+static const struct {
+    const char *title;
+    int width, rank;
+} top_columns[N_COLUMNS] = {
+    [USED] = {"USED", 10, 0},        [QUOTA] = {"QUOTA", 10, 4},      [HELD] = {"HELD", 10, 3},
+    [PAGES] = {"PAGES", 6, 5},       [LEASES] = {"LEASES", 6, 6},     [HITS] = {"HIT %", 6, 1},
+    [EVICTIONS] = {"EVICT/S", 8, 2}, [SESSIONS] = {"SESSIONS", 8, 7}, [HITS_S] = {"HITS/S", 8, 8},
+    [MISSES_S] = {"MISSES/S", 8, 9}, [ARENA] = {"ARENAS", 10, 10},    [GUARANTEE] = {"GUARANTEE", 10, 11},
+};
+
+/* The columns that fit, as a set of bits; a column is shown only with all that have lower ranks. */
+static unsigned top_view_fit_columns(unsigned width, int *ret_name_columns)
+{
+    int left = (int) width - NAME_COLUMNS;
+    unsigned shown = 0;
+
+    for (int rank = 0, column = 0; rank < N_COLUMNS; rank++) {
+        for (column = 0; top_columns[column].rank != rank;)
+            column++;
+        if (left < top_columns[column].width + 1)
+            break;
+        left -= top_columns[column].width + 1;
+        shown |= 1u << column;
+    }
+
+    *ret_name_columns = NAME_COLUMNS + (left > 0 ? left : 0);
+    *ret_name_columns = *ret_name_columns < NAME_COLUMNS_MAX ? *ret_name_columns : NAME_COLUMNS_MAX;
+    return shown;
+}
+
+static const char *top_view_tenant_cell(const struct top_view_tenant *t, enum top_column column,
+                                        char ret[static HUMAN_BYTES])
+{
+    const kvc_tenant_status *x = t->now;
+
+    switch (column) {
+    case USED:
+        return human_bytes(x->used_bytes, ret);
+    case QUOTA:
+        return human_bytes(x->quota_bytes, ret);
+    case HELD:
+        return human_bytes(x->held_bytes, ret);
+    case PAGES:
+        return top_amounts_count(x->pages, ret);
+    case LEASES:
+        return top_amounts_count(x->leases, ret);
+    case HITS:
+        return top_amounts_hit_rate(t->hits, t->misses, ret);
+    case EVICTIONS:
+        return top_amounts_rate(t->evictions, t->seconds, ret);
+    case SESSIONS:
+        return top_amounts_count(x->sessions, ret);
+    case HITS_S:
+        return top_amounts_rate(t->hits, t->seconds, ret);
+    case MISSES_S:
+        return top_amounts_rate(t->misses, t->seconds, ret);
+    case ARENA:
+        return human_bytes(x->arena_bytes, ret);
+    case GUARANTEE:
+        return human_bytes(x->guarantee_bytes, ret);
+    case N_COLUMNS:
+        break;
+    }
+
+    return "";
+}
+
+/* @t: NULL: the heading. */
+static void top_view_tenant_line(const struct top_view_screen *s, const struct top_view_tenant *t,
+                                 unsigned shown, int name_columns)
+{
+    char line[LINE_BYTES], cell[HUMAN_BYTES], name[TENANT_NAME_BYTES] = "TENANT";
+    bool is_full = t && t->now->used_bytes > t->now->quota_bytes / 100 * 95;
+    size_t n;
+
+    if (t && name_columns > NAME_COLUMNS)
+        (void) tenant_name_show(t->now->name, sizeof(t->now->name), name);
+    else if (t)
+        (void) snprintf(name, sizeof(name), "%.*s", (int) sizeof(t->now->name), t->now->name);
+
+    n = (size_t) snprintf(line, sizeof(line), "%-*.*s", name_columns, name_columns, name);
+    for (unsigned c = 0; c < N_COLUMNS; c++)
+        if (shown & 1u << c)
+            n += (size_t) snprintf(line + n, sizeof(line) - n, " %*s", top_columns[c].width,
+                                   t ? top_view_tenant_cell(t, (enum top_column) c, cell)
+                                     : top_columns[c].title);
+
+    if (!t)
+        top_view_styled(s, STYLE_HEADING, "%s", line);
+    else
+        top_view_styled(s, is_full ? STYLE_NOTE : STYLE_PLAIN, "%s", line);
+}
+
+/* Names the usual columns that the window has no room for. Return: whether there are any. */
+static bool top_view_left_out(unsigned shown, char *ret, size_t room)
+{
+    size_t n = (size_t) snprintf(ret, room, "no room for");
+    bool any = false;
+
+    for (unsigned c = USED; c <= EVICTIONS; c++)
+        if (!(shown & 1u << c)) {
+            n += (size_t) snprintf(ret + n, room - n, "%s %s", any ? "," : "", top_columns[c].title);
+            any = true;
+        }
+    return any;
 }
 
 /* ---- tables ---- */
@@ -249,11 +402,11 @@ static void top_view_space_line(const struct top_view_screen *s, const struct to
         b = &none;
     (void) snprintf(heads, sizeof(heads), "%u-%u", x->first_kv_head, x->first_kv_head + x->n_kv_heads - 1);
     top_view_line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", digest_short(x->table_digest, digest),
-                  top_view_state_of(now, x->table_digest), heads, top_view_count(x->pages, pages),
-                  top_view_count(x->tokens, tokens), top_view_count(x->tokens_free, room),
-                  top_view_count(x->held_pages, held),
-                  top_view_rate(top_view_growth(x->leased, b->leased), seconds, leased),
-                  top_view_rate(top_view_growth(x->evictions, b->evictions), seconds, evictions));
+                  top_view_state_of(now, x->table_digest), heads, top_amounts_count(x->pages, pages),
+                  top_amounts_count(x->tokens, tokens), top_amounts_count(x->tokens_free, room),
+                  top_amounts_count(x->held_pages, held),
+                  top_amounts_rate(top_amounts_growth(x->leased, b->leased), seconds, leased),
+                  top_amounts_rate(top_amounts_growth(x->evictions, b->evictions), seconds, evictions));
 }
 
 /* ---- the screen ---- */
@@ -293,38 +446,81 @@ static void *top_view_sorted(const void *items, size_t n, size_t size,
     return p;
 }
 
-static bool top_view_print(const struct top_view_screen *s, const struct top_moment *now,
-                           const struct top_moment *before, unsigned height)
+static void top_view_help(const struct top_view_screen *s)
+{
+    static const char *const lines[] = {
+        "q, Ctrl-C   quit",
+        "s           sort tenants by the next column",
+        "h, ?        this help, and back",
+        "",
+        "USED        pages, arenas, index and records of a tenant;",
+        "            yellow: above 95 % of QUOTA",
+        "HELD        pages that clients hold: cannot be evicted",
+        "HIT %       looked-up chunks that were found, recently",
+        "EVICT/S     pages evicted per second",
+        "FREE TOK    tokens that one tenant could still add",
+        "",
+        "A wider window has more columns and names of users.",
+        "'kvcobra clients' shows the processes of a tenant.",
+    };
+
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        top_view_line(s, "%s", lines[i]);
+}
+
+/* Return: whether there was memory. */
+static bool top_view_tables(const struct top_view_screen *s, const struct top_moment *now,
+                            const struct top_moment *before, unsigned height)
 {
     const kvc_status *st = now->status;
-    _cleanup_(freep) const kvc_tenant_status **tenants =
-        top_view_sorted(st->tenants, st->n_tenants, sizeof(*st->tenants), top_view_by_use);
+    _cleanup_(freep) struct top_view_tenant *tenants = top_view_sort_tenants(now, before, s->look->sort);
     _cleanup_(freep) const kvc_space_status **spaces =
         top_view_sorted(st->spaces, st->n_spaces, sizeof(*st->spaces), top_view_by_pages);
-    unsigned fixed = HEAD_LINES + TABLE_LINES + 1 + (unsigned) (st->n_devices > 1 ? st->n_devices - 1 : 0);
+    char left_out[160];
+    int name_columns;
+    unsigned shown = top_view_fit_columns(s->width, &name_columns), fixed = HEAD_LINES + TABLE_LINES + 1;
+    bool cut = top_view_left_out(shown, left_out, sizeof(left_out));
     size_t room_tenants = st->n_tenants, room_spaces = st->n_spaces, i;
-    double seconds = top_view_interval(now, before);
 
     if (!tenants || !spaces)
         return false;
+
+    fixed += (unsigned) (st->n_devices > 1 ? st->n_devices - 1 : 0) + cut + (s->width < TABLE_COLUMNS) +
+             s->look->keys;
     if (height > 0)
         top_view_share(height > fixed ? height - fixed : 0, st->n_tenants, st->n_spaces, &room_tenants,
                        &room_spaces);
-    top_view_head(s, now, before);
-    top_view_line(s, "%s", "");
-    top_view_line(s, "%-16s %10s %10s %10s %6s %6s %6s %8s", "TENANT", "USED", "QUOTA", "HELD", "PAGES",
-                  "LEASES", "HIT %", "EVICT/S");
+    top_view_tenant_line(s, NULL, shown, name_columns);
     for (i = 0; i < top_view_shown(st->n_tenants, room_tenants); i++)
-        top_view_tenant_line(s, tenants[i], top_view_earlier_tenant(before, tenants[i]->name), seconds);
+        top_view_tenant_line(s, &tenants[i], shown, name_columns);
     if (i < st->n_tenants && room_tenants > 0)
         top_view_line(s, "... and %zu more", st->n_tenants - i);
+    if (cut)
+        top_view_styled(s, STYLE_NOTE, "%s", left_out);
     top_view_line(s, "%s", "");
-    top_view_line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", "TABLE", "STATE", "HEADS", "PAGES", "TOKENS",
-                  "FREE TOK", "HELD", "LEASED/S", "EVICT/S");
+    top_view_styled(s, STYLE_HEADING, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", "TABLE", "STATE", "HEADS",
+                    "PAGES", "TOKENS", "FREE TOK", "HELD", "LEASED/S", "EVICT/S");
     for (i = 0; i < top_view_shown(st->n_spaces, room_spaces); i++)
-        top_view_space_line(s, now, spaces[i], top_view_earlier_space(before, spaces[i]), seconds);
+        top_view_space_line(s, now, spaces[i], top_view_earlier_space(before, spaces[i]),
+                            top_view_interval(now, before));
     if (i < st->n_spaces && room_spaces > 0)
         top_view_line(s, "... and %zu more", st->n_spaces - i);
+    if (s->width < TABLE_COLUMNS)
+        top_view_styled(s, STYLE_NOTE, "rows of tables need %d columns", TABLE_COLUMNS);
+    return true;
+}
+
+static bool top_view_print(const struct top_view_screen *s, const struct top_moment *now,
+                           const struct top_moment *before, unsigned height)
+{
+    top_view_head(s, now, before);
+    top_view_line(s, "%s", "");
+    if (s->look->help)
+        top_view_help(s);
+    else if (!top_view_tables(s, now, before, height))
+        return false;
+    if (s->look->keys)
+        top_view_styled(s, STYLE_HEADING, "q quit  s sort: %s  h help", top_sort_names[s->look->sort]);
     return true;
 }
 
@@ -340,11 +536,12 @@ static void top_view_cut(char *text, unsigned height)
     }
 }
 
-char *top_view(const struct top_moment *now, const struct top_moment *before, unsigned width, unsigned height)
+char *top_view(const struct top_moment *now, const struct top_moment *before, const struct top_look *look,
+               unsigned width, unsigned height)
 {
     char *text = NULL;
     size_t n = 0;
-    struct top_view_screen s = {.f = open_memstream(&text, &n), .width = width};
+    struct top_view_screen s = {.f = open_memstream(&text, &n), .width = width, .look = look};
     bool whole;
 
     if (!s.f)

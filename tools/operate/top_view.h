@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "client/kvcobra-operator.h"
@@ -15,16 +16,36 @@ struct top_moment {
     size_t n_tables;
 };
 
+enum top_sort {
+    TOP_BY_USED,
+    TOP_BY_NAME,
+    TOP_BY_PAGES,
+    TOP_BY_LEASES,
+    TOP_BY_HIT_RATE,
+    TOP_BY_EVICTIONS,
+    TOP_N_SORTS
+};
+
+extern const char *const top_sort_names[]; /* by enum top_sort; ends with NULL */
+
+/* How the screen looks; all zeros: as in a pipe. */
+struct top_look {
+    enum top_sort sort; /* of tenants; the largest first, names in their order */
+    bool colour;        /* with escape sequences */
+    bool keys;          /* a last line with the keys */
+    bool help;          /* what the columns mean, instead of the tables */
+};
+
 /**
  * top_view() - the screen
  * @before: an earlier moment: rates and hit rates are those of the time between; NULL: since the daemon
  * started
- * @width:  columns; longer lines are cut
+ * @width:  columns; tenants get as many columns as fit, and the line below them names those that do not
  * @height: lines; the last row of a table counts the rows that do not fit. 0: no limit
  *
- * Tenants are sorted by memory, tables by pages. Bytes that are not printable ASCII are shown as '?'.
+ * Tables are sorted by pages. Bytes that are not printable ASCII are shown as '?'.
  *
  * Return: lines that end with a newline, the caller frees; NULL: out of memory.
  */
-char *top_view(const struct top_moment *now, const struct top_moment *before, unsigned width,
-               unsigned height);
+char *top_view(const struct top_moment *now, const struct top_moment *before, const struct top_look *look,
+               unsigned width, unsigned height);

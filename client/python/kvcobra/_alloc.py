@@ -122,6 +122,10 @@ class Statistics:
         x.digest[0:32] = digest
         self._check(library().kvc_stats_add_source(self._stats, x))
 
+    def begin_source(self, digest: bytes) -> None:
+        """Names the raw text of the windows that follow."""
+        self._check(library().kvc_stats_begin_source(self._stats, library().KVC_SOURCE_TEXT, digest))
+
     def info(self) -> Info:
         x = _new("kvc_stats_info")
         self._check(library().kvc_stats_get_info(self._stats, x))

@@ -73,6 +73,7 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
         _add_sources(statistics, sources, cuts, window)
         with Progress("calibrating", "tokens", len(cuts) * window, progress) as line, recorder.recording(statistics):
             for i, cut in enumerate(cuts):
+                statistics.begin_source(sources[cut.source].digest)
                 recorder.run(cut.document, cut.tokens, functools.partial(_update, line, i, window))
         statistics.save(path)
         info = statistics.info()

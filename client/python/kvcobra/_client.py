@@ -62,7 +62,7 @@ class Call:
 class Client:
     """A client of kvcobrad.
 
-    socket: path of the daemon's socket; None is the default path; False works embedded, without a daemon.
+    socket: path of the daemon's socket; None: as kvc_socket_path() of libkvcobra finds it; False works embedded, without a daemon.
     threads: 1..256 threads for the work of long calls; None is the calling thread alone.
 
     Raises kvcobra.Error if the connection fails. Closing the client closes its models and sequences.

@@ -11,7 +11,7 @@ from ._client import Client, Digest, Geometry, Handle
 from ._library import ffi, new, text
 
 
-PUBLISH_ALL, REPEATABLE = 1, 2  # KVC_SEQ_* of kvcobra.h
+PUBLISH_ALL, REPEATABLE, COUNTED = 1, 2, 4  # KVC_SEQ_* of kvcobra.h
 
 
 class ModelInfo(NamedTuple):
@@ -119,6 +119,20 @@ class Model(Handle):
         options.flags = REPEATABLE * bool(repeatable)
         self._client.call("kvc_model_peek", self.handle, options, ids, len(ids), ret)
         return int(ret[0])
+
+    def prefetch(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None, repeatable: bool = False,
+                 fetch_ms: int = 0) -> int:
+        """Starts to bring a prompt's chunks from the disk to memory, and does not wait. @fetch_ms: how long the daemon may take;
+        0 is 1000. Returns a number for cancel_prefetch(), or 0: there is nothing to fetch."""
+        ids, ret = _arrays.token_array(tokens), ffi.new("uint64_t *")
+        options, _owners = sequence_options(salt, table)
+        options.flags, options.fetch_ms = REPEATABLE * bool(repeatable), fetch_ms
+        self._client.call("kvc_model_prefetch", self.handle, options, ids, len(ids), ret)
+        return int(ret[0])
+
+    def cancel_prefetch(self, prefetch: int = 0) -> None:
+        """Drops what was not sent yet of a prefetch; 0: of all. What the daemon fetches already still arrives."""
+        self._client.call("kvc_model_prefetch_cancel", self.handle, prefetch)
 
     def report(self, share_ppm: int, moments: bool = False) -> None:
         """Measures @share_ppm millionths of new chunks, for `fit` and for the daemon."""

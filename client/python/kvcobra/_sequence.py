@@ -9,7 +9,7 @@ from ._arrays import Tokens, View
 from ._client import Digest, Handle
 from ._fetch import Fetch
 from ._library import ffi, library, new
-from ._model import PUBLISH_ALL, REPEATABLE, Model, sequence_options
+from ._model import COUNTED, PUBLISH_ALL, REPEATABLE, Model, sequence_options
 
 KEYS = {"before": 0, "after": 1}
 PAIRS = {"half-split": 0, "interleaved": 1}
@@ -47,15 +47,17 @@ class Sequence(Handle):
     publish_all: commit publishes every full chunk, for callers with an exact cache of their own.
     repeatable: attention depends neither on how a prompt was cut nor on a match.
     table: the digest of the table to use; None is the active one.
+    counted: matches count neither hits nor misses, because another sequence counts them for the same request.
 
     Arrays are [tokens, heads, head_dim]; any strides with a contiguous last dimension are read in place.
     """
 
     def __init__(self, model: Model, salt: bytes = b"", keys: str = "before", pairs: str = "half-split",
-                 publish_all: bool = False, repeatable: bool = False, table: Optional[Digest] = None) -> None:
+                 publish_all: bool = False, repeatable: bool = False, table: Optional[Digest] = None,
+                 counted: bool = False) -> None:
         options, _owners = sequence_options(salt, table)
         options.keys, options.pairs = _choice(keys, KEYS, "keys"), _choice(pairs, PAIRS, "pairs")
-        options.flags = PUBLISH_ALL * bool(publish_all) + REPEATABLE * bool(repeatable)
+        options.flags = PUBLISH_ALL * bool(publish_all) + REPEATABLE * bool(repeatable) + COUNTED * bool(counted)
         ret = ffi.new("kvc_seq **")
         model.client.call("kvc_seq_new_with", model.handle, options, ret)
         self._adopt(model, ret[0])

@@ -81,6 +81,21 @@ class Shared(support.Case):
         self.assertEqual(model.peek(TOKENS, repeatable=True), 0)
         self.assertEqual(model.peek(TOKENS[:100], table=model.info.table_digest), 64)
 
+    def test_prefetch_without_a_disk(self):
+        self.publish(True)
+        client, model = self.connected(self.daemon)
+        self.assertEqual(model.prefetch(TOKENS), 0)
+        self.assertEqual(model.prefetch(TOKENS, salt=b"other", fetch_ms=100), 0)
+        with self.assertRaises(kvcobra.Error):
+            model.prefetch(TOKENS, fetch_ms=9000)
+        model.cancel_prefetch()
+
+    def test_a_counted_match_finds_the_same(self):
+        self.publish(True)
+        client, model = self.connected(self.daemon)
+        with kvcobra.Sequence(model, keys="after", counted=True) as sequence:
+            self.assertEqual(sequence.match(TOKENS), 256)
+
     def test_fetch(self):
         self.publish(True)
         client, model = self.connected(self.daemon)

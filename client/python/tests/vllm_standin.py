@@ -51,7 +51,7 @@ class FakeDaemon:
     def models(self):
         return self.pools
 
-    def sequence(self, model, salt, table):
+    def sequence(self, model, salt, table, counted=False):
         return FakeSequence(model, table)
 
     def connected(self):

@@ -19,6 +19,35 @@ expect_true "bench attend: measured kernels agree with binary16" \
     "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
 positive "bench attend" rows
 
+# 300 requests of up to 11 blocks: forty prompts that grow, and prompts that never come back
+python3 - >"$dir/trace.jsonl" <<'PYTHON'
+import json
+for i in range(300):
+    first = i % 40 if i % 3 else 1000 + i
+    print(json.dumps({"timestamp": i, "hash_ids": [10**9] + [100 * first + k for k in range(3 + i // 40)]}))
+PYTHON
+capacity() {
+    "$KVCOBRA" bench capacity --trace "$dir/trace.jsonl" --daemon "$KVCOBRAD" "$@"
+}
+# at 16 bits a token takes 128 KiB, a block 64 MiB
+expect "bench capacity" 0 capacity --memory 16G --bits 16,2 --html "$dir/capacity.html" --json
+expect_json "bench capacity --json" cpu trace requests blocks ceiling_percent points
+expect_true "capacity: the pool with room for all finds all, like LRU" "(j['points'][1]['hits'] == j['points'][1]['lru_hits'] and
+    abs(j['points'][1]['hit_percent'] - j['ceiling_percent']) < 1e-9 and j['points'][1]['evicted'] == 0)"
+expect_true "capacity: the smaller one has no more room than it was given, and finds less" \
+    "(0 < j['points'][0]['tokens'] <= j['points'][0]['tokens_asked'] == 256 * 512 and
+    0 < j['points'][0]['hits'] < j['points'][1]['hits'] and j['points'][0]['evicted'] > 0)"
+expect_true "capacity: nothing was left out" "j['requests'] == 300 and all(p['not_stored'] == 0 for p in j['points'])"
+positive "capacity" points
+expect "capacity: the page is well-formed" 0 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$dir/capacity.html"
+expect "bench capacity, in words" 0 capacity --memory 16G --bits 4 --requests 20
+expect_sentence "capacity: a pool that is too small" "give more --memory" capacity --memory 64M
+expect_sentence "capacity: no file" "none.jsonl" "$KVCOBRA" bench capacity --trace "$dir/none.jsonl" --daemon "$KVCOBRAD"
+expect_sentence "capacity: no trace" "line 1" "$KVCOBRA" bench capacity --trace "$0" --daemon "$KVCOBRAD"
+expect_sentence "capacity: the page would replace the trace" "trace.jsonl" capacity --html "$dir/trace.jsonl"
+expect "capacity without a trace" 2 "$KVCOBRA" bench capacity
+expect "capacity with a width that is none" 2 capacity --bits 3,x
+
 service() {
     "$KVCOBRA" bench service --quick --daemon "$KVCOBRAD" "$@"
 }

@@ -96,4 +96,21 @@ daemon_pid=
 [ "$got" -eq 0 ] && ok "the daemon ends cleanly" || not_ok "the daemon ends cleanly"
 [ ! -e "$socket" ] && [ ! -e "$operator" ] && ok "the sockets are removed" || not_ok "the sockets are removed"
 expect_sentence "the daemon has ended" "$socket" "$KVCOBRA" generate "$model" --prompt x --socket "$socket"
+
+# A daemon in a container with a PID namespace of its own
+if unshare --user --map-root-user --pid --fork true 2>/dev/null; then
+    unshare --user --map-root-user --pid --fork --kill-child "$KVCOBRAD" --socket "$socket" --operator-socket "$operator" \
+        --pool-bytes 64M --arena-bytes 8M --log-level 4 --ready-fd 3 3>"$dir/ready" 2>"$dir/daemon.log" &
+    daemon_pid=$!
+    # unshare holds the pipe too, so its end does not come
+    [ "$(head -c 1 "$dir/ready" | wc -c)" -gt 0 ] && ok "the daemon in a container is ready" ||
+        not_ok "the daemon in a container is ready"
+    expect_sentence "a daemon that cannot see its clients" "outside its PID namespace" "$KVCOBRA" generate "$model" --prompt x \
+        --socket "$socket"
+    kill -KILL "$daemon_pid" # unshare ignores SIGTERM; its child ends with it
+    wait "$daemon_pid" 2>/dev/null || true
+    daemon_pid=
+else
+    skip "this user may make no PID namespace"
+fi
 finish

@@ -11,7 +11,7 @@ demo() {
 }
 
 expect "demo" 0 demo --text "$ROOT/LICENSE" --eval-text "$ROOT/README.md"
-for words in "exact, binary16" "4 bits" "process A" "active" "all of their 2 x 128 tokens were generated" "is removed"; do
+for words in "exact, binary16" "4 bits" "process A" "active" "All of their 2 x 128 tokens were generated" "Question: What is this text about?" "A answers: " "What a hit changes: " "is removed"; do
     grep -qF "$words" "$dir/out" && ok "it says '$words'" || not_ok "it says '$words'"
 done
 for words in "A: first token after" "B: first token after"; do

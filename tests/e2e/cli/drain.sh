@@ -30,6 +30,6 @@ grep -q "can be stopped" "$dir/out" && ok "says that it can be stopped" || not_o
 expect "off" 0 "$KVCOBRA" drain --off --socket "$operator"
 expect "a new client works" 0 "$KVCOBRA" generate "$model" --prompt x --tokens 4 --ignore-eos --socket "$dir/kvcobra.sock"
 expect "off and wait" 2 "$KVCOBRA" drain --off --wait --socket "$operator"
-expect "a timeout without waiting" 2 "$KVCOBRA" drain --timeout 3 --socket "$operator"
+expect "a limit without waiting" 2 "$KVCOBRA" drain --within 3 --socket "$operator"
 expect_sentence "on the clients' socket" "drain" "$KVCOBRA" drain --off --socket "$dir/kvcobra.sock"
 finish

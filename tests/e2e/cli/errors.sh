@@ -105,6 +105,12 @@ expect_sentence "keys in a text too short" "the text has 200 tokens" "$KVCOBRA" 
     --retrieval 2 --window 1000
 expect_sentence "keys in a window too short" "--window" "$KVCOBRA" eval "$model" --comparator q4_0 --text "$text" \
     --retrieval 2 --window 400
+expect_sentence "a task that does not fit" "common-words does not fit 500 tokens" "$KVCOBRA" eval "$model" --comparator q4_0 \
+    --ruler 1 --lengths 500 --tasks common-words
+expect_sentence "lengths beyond the model's" "--window 100000" "$KVCOBRA" eval "$model" --comparator q4_0 --ruler 1 \
+    --lengths 100000
+expect_sentence "a second text that is empty" "$dir/empty" "$KVCOBRA" eval "$model" --comparator q4_0 --text "$text" \
+    --text "$dir/empty"
 expect_sentence "a text that makes no prompt" "$dir/short" "$KVCOBRA" eval "$model" --comparator q4_0 \
     --text "$dir/short" --generate 2
 expect_sentence "generations beyond the model's context" "--generate" "$KVCOBRA" eval "$model" --comparator q4_0 \

@@ -87,4 +87,33 @@ for name in embedded shared calibrate; do
         $(pkg-config --cflags --libs $packages) -lm -Wl,-rpath,"$library"
 done
 runs "$dir/bin/embedded" "$dir/bin/shared" "$dir/bin/calibrate"
+
+# the static libraries: programs that need no shared one of ours, also with both in one program
+for name in embedded calibrate; do
+    archives=$library/libkvcobra.a
+    packages=kvcobra
+    [ $name = calibrate ] && archives="$library/libkvcobra-alloc.a $archives" packages="kvcobra-alloc kvcobra"
+    # shellcheck disable=SC2046,SC2086
+    expect "cc $name.c, static" 0 "${CC:-cc}" -std=c99 $flags -o "$dir/bin/$name-static" "$installed/$name.c" \
+        $(pkg-config --cflags kvcobra) $archives $(pkg-config --static --libs-only-l $packages | sed 's/-lkvcobra[-a-z]*//g') -lm
+    readelf -d "$dir/bin/$name-static" | grep -F libkvcobra && not_ok "$name, static: it needs a shared library" ||
+        ok "$name, static: it needs no shared library of ours"
+done
+expect "embedded, static" 0 "$dir/bin/embedded-static" "$TABLE"
+expect "calibrate, static" 0 "$dir/bin/calibrate-static" "$dir/static.stats"
+if [ "$SANITIZE" = none ]; then
+    for name in libkvcobra libkvcobra-alloc; do
+        nm -D --defined-only "$library/$name.so" | sed -n 's/.* T \([a-z_]*\)@.*/\1/p' | sort >"$dir/shared.names"
+        nm -g --defined-only "$library/$name.a" | sed -n 's/^[0-9a-f]* [A-Z] //p' | sort >"$dir/static.names"
+        [ -s "$dir/shared.names" ] && cmp -s "$dir/shared.names" "$dir/static.names" && ok "$name.a: the same names" ||
+            not_ok "$name.a: other names than $name.so: $(diff "$dir/shared.names" "$dir/static.names")"
+    done
+fi
+
+# for clients without the library
+protos=$(unset PKG_CONFIG_SYSROOT_DIR && pkg-config --variable=protodir kvcobra)
+cmp "$ROOT/proto/kvcobra.proto" "$dir/root$protos/kvcobra.proto" && ok "the messages are installed" ||
+    not_ok "the messages are installed"
+cmp "$ROOT/client/python/raw_client.py" "$installed/raw_client.py" && ok "the client in Python is installed" ||
+    not_ok "the client in Python is installed"
 finish

@@ -9,7 +9,7 @@ check=$(dirname "$0")/inspect_html_check.py
 model=$dir/model.gguf
 "$TINY_MODEL" "$model"
 cp "$ROOT/LICENSE" "$dir/a.txt"
-expect "calibrate" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 -o "$dir/1.stats"
+expect "calibrate" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --own-share 0 --window 256 -o "$dir/1.stats"
 expect "calibrate for squared error" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 1024 --window 256 \
     --metric mse -o "$dir/mse.stats"
 expect "calibrate moments" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 2048 --window 256 \
@@ -45,6 +45,38 @@ expect_true "the items are all bytes" "all(b['codes'] + b['padding'] + b['header
     for b in j['bytes'])"
 expect_true "every coordinate is counted" "(sum(l['coordinates'] for l in j['levels']) ==
     sum(c['coordinates'] for c in j['codecs']))"
+page default "$dir/3.table" --stats "$dir/1.stats"
+expect_true "curves are drawn on request" "set(j['unavailable']) == {'curves'} and '--budgets' in j['unavailable']['curves']"
+
+# what eval measured
+expect "eval" 0 "$KVCOBRA" eval "$model" --table "$dir/3.table" --text "$dir/a.txt" --tokens 512 --window 256 --json
+cp "$dir/out" "$dir/eval.json"
+page measured "$dir/3.table" --eval "$dir/eval.json"
+expect_true "the document has perplexity and KL of eval" "all(math.isclose(j['eval'][k], json.load(open('$dir/eval.json'))[k])
+    for k in ('ppl_exact', 'ppl', 'kl', 'tokens', 'window'))"
+expect "eval of two tables" 0 "$KVCOBRA" eval "$model" --table "$dir/paper.table" --table "$dir/3.table" --text "$dir/a.txt" \
+    --tokens 512 --window 256 --json
+cp "$dir/out" "$dir/evals.json"
+page compared "$dir/3.table" --eval "$dir/evals.json"
+expect_true "the row of this table is taken" "math.isclose(j['eval']['kl'], json.load(open('$dir/eval.json'))['kl'], rel_tol=1e-6)"
+expect "eval of keys alone" 0 "$KVCOBRA" eval "$model" --table "$dir/3.table" --text "$dir/a.txt" --tokens 512 --window 256 --side k --json
+cp "$dir/out" "$dir/keys.json"
+refused_eval() {
+    expect_sentence "$1" "$2" "$KVCOBRA" inspect "$dir/$3" --eval "$dir/$4" --html "$dir/no.html"
+}
+refused_eval "an eval of keys alone" "without --side and --layers" 3.table keys.json
+refused_eval "an eval of another table" "eval.json has no result of table" paper.table eval.json
+refused_eval "statistics for an eval" "1.stats has no result" 3.table 1.stats
+refused_eval "no eval" "$dir/none.json" 3.table none.json
+refused_eval "an eval of statistics" "--eval is for tables" 1.stats eval.json
+for change in '"kl": "high"' '"kl": 1e999' '"ppl": -1' '"ppl": null' '"tokens": 0'; do
+    python3 -c 'import json, sys
+document = json.load(open(sys.argv[1])) | {sys.argv[2].split(chr(34))[1]: None}
+print(json.dumps(document)[:-1] + "," + sys.argv[2] + "}")' "$dir/eval.json" "$change" >"$dir/changed.json"
+    refused_eval "an eval with $change" "changed.json" 3.table changed.json
+done
+expect "an eval for nothing" 2 "$KVCOBRA" inspect "$dir/3.table" --eval "$dir/eval.json"
+
 page table "$dir/3.table"
 expect_true "a table alone names the parts that it lacks" "set(j['unavailable']) == {'spectra', 'gaussianity', 'curves', 'harm'}"
 page paper "$dir/paper.table" --stats "$dir/1.stats" --budgets none
@@ -60,6 +92,7 @@ expect_true "moments have spectra only" "set(j['unavailable']) == {'table', 'gau
 expect "numbers alone" 0 "$KVCOBRA" inspect "$dir/3.table" --stats "$dir/1.stats" --json
 expect_true "have no curves without --budgets" "'curves' not in j and set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
 expect "numbers at a budget" 0 "$KVCOBRA" inspect "$dir/1.stats" --json --budgets 2
+expect_true "statistics have one source" "[(s['kind'], s['tokens']) for s in j['sources']] == [('text', j['tokens'])]"
 expect_true "have curves of that budget" "{c['budget'] for c in j['curves']} == {2} and 'curves' not in j['unavailable']"
 grep -q 'data-rows="provenance.statistics.texts"' "$dir/table.html" && ok "texts are a table of the page" ||
     not_ok "texts are a table of the page"
@@ -90,6 +123,13 @@ shot() {
         not_ok "$1 at $2 x $3 in $(basename "$browser")"
     fi
 }
+if [ -z "$browser" ]; then
+    skip "nothing is cut at 400, 800 and 1400 pixels: no Chromium is installed"
+elif python3 "$(dirname "$0")/page_widths.py" "$browser" "$dir" "$dir/both.html" "$dir/measured.html" "$dir/stats.html" >"$dir/out" 2>"$dir/err"; then
+    ok "nothing is cut at 400, 800 and 1400 pixels"
+else
+    not_ok "nothing is cut at 400, 800 and 1400 pixels"
+fi
 shot both 1200 4000
 shot table 390 3000
 shot stats 1200 3000

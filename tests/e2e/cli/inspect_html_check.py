@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ElementTree
 import zlib
 from collections import Counter
 
-SECTIONS = ["summary", "bits", "distortion", "curves", "spectra", "shapes", "levels", "bytes", "paper"]
+SECTIONS = ["cost", "bytes", "bits", "distortion", "curves", "spectra", "shapes", "levels", "paper", "provenance"]
 PARTS = {"curves": "curves", "harm": "distortion", "spectra": "spectra", "gaussianity": "shapes"}  # of the JSON: section
 LOADING = {"script", "link", "img", "image", "iframe", "object", "embed", "audio", "video", "source", "base", "form", "use"}
 
@@ -73,6 +73,27 @@ def check_tables(root, document):
     return compared
 
 
+def check_cost(section, document):
+    """The first section has the numbers that a reader looks for."""
+    tiles = {text_of(d.find("dt")): text_of(d.find("dd")) for d in section.iter("div") if d.find("dt") is not None}
+    wanted = {}
+    if "bytes" in document:
+        context = next(b for b in document["bytes"] if b["tokens"] == 32768)
+        wanted["A context of 32768 tokens"] = f"{context['gib']:.4g} GiB"
+        wanted["Tokens per GiB"] = f"{context['tokens_per_gib']}"
+    if "eval" in document:
+        wanted["KL to the exact model, per token"] = f"{document['eval']['kl']:.3g} nats"
+        wanted["Perplexity"] = f"{document['eval']['ppl_exact']:.4g} → {document['eval']['ppl']:.4g}"
+    if "harm" in document:
+        share = sum(h["solved"] for h in document["harm"]) / sum(h["equal"] for h in document["harm"])
+        wanted["Distortion, of that of equal budgets"] = f"{100 * share:.3g} %"
+    for title, value in wanted.items():
+        if not tiles.get(title, "").startswith(value):
+            sys.exit(f"{title}: {tiles.get(title)} instead of {value}")
+    if ("eval" in document) == ("kvcobra inspect --eval" in text_of(section)) and "bytes" in document:
+        sys.exit("the page does not say how to measure its quality, or says it though it is measured")
+
+
 def check_page(page, numbers):
     root = ElementTree.parse(page).getroot()
     document = json.load(open(numbers, encoding="utf-8"))
@@ -80,6 +101,7 @@ def check_page(page, numbers):
     sections = {s.get("id"): s for s in root.iter("section")}
     if list(sections) != SECTIONS:
         sys.exit(f"sections {list(sections)}")
+    check_cost(sections["cost"], document)
     for part, section in PARTS.items():
         drawn = sections[section].find(".//figure") is not None
         if drawn == (part in document["unavailable"]):

@@ -2,6 +2,8 @@
 # and a folder of their own. A test ends with `finish`.
 set -eu
 
+unset KVCOBRA_SOCKET KVCOBRA_OPERATOR_SOCKET XDG_RUNTIME_DIR # daemons of the user who runs the tests
+
 passed=0
 failed=0
 skipped=0

@@ -13,7 +13,7 @@ tail -c 3500 "$ROOT/LICENSE" >"$dir/c.txt"
 calibrate() {
     output=$1
     shift
-    expect "calibrate $output" 0 "$KVCOBRA" calibrate "$model" --tokens 3000 --window 256 -o "$dir/$output" "$@"
+    expect "calibrate $output" 0 "$KVCOBRA" calibrate "$model" --own-share 0 --tokens 3000 --window 256 -o "$dir/$output" "$@"
 }
 for text in a b c; do
     calibrate $text.stats --text "$dir/$text.txt" --samples 2000
@@ -52,7 +52,9 @@ refused "the same moments twice" "have the same contents, which would count twic
 calibrate longer.stats --text "$dir/a.txt" --tokens 2000 --samples 2000
 refused "the same text twice" "was added before" "$dir/a.stats" "$dir/longer.stats"
 calibrate seed.stats --text "$dir/b.txt" --seed 7 --samples 2000
-refused "another seed" "different seeds" "$dir/a.stats" "$dir/seed.stats"
+expect "statistics of different seeds merge" 0 "$KVCOBRA" merge "$dir/a.stats" "$dir/seed.stats" -o "$dir/seeds.stats"
+expect "a table of them" 0 "$KVCOBRA" solve "$dir/seeds.stats" --bpd 3 -o "$dir/seeds.table"
+refused "the same text under two seeds" "was added before" "$dir/b.stats" "$dir/seed.stats"
 calibrate attention.stats --text "$dir/b.txt" --metric attention --no-depth-weights --samples 2000
 refused "another metric" "only one of the statistics has the attention metric" "$dir/a.stats" "$dir/attention.stats"
 calibrate gradients.stats --text "$dir/b.txt" --metric output,fisher --samples 2000

@@ -45,8 +45,8 @@ model=$dir/model.gguf
 "$TINY_MODEL" "$model"
 "$KVCOBRA" calibrate "$model" --text "$ROOT/LICENSE" --tokens 1024 --window 256 -o "$dir/m.stats" --quiet >/dev/null
 "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/3.table" >/dev/null
-"$KVCOBRA" table stage "$dir/3.table" --socket "$dir/operator.sock" >/dev/null
-"$KVCOBRA" table activate "$dir/3.table" --socket "$dir/operator.sock" >/dev/null
+"$KVCOBRA" table stage "$dir/3.table" --socket "$dir/operator.sock" >/dev/null 2>&1
+"$KVCOBRA" table activate "$dir/3.table" --socket "$dir/operator.sock" >/dev/null 2>&1
 expect "an error to count" 1 "$KVCOBRA" quota unknown --max 1G --yes --socket "$dir/operator.sock"
 head -c 1500 "$ROOT/README.md" >"$dir/prompt.txt"
 for run in first second; do
@@ -65,25 +65,42 @@ check_page "pages, tenants, tables" "m['kvcobra_pages{device=\"cpu\"}'] == 22" \
     "all(k in m for k in ('kvcobra_work_done_total', 'kvcobra_work_threads'))" \
     "m['kvcobra_leases'] == 0 and m['kvcobra_pool_held_bytes{device=\"cpu\"}'] == 0" \
     "m['kvcobra_errors_total{errno=\"ENOENT\"}'] == 1" \
-    "any(v > 0 for k, v in m.items() if k.startswith('kvcobra_table_free_tokens{'))"
+    "any(v > 0 for k, v in m.items() if k.startswith('kvcobra_table_free_tokens{'))" \
+    "total('kvcobra_pool_page_bytes') == total('kvcobra_tenant_used_bytes') > total('kvcobra_table_page_bytes') > 22 * 64" \
+    "total('kvcobra_pool_allocated_bytes') == total('kvcobra_pool_page_bytes') + total('kvcobra_pool_waste_bytes')" \
+    "total('kvcobra_tenant_quota_bytes') == 64 << 20 and total('kvcobra_tenant_guarantee_bytes') == 0" \
+    "total('kvcobra_tenant_hits_total') == 22 and total('kvcobra_tenant_misses_total') == 23 + 1" \
+    "total('kvcobra_tenant_sequence_misses_total') == 2" "total('kvcobra_tenant_evictions_total') == 0" \
+    "m['kvcobra_device_hit_ratio{device=\"cpu\",window=\"hour\"}'] == total('kvcobra_tenant_hit_ratio') / 2 == 0.5" \
+    "0.4 < m['kvcobra_device_hit_ceiling_ratio{device=\"cpu\",window=\"day\"}'] < 0.6 and total('kvcobra_tenant_hit_ceiling_ratio') > 0.8" \
+    "m['kvcobra_device_estimated_hit_ratio{capacity=\"0.5x\",device=\"cpu\"}'] == 0.5" \
+    "sum(1 for k in m if k.startswith('kvcobra_tenant_estimated_hit_ratio{')) == 9"
 
 # programs read these keys, so the table of values must not rename a key
 keys() {
     expect_true "keys of $1" "' '.join(sorted($2)) == '$3'"
 }
 expect "status as JSON" 0 "$KVCOBRA" status --socket "$dir/operator.sock" --json
-keys "status" "j" "devices draining event_backend evictions extent_bytes guaranteed_bytes held_pages leases memory mover\
+keys "status" "j" "devices disk_tier draining event_backend evictions extent_bytes guaranteed_bytes held_pages leases memory mover\
  page_bytes pid pool_bytes refused_packets restart sessions spaces tenants uptime_ms version waste_bytes work"
-keys "a device" "j['devices'][0]" "extent_bytes guaranteed_bytes held_bytes message name page_bytes pages pool_bytes product\
+keys "a device" "j['devices'][0]" "advice extent_bytes guaranteed_bytes held_bytes message name page_bytes pages pool_bytes product\
  quarantined_slots retired_extents sessions spare_extents state uuid waste_bytes"
-keys "a tenant" "j['tenants'][0]" "arena_bytes asked_back_bytes evictions extent_bytes first_misses guarantee_bytes held_bytes\
+keys "a tenant" "j['tenants'][0]" "advice arena_bytes asked_back_bytes evictions extent_bytes first_misses guarantee_bytes held_bytes\
  hits isolated leases misses name pages quota_bytes sessions used_bytes"
+keys "advice" "j['tenants'][0]['advice']" "bits_per_number capacity_bytes day_distinct day_found day_lookups hits_bits_16 hits_bits_2\
+ hits_bits_3 hits_bits_4_5 hits_pool_2x hits_pool_4x hits_pool_8x hits_pool_half hits_pool_same hour_distinct hour_found hour_lookups lookups"
+expect_true "values of advice" "j['tenants'][0]['advice']['hour_found'] == 22 == j['devices'][0]['advice']['hits_pool_same']"
 keys "a table" "j['spaces'][0]" "evictions first_kv_head held_pages leased n_kv_heads page_bytes pages table tokens tokens_free"
-keys "misses" "j['tenants'][0]['first_misses']" "evicted other_table retired_table unknown"
+keys "misses" "j['tenants'][0]['first_misses']" "evicted other_table retired_table slow_tier unknown"
 keys "memory" "j['memory']" "indexes journal process slot_records"
 keys "work" "j['work']" "done expired refused threads waiting"
 keys "the mover" "j['mover']" "pid restarts"
 expect_true "values of status" "j['pool_bytes'] == 64 << 20 and j['tenants'][0]['pages'] == 22 and j['tenants'][0]['isolated'] in (True, False)"
+
+expect "status as text" 0 "$KVCOBRA" status --socket "$dir/operator.sock"
+[ "$(grep -c '^hits' "$dir/out")" -eq 3 ] && ok "status has advice" || not_ok "status has advice"
+sed -n '/^hits/,$p' "$dir/out" | grep -q '^.\{81\}' && not_ok "advice fits 80 columns" || ok "advice fits 80 columns"
+grep -q '^all  .* 50 %' "$dir/out" && ok "half was found" || not_ok "half was found"
 
 status_of() {
     request --output "$dir/body" --write-out '%{http_code}' "$@"
@@ -112,6 +129,18 @@ assert held[0].recv(1) == b"", "the daemon closes a silent connection"
 PY
 check_page "a page after that" "m['kvcobra_pages{device=\"cpu\"}'] == 22"
 expect "the client socket still works" 0 "$KVCOBRA" status --socket "$dir/operator.sock"
+
+"$KVCOBRA" quota uid-"$(id -u)" --max 32M --guarantee 8M --yes --socket "$dir/operator.sock" >/dev/null 2>&1
+check_page "other shares" "total('kvcobra_tenant_quota_bytes') == 32 << 20" "total('kvcobra_tenant_guarantee_bytes') == 8 << 20"
+"$KVCOBRA" evict --yes --socket "$dir/operator.sock" >/dev/null 2>&1
+check_page "no pages" "total('kvcobra_pages') == total('kvcobra_pool_page_bytes') == total('kvcobra_tenant_used_bytes') == 0" \
+    "total('kvcobra_tenant_pages') == total('kvcobra_table_pages') == total('kvcobra_table_page_bytes') == 0" \
+    "total('kvcobra_tenant_evictions_total') == total('kvcobra_table_evictions_total') == 22" \
+    "total('kvcobra_table_leased_pages_total') == 22 and total('kvcobra_table_tokens') == 0" \
+    "total('kvcobra_damaged_pages_total') == total('kvcobra_refused_packets_total') == total('kvcobra_work_refused_total') == 0"
+expect "a reader of evicted pages" 0 "$KVCOBRA" generate "$model" --prompt-file "$dir/prompt.txt" --socket "$dir/kvcobra.sock" \
+    --tokens 8 --ignore-eos --json
+check_page "a miss of evicted pages" "sum(v for k, v in m.items() if 'sequence_misses' in k and 'reason=\"evicted\"' in k) == 1"
 stop
 [ ! -e "$dir/metrics.sock" ] && ok "the daemon removes its socket" || not_ok "the daemon removes its socket"
 
@@ -119,13 +148,29 @@ stop
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 serve --metrics-address "127.0.0.1:$port"
 expect "over loopback" 0 curl --silent --show-error --max-time 60 --fail "http://127.0.0.1:$port/metrics"
+cat >"$dir/hold.py" <<'PY'
+import socket, sys, urllib.request
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60) for _ in range(16)]
+with urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics", timeout=60) as reply:
+    sys.stdout.buffer.write(reply.read())
+assert held[0].recv(1) == b"", "the oldest connection is ended"
+held[-1].settimeout(0)
+try:
+    assert held[-1].recv(1) != b"", "the page came because all idle connections had timed out"
+except BlockingIOError:
+    pass
+PY
+expect "beside 16 idle connections" 0 python3 "$dir/hold.py" "$port"
 cp "$dir/out" "$dir/page"
 expect "the same page" 0 python3 "$check" "$dir/page" "$MAN" "m['kvcobra_pages{device=\"cpu\"}'] == 0"
 stop
 
-# a GPU that cannot be opened: it has samples, status and top have the reason, and the man page has all families
+# a GPU that cannot be opened, and a disk tier: they have samples, status and top have the reason, and the man page has all
+# families
 uuid=GPU-00000000-0000-0000-0000-000000000001
-serve --metrics-socket "$dir/metrics.sock" --gpu "$uuid" --mover "$dir/nothing" --gpu-pool-bytes 256M
+mkdir -m 700 "$dir/disk"
+serve --metrics-socket "$dir/metrics.sock" --gpu "$uuid" --mover "$dir/nothing" --gpu-pool-bytes 256M --disk-dir "$dir/disk" \
+    --disk-bytes 64M --state-dir "$dir/state"
 state="kvcobra_gpu_state{device=\"gpu0\",state="
 check_page "a GPU" "m['$state\"unavailable\",uuid=\"$uuid\"}'] == 1" "m['$state\"ready\",uuid=\"$uuid\"}'] == 0" \
     "m['kvcobra_pool_capacity_bytes{device=\"gpu0\"}'] == 256 << 20" "m['kvcobra_pool_capacity_bytes{device=\"cpu\"}'] == 64 << 20" \

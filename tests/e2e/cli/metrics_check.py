@@ -1,7 +1,7 @@
 """metrics_check.py PAGE MAN [EXPRESSION ...]: checks that PAGE is in the text format of Prometheus, as strictly as promtool
 does, that the man page MAN has each family with the same type and HELP sentence, and that each EXPRESSION is true. In an
-expression m is a dict from "name{labels}" to a number, names a dict from families to types, manual a dict from the families
-of the man page to their type and HELP."""
+expression m is a dict from "name{labels}" to a number, total(name) the sum of a family, names a dict from families to types,
+manual a dict from the families of the man page to their type and HELP."""
 import math
 import re
 import sys
@@ -97,6 +97,15 @@ m = {}
 for (sample, pairs), number in found.items():
     inside = ",".join(f'{k}="{v}"' for k, v in pairs)
     m[sample + ("{" + inside + "}" if inside else "")] = number
+
+
+def total(name):
+    """The sum of all samples of a family that have @name, which must exist."""
+    values = [value for (sample, _), value in found.items() if sample == name]
+    assert values, f"no sample of {name}"
+    return sum(values)
+
+
 for expression in sys.argv[3:]:
     if not eval(expression):
         sys.exit(f"not true: {expression}")

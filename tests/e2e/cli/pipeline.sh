@@ -16,6 +16,19 @@ expect "calibrate again, as JSON" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a
 expect_json "calibrate --json"
 expect "the same seed gives the same statistics" 0 cmp "$dir/1.stats" "$dir/2.stats"
 expect "calibrate without a text" 0 "$KVCOBRA" calibrate "$model" --tokens 512 --window 128 -o "$dir/3.stats"
+expect "statistics of four kinds of text" 0 "$KVCOBRA" inspect "$dir/3.stats"
+grep -q "2: model: dialogue, 124 tokens, vectors of 124" "$dir/out" && ok "inspect names the kinds" ||
+    not_ok "inspect names the kinds"
+expect "a table fitted to kinds that were left out" 0 "$KVCOBRA" solve "$dir/3.stats" --bpd 3 -o "$dir/kinds.table" --json
+expect_true "what other texts cost is expected" "j['unseen_distortion'] > j['distortion'] and j['without_distortion'] is None"
+expect "a table without one kind" 0 "$KVCOBRA" solve "$dir/3.stats" --bpd 3 --without 2 --own-sources -o "$dir/kinds.table" --json
+expect_true "that kind is measured" "j['without_distortion'] > 0 and j['unseen_distortion'] is None"
+expect "a kind that is not there" 1 "$KVCOBRA" solve "$dir/3.stats" --bpd 3 --without 5 -o "$dir/never.table"
+expect "calibrate on the license alone" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --own-share 0 --tokens 1024 --window 256 \
+    -o "$dir/license.stats"
+expect "a swap report" 0 "$KVCOBRA" solve "$dir/license.stats" --bpd 3 --swap-report "$dir/3.stats" --json
+expect_true "the license transfers badly to other text" \
+    "j['rows'][0]['left'] == 1 and j['rows'][-1]['taken'] == 'everything' and j['rows'][-1]['left'] < 0.95"
 expect "calibrate without attention" 0 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 1024 --window 256 \
     --metric mse -o "$dir/4.stats"
 
@@ -71,12 +84,28 @@ narrow "the report"
 expect "the same as JSON" 0 evaluate --table "$dir/2.table" --table "$dir/3.table" --comparator all \
     --stats "$dir/1.stats" --recent 0 --json
 expect_json "eval --comparator --json" rows ppl_exact sinks window
-expect_true "every format has a row" "len(j['rows']) == 20"
+expect_true "every format has a row" "len(j['rows']) == 21"
 expect_true "every row is finite and cites" \
     "all(r['kl'] >= 0 and (r['kind'] == 'table' or r['citation']) for r in j['rows'])"
 expect_true "the table's row is its own evaluation" \
     "[r['kl'] for r in j['rows'] if r['name'] == '3'] == [json.load(open('$dir/3.json'))['kl']]"
 expect "eval as the product reads" 0 evaluate --comparator kivi-2,q4_0 --json
+
+expect "eval of two texts and recent windows" 0 evaluate --text "$dir/a.txt" --table "$dir/2.table" --table "$dir/3.table" \
+    --recent 0,128 --budgets
+narrow "several texts"
+grep -q "^mean, 128 recent" "$dir/out" && grep -q "to first" "$dir/out" && ok "it has means and budgets" ||
+    not_ok "it has means and budgets"
+expect "the same as JSON" 0 evaluate --text "$dir/a.txt" --table "$dir/2.table" --table "$dir/3.table" \
+    --recent 0,128 --sinks 4 --budgets --json
+expect_json "eval of texts --json" rows window sinks budgets
+expect_true "each table, recent window and text has an interval around its KL" \
+    "[(p['recent'], len(p['texts'])) for r in j['rows'] for p in r['recents']] == [(0, 2), (128, 2)] * 2 and all(
+     t['kl_low'] <= t['kl'] <= t['kl_high'] for r in j['rows'] for p in r['recents'] for t in p['texts'])"
+expect_true "a text has the KL that it has alone" \
+    "[t['kl'] for r in j['rows'] if r['name'] == '3' for t in r['recents'][0]['texts']][0] == json.load(open('$dir/3.json'))['kl']"
+expect_true "a recent window lowers the KL" "all(r['recents'][1]['kl'] < r['recents'][0]['kl'] for r in j['rows'])"
+expect_true "the second table has the lower KL" "j['budgets'][0]['kl_ratio'] == 1 > j['budgets'][1]['kl_ratio'] > 0"
 
 hide() {
     "$KVCOBRA" eval "$model" --text "$dir/a.txt" --table "$dir/3.table" --comparator q8_0 --recent 0 --retrieval "$@"
@@ -90,6 +119,20 @@ expect_true "the exact model has a row" "[r['name'] for r in j['rows']] == ['exa
 expect_true "every key is asked once, by length and by depth" \
     "all(r['asked'] == 21 == sum(x['asked'] for x in r['lengths']) == sum(x['asked'] for x in r['depths']) for r in j['rows'])"
 expect_true "the interval is around the share" "all(0 <= r['low'] <= r['share'] <= r['high'] <= 1 for r in j['rows'])"
+expect_true "the paired interval is around the difference" \
+    "all(r['difference_low'] <= r['difference'] <= r['difference_high'] for r in j['rows'])"
+expect "eval of retrieval at two lengths" 0 hide 4 --lengths 300,600 --json
+expect_true "the lengths take turns" "[(x['tokens'], x['asked']) for x in j['rows'][0]['lengths']] == [(300, 2), (600, 2)]"
+ask() {
+    "$KVCOBRA" eval "$model" --table "$dir/3.table" --recent 0 --ruler "$@"
+}
+expect "eval of synthetic tasks" 0 ask 1 --lengths 1400
+narrow "synthetic tasks"
+expect "some of them, as JSON" 0 ask 2 --lengths 700,800 --tasks variables,single --json
+expect_json "eval --ruler --json" rows trials seed
+expect_true "a task has a score and a paired interval; the mean follows" \
+    "[x['task'] for x in j['rows'][1]['tasks']] == ['single', 'variables', 'mean'] * 2 and all(
+     x['difference_low'] <= x['difference'] <= x['difference_high'] for x in j['rows'][1]['tasks'])"
 expect "the same seed" 0 hide 21 --window 1000 --json
 cp "$dir/out" "$dir/keys2"
 expect "asks the same" 0 cmp "$dir/keys" "$dir/keys2"
@@ -103,6 +146,9 @@ expect "the same as JSON" 0 continue_texts 40 --json
 expect_json "eval --generate --json" rows prompts prompt_tokens tokens
 expect_true "four prompts, and the exact model agrees with itself" \
     "(j['prompts'], j['rows'][0]['alike'], j['rows'][0]['never_differ']) == (4, [40] * 4, 4)"
+expect_true "the KL along the text has a part for 40 tokens" \
+    "[(x['first'], x['last'], x['kl'] > 0) for r in j['rows'] for x in r['along']] == [
+     (1, 40, False), (1, 40, True), (1, 40, True)]"
 expect_true "quartiles are in order" \
     "all(r['alike_lower_quartile'] <= r['alike_median'] <= r['alike_upper_quartile'] <= 40 for r in j['rows'])"
 

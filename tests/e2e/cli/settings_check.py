@@ -6,8 +6,8 @@ import sys
 import tempfile
 
 # options that are not settings
-ONLY_OPTIONS = {"check-config", "config", "listen-fd", "no-operator-socket", "operator-fd", "ready-fd", "help", "usage",
-                "version"}
+ONLY_OPTIONS = {"check-config", "config", "listen-fd", "no-operator-socket", "operator-fd", "print-config", "ready-fd", "help",
+                "usage", "user", "version"}
 
 
 def options_of_help(text):

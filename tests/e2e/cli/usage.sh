@@ -18,6 +18,9 @@ while read -r command; do
     expect "help $command" 0 "$KVCOBRA" help "$command"
     grep -q "^Usage: kvcobra $command" "$dir/out" && ok "help of $command has its name" ||
         not_ok "help of $command has its name"
+    expect "$command -h" 0 "$KVCOBRA" "$command" -h
+    grep -q "^Usage: kvcobra $command" "$dir/out" && ok "$command -h is its help" || not_ok "$command -h is its help"
+    expect "$command --version" 0 "$KVCOBRA" "$command" --version
     expect "$command with an unknown option" 2 "$KVCOBRA" "$command" --no-such-option
     [ ! -s "$dir/out" ] && ok "$command: nothing on stdout" || not_ok "$command: nothing on stdout"
 done <"$dir/commands"
@@ -45,6 +48,11 @@ done
 expect "solve without statistics" 2 "$KVCOBRA" solve --bpd 3 -o x
 expect "solve without a budget" 2 "$KVCOBRA" solve x.stats -o x
 expect "solve with an unknown method" 2 "$KVCOBRA" solve x.stats --bpd 3 --method nonsense -o x
+expect "a swap report makes no table" 2 "$KVCOBRA" solve x.stats --bpd 3 --swap-report y.stats -o x
+expect "a swap report or a sweep" 2 "$KVCOBRA" solve x.stats --total-bpd 6 --sweep --swap-report y.stats
+expect "a swap report of the paper's method" 2 "$KVCOBRA" solve x.stats --bpd 3 --swap-report y.stats --method paper-kl
+expect "the paper's method leaves no source out" 2 "$KVCOBRA" solve x.stats --bpd 3 --method paper-kl --own-sources -o x.table
+expect "a swap report without a source" 2 "$KVCOBRA" solve x.stats --bpd 3 --swap-report y.stats --without 1
 expect "inspect without a file" 2 "$KVCOBRA" inspect
 
 expect "eval without a table" 2 "$KVCOBRA" eval x.gguf --text x.txt
@@ -61,6 +69,17 @@ expect "eval of keys with tokens" 2 "$KVCOBRA" eval x.gguf --table x --text x --
 expect "eval of 0 keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 0
 expect "eval with a seed without keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --seed 1
 expect "eval of quartiles of keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --quartiles
+expect "eval of keys in two texts" 2 "$KVCOBRA" eval x.gguf --table x --text x --text y --retrieval 4
+expect "eval of generations with two recent windows" 2 "$KVCOBRA" eval x.gguf --table x --text x --generate 4 --recent 0,128
+expect "eval with an empty recent window" 2 "$KVCOBRA" eval x.gguf --table x --text x --recent 0,,128
+expect "eval with five recent windows" 2 "$KVCOBRA" eval x.gguf --table x --text x --recent 0,1,2,3,4
+expect "eval of budgets of one table" 2 "$KVCOBRA" eval x.gguf --table x --text x --budgets
+expect "eval with lengths without trials" 2 "$KVCOBRA" eval x.gguf --table x --text x --lengths 100
+expect "eval with lengths and a window" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --lengths 100 --window 100
+expect "eval of tasks with a text" 2 "$KVCOBRA" eval x.gguf --table x --text x --ruler 4
+expect "eval of an unknown task" 2 "$KVCOBRA" eval x.gguf --table x --ruler 4 --tasks single,needle
+expect "eval with tasks alone" 2 "$KVCOBRA" eval x.gguf --table x --text x --tasks single
+expect "eval of keys and tasks" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --ruler 4
 expect "eval of two models" 2 "$KVCOBRA" eval x.gguf y.gguf --table x --text x
 
 expect "generate without a prompt" 2 "$KVCOBRA" generate x.gguf

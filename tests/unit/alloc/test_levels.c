@@ -58,6 +58,21 @@ static void test_stored_form(void)
     CU_ASSERT_FALSE(levels_valid(&l, 2));
 }
 
-const struct test_case test_cases[] = {TEST(test_quantise_counts_thresholds), TEST(test_stored_form),
-                                       TEST_END};
+/* Two levels with their threshold, of a unit that must be a positive normal number. */
+static void test_unit_of_levels(void)
+{
+    static const float bad[] = {-1, 0, 1e-40f, INFINITY, NAN};
+    struct levels l = {.step = 0.5f, .value = {-1, 1}, .value_i8 = {-1, 1}};
+
+    levels_set_thresholds(&l, 1);
+    CU_ASSERT_TRUE(levels_valid(&l, 1));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        l.step = bad[i];
+        levels_set_thresholds(&l, 1);
+        CU_ASSERT_FALSE(levels_valid(&l, 1));
+    }
+}
+
+const struct test_case test_cases[] = {TEST(test_unit_of_levels), TEST(test_quantise_counts_thresholds),
+                                       TEST(test_stored_form), TEST_END};
 const char test_suite[] = "levels";

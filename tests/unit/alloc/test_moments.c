@@ -1,6 +1,7 @@
 /* Moments against two passes in binary64: added in blocks, merged in any order, by ranges of heads, and
  * through a file. */
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -107,6 +108,103 @@ static void test_against_two_passes(void)
     check(m, x, 1, 2, 0, TOKENS);
 }
 
+/* Scatters between heads, textbook, of tokens [0, end). */
+static void check_joint(const struct moments *m, const float *x, size_t layer, size_t end)
+{
+    double mean[HEADS][2 * D] = {{0}};
+
+    for (size_t h = 0; h < HEADS; h++)
+        for (size_t i = 0; i < 2 * D; i++)
+            for (size_t t = 0; t < end; t++)
+                mean[h][i] += element(x, layer, h, t, i) / (double) end;
+    for (uint32_t a = 0; a < HEADS; a++)
+        for (uint32_t b = 0; b < HEADS; b++)
+            for (size_t i = 0; i < D && a != b; i++)
+                for (size_t j = 0; j < D; j++) {
+                    double kk = 0, vk = 0;
+
+                    for (size_t t = 0; t < end; t++) {
+                        double key = element(x, layer, b, t, j) - mean[b][j];
+
+                        kk += (element(x, layer, a, t, i) - mean[a][i]) * key;
+                        vk += (element(x, layer, a, t, D + i) - mean[a][D + i]) * key;
+                    }
+                    if (a > b)
+                        CU_ASSERT_DOUBLE_EQUAL(moments_key_scatter(m, (uint32_t) layer, a, b)[i * D + j], kk,
+                                               1e-9);
+                    CU_ASSERT_DOUBLE_EQUAL(moments_value_scatter(m, (uint32_t) layer, a, b)[i * D + j], vk,
+                                           1e-9);
+                }
+}
+
+static struct moments *make_joint(void)
+{
+    struct moments_options o = options();
+    struct moments *m = NULL;
+    struct errmsg e = {""};
+
+    o.joint = true;
+    CU_ASSERT_EQUAL_FATAL(moments_new(&o, &m, &e), 0);
+    return m;
+}
+
+/* Joint moments added in blocks, merged, through a file, and reduced to moments of single heads. */
+static void test_joint(void)
+{
+    _cleanup_(moments_freep) struct moments *m = make_joint(), *other = make_joint(), *read = NULL,
+                                            *single = make();
+    size_t n = moments_bytes(&m->o.geometry, true);
+    _cleanup_(freep) uint8_t *image = malloc(n);
+    _cleanup_(freep) float *x = draw();
+    struct errmsg e = {""};
+
+    assert(image);
+    CU_ASSERT(n > moments_bytes(&m->o.geometry, false));
+    add_all(m, x, 0, 1);
+    add_all(m, x, 1, 70);
+    add_all(other, x, 70, TOKENS);
+    check_joint(m, x, 1, 70);
+    CU_ASSERT_EQUAL(moments_merge(m, other, &e), 0);
+    moments_write(m, image);
+    CU_ASSERT_EQUAL_FATAL(moments_parse(image, n, &read, &e), 0);
+    CU_ASSERT(read->o.joint);
+    for (size_t l = 0; l < LAYERS; l++) {
+        check_joint(read, x, l, TOKENS);
+        for (size_t h = 0; h < HEADS; h++)
+            check(read, x, l, h, 0, TOKENS);
+    }
+    CU_ASSERT_EQUAL(moments_merge(single, read, &e), 0);
+    check(single, x, 1, 2, 0, TOKENS);
+    CU_ASSERT_EQUAL(moments_merge(read, single, &e), -EINVAL);
+    CU_ASSERT_EQUAL(moments_add(m, 0, 0, HEADS - 1, 1, x, x, &e), -EINVAL); /* not all heads */
+}
+
+/* A file whose scatter between heads no tokens can have, and one whose heads have different tokens. */
+static void test_impossible_joint(void)
+{
+    _cleanup_(moments_freep) struct moments *m = make_joint(), *read = NULL;
+    size_t n = moments_bytes(&m->o.geometry, true);
+    _cleanup_(freep) uint8_t *image = malloc(n);
+    _cleanup_(freep) float *x = draw();
+    struct errmsg e = {""};
+    double good;
+
+    assert(image);
+    add_all(m, x, 0, TOKENS);
+    good = m->joint[5];
+    m->joint[5] = 1e9;
+    moments_write(m, image);
+    CU_ASSERT_EQUAL(moments_parse(image, n, &read, &e), -EBADMSG);
+    m->joint[5] = good;
+    m->count[1]++;
+    moments_write(m, image);
+    CU_ASSERT_EQUAL(moments_parse(image, n, &read, &e), -EBADMSG);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "different tokens"));
+    m->count[1]--;
+    moments_write(m, image);
+    CU_ASSERT_EQUAL(moments_parse(image, n, &read, &e), 0);
+}
+
 /* Parts merge in any order and grouping, with an empty part. */
 static void test_merge(void)
 {
@@ -188,7 +286,7 @@ static void test_file(void)
     _cleanup_(moments_freep) struct moments *m = make(), *back = NULL;
     _cleanup_(freep) float *x = draw();
     struct errmsg e = {""};
-    size_t n = moments_bytes(&m->o.geometry);
+    size_t n = moments_bytes(&m->o.geometry, m->o.joint);
     _cleanup_(freep) uint8_t *bytes = malloc(n), *again = malloc(n);
 
     add_all(m, x, 0, TOKENS);
@@ -221,7 +319,8 @@ static void test_hostile_file(void)
     _cleanup_(moments_freep) struct moments *m = make(), *back = NULL;
     _cleanup_(freep) float *x = draw();
     struct errmsg e = {""};
-    size_t n = moments_bytes(&m->o.geometry), mean = 256 + 8 * (17 + 6), scatter = mean + 8 * 6 * 68;
+    size_t n = moments_bytes(&m->o.geometry, m->o.joint), mean = 256 + 8 * (17 + 6),
+           scatter = mean + 8 * 6 * 68;
     _cleanup_(freep) uint8_t *bytes = malloc(n);
 
     add_all(m, x, 0, TOKENS);
@@ -235,6 +334,9 @@ static void test_hostile_file(void)
         CU_ASSERT_EQUAL(moments_parse(bytes, cut, &back, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, 3.25, &e), 0);
     CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, NAN, &e), -EBADMSG);
+    CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, (double) FLT_MAX, &e), 0);
+    CU_ASSERT_EQUAL(parse_with(bytes, n, mean + 8, 1.7e308, &e), -EBADMSG); /* no number of binary32 */
+    CU_ASSERT_EQUAL(parse_with(bytes, n, scatter, 1e300, &e), -EBADMSG);
     CU_ASSERT_EQUAL(parse_with(bytes, n, scatter, -1, &e), -EBADMSG); /* a variance */
     /* a covariance above its variances */
     CU_ASSERT_EQUAL(parse_with(bytes, n, scatter + 8, 1e6, &e), -EBADMSG);
@@ -244,6 +346,27 @@ static void test_hostile_file(void)
     CU_ASSERT_EQUAL(parse_with(bytes, n, 256 + 8 * 17, 0, &e), -EBADMSG);         /* moments without tokens */
 }
 
+/* The largest and smallest numbers that tokens can have: sums of their moments stay finite. */
+static void test_merge_of_extremes(void)
+{
+    _cleanup_(moments_freep) struct moments *low = make(), *high = make();
+    _cleanup_(freep) float *x = draw();
+    size_t n = (size_t) LAYERS * 2 * TOKENS * WIDTH;
+    const double *mean, *scatter;
+
+    for (size_t i = 0; i < n; i++)
+        x[i] = FLT_MAX;
+    add_all(high, x, 0, TOKENS);
+    for (size_t i = 0; i < n; i++)
+        x[i] = -FLT_MAX;
+    add_all(low, x, 0, TOKENS);
+    for (unsigned i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(moments_merge(low, high, NULL), 0);
+    mean = moments_mean(low, 0, 0);
+    scatter = moments_scatter(low, 0, 0);
+    CU_ASSERT(isfinite(mean[0]) && isfinite(scatter[0]) && scatter[0] > 0);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_against_two_passes),
     TEST(test_merge),
@@ -251,6 +374,9 @@ const struct test_case test_cases[] = {
     TEST(test_merge_refuses),
     TEST(test_file),
     TEST(test_hostile_file),
+    TEST(test_merge_of_extremes),
+    TEST(test_joint),
+    TEST(test_impossible_joint),
     TEST_END,
 };
 const char test_suite[] = "moments";

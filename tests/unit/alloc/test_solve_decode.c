@@ -8,6 +8,7 @@
 #include "alloc/curve.h"
 #include "alloc/solve.h"
 #include "alloc/stats_internal.h"
+#include "alloc/stats_sample.h"
 #include "alloc/table_format.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"
@@ -148,11 +149,13 @@ static void measure(const struct stats *s, const struct table *t, struct normal 
 
         for (unsigned pass = SIDE_K; pass <= SIDE_V; pass++)
             for (uint32_t h = 0; h < HEADS; h++) {
-                const float *const x[2] = {stats_sample_rows(s, 2 * h) + token * D,
-                                           stats_sample_rows(s, 2 * h + 1) + token * D};
+                float rows[2][D];
+                const float *const x[2] = {rows[0], rows[1]};
                 double c[CODES_MAX];
                 size_t n_c;
 
+                sample_code_get(s, 2 * h, token, rows[0]);
+                sample_code_get(s, 2 * h + 1, token, rows[1]);
                 table_encode_head(t, 0, h, codes_k, x, sums);
                 if (pass == SIDE_K) {
                     quantise(t, table_codec(t, 0, h, SIDE_K), SIDE_K, sums[SIDE_K].x, codes_k + at);

@@ -151,6 +151,44 @@ static void test_against_vectors(void)
     }
 }
 
+/* Heads that counted more tokens than others: statistics have as many tokens as the least of them. */
+static void test_least_count(void)
+{
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    _cleanup_(stats_freep) struct stats *full = NULL, *s = NULL;
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    static float k[5 * D], v[5 * D];
+    struct errmsg e = {""};
+
+    draw(&g, &full, &m);
+    fill_normal(k, 5, D, D, 0);
+    fill_normal(v, 5, D, D, 0);
+    CU_ASSERT_EQUAL(moments_add(m, LAYERS - 1, HEADS - 1, 1, 5, k, v, &e), 0);
+    CU_ASSERT_EQUAL(moments_add(m, 0, 0, 1, 3, k, v, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_from_moments(m, full, &s, &e), 0);
+    CU_ASSERT_EQUAL(stats_tokens(s), TOKENS);
+}
+
+/* Metrics come from the other statistics, those of gradients too, whose count is their own. */
+static void test_metrics_are_taken(void)
+{
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    size_t n = head_side_count(&g) * D * D;
+    _cleanup_(stats_freep) struct stats *full = NULL, *s = NULL;
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    struct errmsg e = {""};
+
+    draw(&g, &full, &m);
+    CU_ASSERT_EQUAL_FATAL(stats_want_fisher(full), 0);
+    for (size_t i = 0; i < n; i++)
+        full->fisher[i] = (double) i;
+    full->n_fisher = 9;
+    CU_ASSERT_EQUAL_FATAL(stats_from_moments(m, full, &s, &e), 0);
+    CU_ASSERT(s->n_fisher == 9 && s->fisher && memcmp(s->fisher, full->fisher, n * sizeof(*s->fisher)) == 0);
+    CU_ASSERT(memcmp(s->metric, full->metric, n * sizeof(*s->metric)) == 0);
+    CU_ASSERT(memcmp(s->query, full->query, n / 2 * sizeof(*s->query)) == 0);
+}
+
 /* P itself and the residual's covariance, under the same bits, against regression on 4000 decoded codes. */
 static void test_prediction(void)
 {
@@ -158,8 +196,9 @@ static void test_prediction(void)
     _cleanup_(stats_freep) struct stats *full = NULL, *s = NULL;
     _cleanup_(moments_freep) struct moments *m = NULL;
     _cleanup_(solver_deinit) struct solver a = {0}, b = {0};
-    _cleanup_(freep) float *u = calloc((size_t) TOKENS * D, sizeof(*u));
-    double S_a[D * D], S_b[D * D], trace = 0, worst = 0;
+    _cleanup_(solve_view_deinit) struct solve_view view_a = {0}, view_b = {0};
+    const double *S_a, *S_b;
+    double trace = 0, worst = 0;
     struct solve_options o;
     struct errmsg e = {""};
     uint32_t hs_v = head_side_index(&g, 1, 1, SIDE_V);
@@ -179,8 +218,11 @@ static void test_prediction(void)
     /* the bits agree up to rounding of the covariances; make them exactly equal */
     for (uint32_t hs = 0; hs < a.n_heads; hs++)
         memcpy(b.heads[hs].bits, a.heads[hs].bits, sizeof(a.heads[hs].bits));
-    CU_ASSERT_EQUAL(solve_predict_head(&a, 1, 1, u, S_a, &e), 0);
-    CU_ASSERT_EQUAL(solve_predict_head(&b, 1, 1, NULL, S_b, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(solve_view_init(&a, &view_a) | solve_view_init(&b, &view_b), 0);
+    CU_ASSERT_EQUAL(solve_predict_head(&a, 1, 1, &view_a), 0);
+    CU_ASSERT_EQUAL(solve_predict_head(&b, 1, 1, &view_b), 0);
+    S_a = view_a.S;
+    S_b = view_b.S;
     CU_ASSERT_EQUAL_FATAL(a.heads[hs_v].n_predict, b.heads[hs_v].n_predict);
     CU_ASSERT(a.heads[hs_v].n_predict >= 16);
     for (size_t i = 0; i < D; i++)
@@ -261,7 +303,9 @@ static void test_refusals(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_gaussian_code),       TEST(test_against_vectors), TEST(test_prediction),
-    TEST(test_levels_from_a_table), TEST(test_refusals),        TEST_END,
+    TEST(test_gaussian_code),     TEST(test_least_count),
+    TEST(test_metrics_are_taken), TEST(test_against_vectors),
+    TEST(test_prediction),        TEST(test_levels_from_a_table),
+    TEST(test_refusals),          TEST_END,
 };
 const char test_suite[] = "solve_predict_moments";

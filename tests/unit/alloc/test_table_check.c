@@ -187,6 +187,7 @@ static void test_hostile_matrices(void)
         HOSTILE(x.matrices[x.at[1][m]] = NAN, "not finite");
     }
     HOSTILE(x.bad[x.h->sections[SECTION_PROVENANCE].off + 3] = 0x1b, "control");
+    HOSTILE(x.bad[x.h->sections[SECTION_PROVENANCE].off + 3] = 0x7f, "control");
     HOSTILE(x.bad[x.h->sections[SECTION_PROVENANCE].off + x.h->sections[SECTION_PROVENANCE].bytes - 1] = 'x',
             "terminated");
     HOSTILE(x.bad[x.h->sections[SECTION_GOLDEN].off] ^= 0x80, "widths"); /* first code has 7 bits */
@@ -201,6 +202,32 @@ static void test_hostile_matrices(void)
 }
 
 /* An empty half-tile must be zero: kernels multiply it without a check. */
+/* A table with 64 bytes that no codec uses between its matrices and the section behind them. */
+static void test_matrices_without_a_codec(void)
+{
+    _cleanup_(hostile_deinit) struct hostile x;
+    const struct table_section_entry *matrices;
+    struct table_header *h;
+    size_t end;
+    uint8_t *longer;
+
+    hostile_init(&x);
+    longer = calloc(1, x.n + 64);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(longer);
+    matrices = &x.h->sections[SECTION_MATRICES];
+    end = matrices->off + matrices->bytes;
+    memcpy(longer, x.good, end);
+    memcpy(longer + end + 64, (uint8_t *) x.good + end, x.n - end);
+    h = (struct table_header *) (void *) longer;
+    h->n_bytes += 64;
+    h->sections[SECTION_MATRICES].bytes += 64;
+    for (unsigned s = SECTION_MATRICES + 1; s < SECTION_COUNT; s++)
+        h->sections[s].off += 64;
+    seal(longer, x.n + 64);
+    refused(longer, x.n + 64, "more than its codecs use");
+    free(longer);
+}
+
 static void test_empty_half_tile(void)
 {
     static const uint8_t odd[2][N_BANDS] = {{2, 0, 4, 2, 0}, {1, 0, 0, 0, 0}};
@@ -281,9 +308,8 @@ static void test_build_refuses(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_damaged),          TEST(test_hostile_header),
-    TEST(test_hostile_levels),   TEST(test_hostile_codecs),
-    TEST(test_hostile_matrices), TEST(test_empty_half_tile),
-    TEST(test_build_refuses),    TEST_END,
+    TEST(test_damaged),         TEST(test_hostile_header),   TEST(test_hostile_levels),
+    TEST(test_hostile_codecs),  TEST(test_hostile_matrices), TEST(test_matrices_without_a_codec),
+    TEST(test_empty_half_tile), TEST(test_build_refuses),    TEST_END,
 };
 const char test_suite[] = "table_check";

@@ -30,6 +30,18 @@ static void test_expected(void)
     (void) strcpy(large + 69900, "{\"expected\":{\"error_k\":0.5,\"error_v\":0.25}}");
     CU_ASSERT_EQUAL(table_expected_errors(large, x), -ENODATA);
     free(large);
+    CU_ASSERT_EQUAL(
+        table_expected_errors("{\"expected\":{\"error_k\":0.1,\"error_v\":0.2,\"unseen_error_k\":0.3,"
+                              "\"unseen_error_v\":0.4}}",
+                              x),
+        0);
+    CU_ASSERT(x[0] == 0.3 && x[1] == 0.4); /* of other texts, if the table has them */
+    CU_ASSERT_EQUAL(
+        table_expected_errors("{\"expected\":{\"error_k\":0.1,\"error_v\":0.2,\"unseen_error_k\":-1,"
+                              "\"unseen_error_v\":0.4}}",
+                              x),
+        0);
+    CU_ASSERT(x[0] == 0.1 && x[1] == 0.2);
     CU_ASSERT_EQUAL(table_expected_errors("{\"a\":1,\"expected\":{\"error_k\":0.5,\"error_v\":16}}", x), 0);
     CU_ASSERT(x[0] == 0.5 && x[1] == 16);
 }

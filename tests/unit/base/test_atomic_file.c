@@ -12,6 +12,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tests/lib/short_io.h"
 #include "tests/lib/test.h"
 
 static char folder[64], path[96];
@@ -131,6 +132,43 @@ static void test_not_replaced(void)
     leave();
 }
 
+static int read_refused(size_t max_bytes, const char *sentence)
+{
+    void *data = folder;
+    size_t n = 77;
+    struct errmsg e = {""};
+    int r = atomic_file_read(path, max_bytes, &data, &n, &e);
+
+    CU_ASSERT(data == folder && n == 77);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, path));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, sentence));
+    return r;
+}
+
+/* Each reason not to read a file has its own sentence; a fifo does not make the reader wait. */
+static void test_read_refusals(void)
+{
+    void *data = NULL;
+    struct errmsg e = {""};
+    size_t n = 77;
+
+    enter();
+    CU_ASSERT_EQUAL(read_refused(10, strerror(ENOENT)), -ENOENT);
+    CU_ASSERT_EQUAL(mkdir(path, 0700), 0);
+    CU_ASSERT_EQUAL(read_refused(10, strerror(EISDIR)), -EISDIR);
+    CU_ASSERT_EQUAL(rmdir(path), 0);
+    CU_ASSERT_EQUAL(mkfifo(path, 0600), 0);
+    CU_ASSERT_EQUAL(read_refused(10, "not a regular file"), -EINVAL);
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    CU_ASSERT_EQUAL(atomic_file_write(path, "twelve bytes", 12, &e), 0);
+    CU_ASSERT_EQUAL(read_refused(11, "larger than the 11 bytes"), -EFBIG);
+    CU_ASSERT_EQUAL(atomic_file_read(path, 12, &data, &n, &e), 0);
+    CU_ASSERT_EQUAL(n, 12);
+    CU_ASSERT_EQUAL(memcmp(data, "twelve bytes", 12), 0);
+    free(data);
+    leave();
+}
+
 static void test_check(void)
 {
     struct errmsg e = {""};
@@ -149,6 +187,44 @@ static void test_check(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "/nonexistent/x"));
     CU_ASSERT_EQUAL(atomic_file_check("/dev/full/x", &e), -ENOTDIR);
     CU_ASSERT_EQUAL(atomic_file_check("", &e), -ENOENT);
+    leave();
+}
+
+/* Reads of a few bytes, interrupted, give the whole file; an error between them gives nothing. */
+static void test_read_in_pieces(void)
+{
+    void *data = NULL;
+    struct errmsg e = {""};
+    size_t n = 77;
+
+    enter();
+    CU_ASSERT_EQUAL(atomic_file_write(path, "twelve bytes", 12, &e), 0);
+    short_io = (struct short_io){.bytes_max = 5};
+    CU_ASSERT_EQUAL(atomic_file_read(path, 12, &data, &n, &e), 0);
+    CU_ASSERT(n == 12 && short_io.n_calls == 6 && memcmp(data, "twelve bytes", 12) == 0);
+    free(data);
+    short_io = (struct short_io){.bytes_max = 5, .fail_at = 4, .fail_errno = EIO};
+    CU_ASSERT_EQUAL(read_refused(12, strerror(EIO)), -EIO);
+    short_io = (struct short_io){0};
+    leave();
+}
+
+/* A folder takes the name before the file gets it: the file ends without any name. */
+static void test_name_is_taken(void)
+{
+    struct atomic_file f = {.fd = -1};
+    struct errmsg e = {""};
+
+    enter();
+    CU_ASSERT_EQUAL_FATAL(atomic_file_start(path, &f, &e), 0);
+    atomic_file_put(&f, "lost", 4);
+    CU_ASSERT_EQUAL(mkdir(path, 0700), 0);
+    CU_ASSERT_EQUAL(atomic_file_commit(&f, &e), -EISDIR);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, path));
+    CU_ASSERT_EQUAL(count_files(), 2); /* its temporary name */
+    atomic_file_deinit(&f);
+    CU_ASSERT_EQUAL(count_files(), 1);
+    CU_ASSERT_EQUAL(rmdir(path), 0);
     leave();
 }
 
@@ -178,12 +254,8 @@ static void test_killed(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_write_and_replace),
-    TEST(test_pieces),
-    TEST(test_refusals),
-    TEST(test_not_replaced),
-    TEST(test_check),
-    TEST(test_killed),
-    TEST_END,
+    TEST(test_write_and_replace), TEST(test_pieces), TEST(test_refusals), TEST(test_not_replaced),
+    TEST(test_read_refusals),     TEST(test_check),  TEST(test_killed),   TEST(test_read_in_pieces),
+    TEST(test_name_is_taken),     TEST_END,
 };
 const char test_suite[] = "atomic_file";

@@ -3,6 +3,7 @@
 #include "client/kvcobra-gpu.h"
 #include "client/kvcobra-llama.h"
 #include "client/kvcobra-operator.h"
+#include "client/kvcobra-tiers.h"
 #include "client/kvcobra.h"
 
 #ifdef __cplusplus

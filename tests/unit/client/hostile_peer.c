@@ -1,7 +1,6 @@
 /* See hostile_peer.h. */
 #include "tests/unit/client/hostile_peer.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +12,11 @@
 
 #include "alloc/table.h"
 #include "gpu/device.h"
+#include "gpu/page_layout.h"
 #include "proto/index.h"
 #include "proto/shared.h"
 #include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
 
 #define PEER_EXTENT_BYTES (1u << 20)
 
@@ -87,7 +88,7 @@ static void answer_confirm(const struct peer *p, Kvcobra__Reply *reply)
 static size_t answer_open(struct peer *p, Kvcobra__Reply *reply, int *fds)
 {
     static Kvcobra__OpenModelReply open;
-    const struct index_hit hit = {5, 0, 6};
+    const struct index_hit hit = {5, p->wrong == INDEX_CLASS ? PAGE_REST : PAGE_FIRST, 6};
     struct extent *control = object(CONTROL_PAGE_BYTES, EXTENT_READ), *index = object(65536, EXTENT_READ);
     struct extent *session = object(p->wrong == OPEN_SESSION_SIZE ? 8192 : 4096, EXTENT_READ_WRITE);
     struct extent *arena = object(1 << 20, EXTENT_READ_WRITE);

@@ -51,6 +51,7 @@ enum wrong_reply {
     LEASE_NO_BODY,
     LEASE_ERRNO,
     LEASE_TWICE,
+    INDEX_CLASS,
     LIST_NO_END,
     LIST_SHORT_DIGEST,
     LEASE_GONE, /* last: the client connects again, and the next peer would accept that */

@@ -28,6 +28,7 @@ static void test_null_handles(void)
 
     CU_ASSERT_EQUAL(kvc_client_new(NULL), -EINVAL);
     CU_ASSERT_EQUAL(kvc_client_connect(NULL, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_client_connect_with(NULL, NULL), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(kvc_last_error(NULL));
     CU_ASSERT_PTR_NULL(kvc_client_free(NULL));
     CU_ASSERT_EQUAL(kvc_model_open(NULL, &id, NULL), -EINVAL);
@@ -59,6 +60,24 @@ static void test_null_handles(void)
         CU_ASSERT_EQUAL(call, err);                                                                          \
         CU_ASSERT(strlen(kvc_last_error(m.client)) > 10);                                                    \
     } while (0)
+
+/* A batch of the largest size is refused for its strides, one token more for its size. */
+static void test_largest_append(void)
+{
+    struct embedded m = embedded_new(2, 4, 2, 32, 3, 0, 0);
+    kvc_append_item item = {
+        .struct_bytes = sizeof(item), .n_new = KVC_APPEND_TOKENS_MAX, .k_token_stride = 1};
+    float x[128] = {0};
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &item.seq), 0);
+    item.k = item.v = x;
+    REFUSED(kvc_seq_append_batch(&item, 1, 0, KVC_F32), -EINVAL);
+    CU_ASSERT_PTR_NULL(strstr(kvc_last_error(m.client), "tokens in one append"));
+    item.n_new++;
+    REFUSED(kvc_seq_append_batch(&item, 1, 0, KVC_F32), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "tokens in one append"));
+    embedded_free(&m);
+}
 
 static void test_arguments(void)
 {
@@ -269,7 +288,8 @@ static void test_foreign_sockets(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_null_handles), TEST(test_arguments),  TEST(test_models),          TEST(test_model_outlived),
-    TEST(test_struct_sizes), TEST(test_after_fork), TEST(test_foreign_sockets), TEST_END,
+    TEST(test_null_handles), TEST(test_largest_append),  TEST(test_arguments),
+    TEST(test_models),       TEST(test_model_outlived),  TEST(test_struct_sizes),
+    TEST(test_after_fork),   TEST(test_foreign_sockets), TEST_END,
 };
 const char test_suite[] = "misuse";

@@ -13,6 +13,7 @@
 #include "base/errmsg.h"
 #include "base/options.h"
 #include "client/kvcobra-eval.h"
+#include "client/kvcobra-operator.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 
@@ -306,6 +307,12 @@ static int use_usage(const struct embedded *m, void *s)
     return r;
 }
 
+/* Without a daemon: what is wrong with the options is found first. */
+static int use_connect_options(const struct embedded *m, void *s)
+{
+    return kvc_client_connect_with(m->client, s);
+}
+
 static int use_attend_options(const struct embedded *m, void *s)
 {
     float q[2 * 32] = {0}, out[2 * 32];
@@ -336,6 +343,8 @@ static void test_inputs(void)
     const kvc_executor executor = {.run = run_nothing, .n_workers = 1};
     const kvc_gpu_options gpu = {.uuid = NULL};
     const kvc_eval_options eval = {.n_sink = 4};
+    const kvc_connect_options connect = {.path = "/nonexistent/kvcobra.sock", .timeout_ms = 3600000};
+    const kvc_connect_options wrong[] = {{sizeof(wrong[0]), "/", 3600001, 0}, {sizeof(wrong[0]), "/", 0, 1}};
 
     check_input(&m, use_model_id, &id, sizeof(id), offsetof(kvc_model_id, n_positions), 0);
     check_input(&m, use_report_options, &report, sizeof(report), sizeof(report), 0);
@@ -343,6 +352,11 @@ static void test_inputs(void)
     check_input(&m, use_executor, &executor, sizeof(executor), sizeof(executor), 0);
     check_input(&m, use_gpu_options, &gpu, sizeof(gpu), sizeof(gpu), -EBUSY); /* it has a model */
     check_input(&m, use_eval_options, &eval, sizeof(eval), 16, 0);
+    check_input(&m, use_connect_options, &connect, sizeof(connect), sizeof(connect), -ENOENT);
+    for (size_t i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(kvc_client_connect_with(m.client, &wrong[i]), -EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "timeout_ms is "));
+    }
     embedded_free(&m);
 }
 

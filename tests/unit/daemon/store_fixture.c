@@ -4,11 +4,30 @@
 #include <string.h>
 
 #include "daemon/store/reserve.h"
+#include "gpu/device.h"
 #include "tests/lib/test.h"
 
 /* Bytes of a slot by space and class: sizes that share no common multiple below a span, so that ends are
  * wasted. */
 static const size_t slot_bytes[FIXTURE_SPACES][2] = {{1536, 1024}, {3072, 2176}, {40960, 36864}};
+
+int store_fixture_memory(struct store_fixture *f, int gpu_fd, struct pool_memory *ret)
+{
+    const struct pool *p = &f->device.store.pool;
+
+    *ret = POOL_MEMORY_NONE;
+    ret->id = f->serials.next_extent++;
+    ret->gpu_fd = gpu_fd;
+    assert(slot_records_init(&ret->records, (uint32_t) (p->extent_bytes / p->unit_bytes), p->unit_bytes,
+                             NULL) == 0);
+    return gpu_fd < 0 ? extent_new("kvc-test", p->extent_bytes, EXTENT_READ, &ret->memory, NULL) : 0;
+}
+
+static int take_from_host(void *ctx, struct pool_memory *ret, struct errmsg *e)
+{
+    (void) e;
+    return store_fixture_memory(ctx, -1, ret);
+}
 
 void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t extent_bytes,
                         uint64_t unit_bytes, uint64_t quota_bytes)
@@ -17,11 +36,16 @@ void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t e
 
     memset(f, 0, sizeof(*f));
     f->serials.next_extent = 1;
-    f->device.quota_bytes = quota_bytes;
     assert(pool_init(&f->device.store.pool, &f->serials, pool_bytes, extent_bytes, unit_bytes, NULL) == 0);
+    f->source = (struct pool_source){take_from_host, f};
+    f->device.store.pool.source = &f->source;
     for (unsigned i = 0; i < FIXTURE_TENANTS; i++) {
-        struct tenant_options o = {
-            .uid = 1000 + i,
+        struct account *account;
+        struct tenant_options o;
+
+        assert(accounts_get(&f->accounts, 1000 + i, &account, NULL) == 0);
+        o = (struct tenant_options){
+            .account = account,
             .device = &f->device,
             .quota_bytes = quota_bytes,
             .secret = secret,
@@ -30,6 +54,7 @@ void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t e
         };
 
         assert(tenant_new(&o, &f->tenants[i], NULL) == 0);
+        (void) account_unref(account); /* the tenant has a reference */
         f->tenants[i]->next = f->device.store.tenants;
         f->device.store.tenants = f->tenants[i];
         f->device.store.n_tenants++;

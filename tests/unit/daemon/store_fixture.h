@@ -4,13 +4,15 @@
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
 
-enum { FIXTURE_TENANTS = 2, FIXTURE_SPACES = 3 };
+enum { FIXTURE_TENANTS = 3, FIXTURE_SPACES = 3 };
 
 struct store_fixture {
     struct device device;
+    struct accounts accounts;
     struct pool_serials serials;
     struct tenant *tenants[FIXTURE_TENANTS];
     struct space spaces[FIXTURE_SPACES];
+    struct pool_source source; /* makes memory of the host at once */
 };
 
 /* Slots of @slot_bytes[space][class]; class first may be larger. Asserts. */
@@ -19,6 +21,12 @@ void store_fixture_init(struct store_fixture *f, uint64_t pool_bytes, uint64_t e
 
 /* All holds and reservations must have ended. */
 void store_fixture_deinit(struct store_fixture *f);
+
+/*
+ * Memory for a new extent. @gpu_fd: transferred; -1: memory of the host. For sources of pools. Return: 0;
+ * errno.
+ */
+int store_fixture_memory(struct store_fixture *f, int gpu_fd, struct pool_memory *ret);
 
 struct group *store_fixture_group(struct store_fixture *f, unsigned tenant, unsigned space,
                                   unsigned page_class);

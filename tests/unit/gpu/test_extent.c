@@ -108,6 +108,47 @@ static void test_sealed(void)
     CU_ASSERT_EQUAL(errno, EPERM);
 }
 
+static blkcnt_t blocks_of(const struct extent *x)
+{
+    struct stat st;
+
+    assert(fstat(extent_fd(x), &st) == 0);
+    return st.st_blocks;
+}
+
+/* A sparse object has memory where an importer allocated it or wrote, until it is emptied. */
+static void test_unmapped(void)
+{
+    _cleanup_(extent_freep) struct extent *owner = NULL, *importer = NULL;
+    const int expected = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    char bytes[2] = "x";
+    char *p;
+
+    CU_ASSERT_EQUAL_FATAL(extent_new_unmapped("kvc-test", BYTES, &owner, NULL), 0);
+    CU_ASSERT_EQUAL(extent_bytes(owner), BYTES);
+    CU_ASSERT_PTR_NULL(extent_data(owner));
+    CU_ASSERT_EQUAL(fcntl(extent_fd(owner), F_GET_SEALS) & expected, expected);
+    CU_ASSERT_EQUAL(pread(extent_fd(owner), bytes, 2, 4095), 2);
+    CU_ASSERT(bytes[0] == 0 && bytes[1] == 0);
+    CU_ASSERT_EQUAL(blocks_of(owner), 0);
+
+    CU_ASSERT_EQUAL_FATAL(
+        extent_import(fcntl(extent_fd(owner), F_DUPFD_CLOEXEC, 0), BYTES, EXTENT_READ_WRITE, &importer, NULL),
+        0);
+    CU_ASSERT_EQUAL(extent_allocate(extent_fd(importer), 4096, 8192), 0);
+    CU_ASSERT_EQUAL(blocks_of(owner), 8192 / 512);
+    p = extent_data(importer);
+    p[4096] = 42;
+    p[3 * 4096] = 43;
+    CU_ASSERT_EQUAL(blocks_of(owner), 3 * 4096 / 512);
+    CU_ASSERT_EQUAL(extent_allocate(extent_fd(importer), 0, BYTES), 0);
+    CU_ASSERT(p[4096] == 42 && p[3 * 4096] == 43);
+
+    CU_ASSERT_EQUAL(extent_empty(owner), 0);
+    CU_ASSERT_EQUAL(blocks_of(owner), 0);
+    CU_ASSERT(p[4096] == 0 && p[3 * 4096] == 0);
+}
+
 static void test_read_mapping_stays_read_only(void)
 {
     _cleanup_(extent_freep) struct extent *owner = new_extent(EXTENT_READ), *importer = NULL;
@@ -222,6 +263,45 @@ static void test_unsealed(void)
     }
 }
 
+/* A later process takes over an object with all seals and the mode of its kind, and no other. */
+static void test_adoption(void)
+{
+    enum { NEEDED = F_SEAL_SHRINK | F_SEAL_GROW };
+    static const struct {
+        int seals;
+        mode_t mode;
+        enum extent_access access;
+        int err;
+    } cases[] = {
+        {NEEDED | F_SEAL_SEAL, 0400, EXTENT_READ, 0},
+        {NEEDED | F_SEAL_SEAL, 0600, EXTENT_READ_WRITE, 0},
+        {NEEDED, 0400, EXTENT_READ, -EBADMSG}, /* someone may still seal it against writing */
+        {NEEDED, 0600, EXTENT_READ_WRITE, -EBADMSG},
+        {NEEDED | F_SEAL_SEAL, 0600, EXTENT_READ, -EBADMSG}, /* importers could write */
+        {NEEDED | F_SEAL_SEAL, 0400, EXTENT_READ_WRITE, -EBADMSG},
+        {NEEDED | F_SEAL_SEAL, 0644, EXTENT_READ_WRITE, -EBADMSG},
+        {F_SEAL_GROW | F_SEAL_SEAL, 0400, EXTENT_READ, -EBADMSG},
+        {F_SEAL_SHRINK | F_SEAL_SEAL, 0400, EXTENT_READ, -EBADMSG},
+    };
+    unsigned before = count_fds();
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int fd = memfd_create("kvc-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        struct extent *x = NULL;
+        struct errmsg e = {0};
+
+        CU_ASSERT_EQUAL_FATAL(ftruncate(fd, BYTES), 0);
+        CU_ASSERT_EQUAL(pwrite(fd, "kept", 4, 100), 4);
+        CU_ASSERT_EQUAL_FATAL(fchmod(fd, cases[i].mode), 0);
+        CU_ASSERT_EQUAL_FATAL(fcntl(fd, F_ADD_SEALS, cases[i].seals), 0);
+        CU_ASSERT_EQUAL(extent_adopt(fd, BYTES, cases[i].access, &x, &e), cases[i].err);
+        CU_ASSERT(cases[i].err ? !x && strlen(e.text) > 0
+                               : x && memcmp((const char *) extent_data(x) + 100, "kept", 4) == 0);
+        (void) extent_free(x);
+    }
+    CU_ASSERT_EQUAL(count_fds(), before);
+}
+
 static void test_not_a_memfd(void)
 {
     int pipe_fds[2];
@@ -299,6 +379,7 @@ const struct test_case test_cases[] = {
     TEST(test_writable_importer),
     TEST(test_properties),
     TEST(test_sealed),
+    TEST(test_unmapped),
     TEST(test_read_mapping_stays_read_only),
     TEST(test_other_user),
     TEST(test_not_inherited),
@@ -309,5 +390,6 @@ const struct test_case test_cases[] = {
     TEST(test_bad_requests),
     TEST(test_out_of_descriptors),
     TEST(test_freed_completely),
+    TEST(test_adoption),
     TEST_END,
 };

@@ -75,10 +75,26 @@ static void test_shard_outside(void)
     CU_ASSERT_EQUAL(l.sinks_off, 77);
 }
 
+/* Values that are predicted from the keys of their whole layer need every head in the page. */
+static void test_shard_without_predicting_heads(void)
+{
+    struct codec codecs[12];
+    struct table t = small_table(codecs);
+    struct page_layout l = {.sinks_off = 77};
+
+    t.v_from = PREDICT_LAYER;
+    CU_ASSERT_EQUAL(page_layout_init(&l, &t, (struct shard){0, 2}), -EINVAL);
+    CU_ASSERT_EQUAL(page_layout_init(&l, &t, (struct shard){1, 2}), -EINVAL);
+    CU_ASSERT_EQUAL(l.sinks_off, 77);
+    CU_ASSERT_EQUAL(page_layout_init(&l, &t, (struct shard){0, 3}), 0);
+    page_layout_deinit(&l);
+}
+
 const char test_suite[] = "page_layout";
 const struct test_case test_cases[] = {
     TEST(test_offsets_all_heads),
     TEST(test_offsets_shard),
     TEST(test_shard_outside),
+    TEST(test_shard_without_predicting_heads),
     TEST_END,
 };

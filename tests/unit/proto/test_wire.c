@@ -38,6 +38,10 @@ static uint32_t limit_of(const ProtobufCFieldDescriptor *f)
         return WIRE_LIST_ITEMS_MAX;
     if (f->type == PROTOBUF_C_TYPE_MESSAGE && strcmp(f->name, "devices") == 0)
         return WIRE_DEVICES_MAX;
+    if (f->type == PROTOBUF_C_TYPE_MESSAGE && strcmp(f->name, "sessions") == 0)
+        return WIRE_SESSIONS_MAX;
+    if (f->type == PROTOBUF_C_TYPE_MESSAGE && strcmp(f->name, "events") == 0)
+        return WIRE_EVENTS_MAX;
     if (f->type == PROTOBUF_C_TYPE_MESSAGE && strcmp(f->name, "aliases") == 0)
         return WIRE_ALIASES_MAX;
     return WIRE_ITEMS_MAX;
@@ -53,6 +57,7 @@ static size_t largest(const char *name, size_t usual)
         {"message", WIRE_TEXT_BYTES_MAX},    {"reason", WIRE_TEXT_BYTES_MAX},
         {"product", WIRE_PRODUCT_BYTES_MAX}, {"bitmap", WIRE_ITEMS_MAX / 8},
         {"salt", CHUNK_SALT_BYTES_MAX},      {"ipc_handle", LENT_HANDLE_BYTES},
+        {"json", WIRE_EVENT_BYTES_MAX},
     };
 
     for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
@@ -207,7 +212,7 @@ static void test_worst_cases_fit(void)
             }
         }
     }
-    CU_ASSERT_EQUAL(n, 34 + 28); /* all requests and replies of the schema were filled */
+    CU_ASSERT_EQUAL(n, 40 + 34); /* all requests and replies of the schema were filled */
 }
 
 /* The same between daemon and mover, and every field survives packing and unpacking. */
@@ -353,6 +358,9 @@ static void test_budget(void)
     CU_ASSERT_EQUAL(wire_request_unpack(packet, 300, &m), 0);
     CU_ASSERT_EQUAL(m->body_case, KVCOBRA__REQUEST__BODY__NOT_SET);
     wire_request_free(m);
+    /* also those with the largest number, 2^29 - 1 */
+    CU_ASSERT_EQUAL_FATAL(wire_request_unpack("\xf8\xff\xff\xff\x0f\x01", 6, &m), 0);
+    wire_request_free(m);
 }
 
 static void test_refused_forms(void)
@@ -362,10 +370,11 @@ static void test_refused_forms(void)
         size_t n;
     } cases[] = {
         {"", 0},
-        {"\x00\x01", 2}, /* field number 0 */
-        {"\x0b\x0c", 2}, /* group */
-        {"\x08", 1},     /* tag without value */
-        {"\x08\x80", 2}, /* varint without end */
+        {"\x00\x01", 2},                 /* field number 0 */
+        {"\x80\x80\x80\x80\x10\x01", 6}, /* field number 2^29 */
+        {"\x0b\x0c", 2},                 /* group */
+        {"\x08", 1},                     /* tag without value */
+        {"\x08\x80", 2},                 /* varint without end */
         {"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12},
         {"\x52\x05\x08\x01", 4}, /* length beyond the packet */
         {"\x52\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11},
@@ -450,8 +459,9 @@ static void test_fds_and_credentials(void)
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-/* More descriptors than a packet may carry are refused, and all are closed. */
-static void test_too_many_fds(void)
+/* More descriptors than a packet may carry are refused, and all are closed: those that wire_receive() had
+ * room for, and, where credentials need a part of the room, those that the kernel left out. */
+static void too_many_fds(int with_credentials)
 {
     union {
         struct cmsghdr align;
@@ -461,6 +471,7 @@ static void test_too_many_fds(void)
     int sv[2];
 
     CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
+    CU_ASSERT_EQUAL(setsockopt(sv[1], SOL_SOCKET, SO_PASSCRED, &with_credentials, sizeof(int)), 0);
     for (unsigned n = WIRE_FDS_MAX + 1; n <= 16; n++) {
         struct msghdr msg = {.msg_iov = &iov,
                              .msg_iovlen = 1,
@@ -482,6 +493,12 @@ static void test_too_many_fds(void)
     }
     (void) close(sv[0]);
     (void) close(sv[1]);
+}
+
+static void test_too_many_fds(void)
+{
+    too_many_fds(0);
+    too_many_fds(1);
 }
 
 static void test_long_packet(void)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/errmsg.h"
+#include "base/splitmix64.h"
 #include "tests/lib/test.h"
 #include "tests/lib/tiny_gguf.h"
 #include "tools/calibrate/corpus.h"
@@ -41,14 +42,14 @@ static inline struct progress silent(void)
     return p;
 }
 
-/* A document of @n tokens; token i is (first + i) mod 251. */
+/* A document of @n tokens that does not repeat itself, and has no part of a document with another @first. */
 static inline struct document make_text(size_t n, uint32_t first)
 {
     struct document d = {.n_tokens = n, .n_bytes = n, .tokens = calloc(n, sizeof(*d.tokens))};
 
     assert(d.tokens);
     for (size_t i = 0; i < n; i++)
-        d.tokens[i] = (first + (uint32_t) i) % 251;
+        d.tokens[i] = (uint32_t) (splitmix64_seed(first, i) % 251);
     d.digest[0] = (uint8_t) first;
     return d;
 }

@@ -91,33 +91,48 @@ static float kvquant_normalised(float x, float lo, float hi)
     return hi > lo ? (x - (hi + lo) / 2) / ((hi - lo) / 2) : 0;
 }
 
-static void kvquant_find_percentiles(const struct stats *s, uint32_t layer, const struct geometry *g,
-                                     float *column, struct kvquant_state *st)
+/* The sampled vectors of a layer and side, [n, row]; the caller frees them. NULL: out of memory. */
+static float *kvquant_load_rows(const struct stats *s, uint32_t layer, const struct geometry *g,
+                                enum side side)
 {
-    size_t n = stats_samples(s), d = g->d, out = outliers_each(OUTLIER_SHARE, n);
+    size_t n = stats_samples(s), d = g->d, row = g->n_kv_heads * d;
+    _cleanup_(freep) float *rows = malloc((n * row + 1) * sizeof(*rows));
+
+    for (uint32_t h = 0; rows && h < g->n_kv_heads; h++) {
+        _cleanup_(freep) float *x = stats_sampled(s, head_side_index(g, layer, h, side));
+
+        if (!x)
+            return NULL;
+        for (size_t t = 0; t < n; t++)
+            memcpy(rows + t * row + h * d, x + t * d, d * sizeof(*x));
+    }
+    return take_ptr(rows);
+}
+
+static void kvquant_find_percentiles(const float *x, size_t n, uint32_t layer, float *column,
+                                     struct kvquant_state *st)
+{
+    size_t out = outliers_each(OUTLIER_SHARE, n);
 
     for (size_t c = 0; c < st->row; c++) {
-        const float *x = stats_sampled(s, head_side_index(g, layer, (uint32_t) (c / d), SIDE_K));
-
         for (size_t t = 0; t < n; t++)
-            column[t] = x[t * d + c % d];
+            column[t] = x[t * st->row + c];
         qsort(column, n, sizeof(*column), kvquant_ascending);
         st->lo[layer * st->row + c] = column[out];
         st->hi[layer * st->row + c] = column[n - 1 - out];
     }
 }
 
-static int kvquant_fit_keys(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b,
-                            float *pool, struct kvquant_state *st)
+static int kvquant_fit_keys(const float *x, size_t n, uint32_t layer, unsigned b, float *pool,
+                            struct kvquant_state *st)
 {
-    size_t n = stats_samples(s), d = g->d, n_pool = 0;
+    size_t n_pool = 0;
 
     for (size_t c = 0; c < st->row; c++) {
-        const float *x = stats_sampled(s, head_side_index(g, layer, (uint32_t) (c / d), SIDE_K));
         float lo = st->lo[layer * st->row + c], hi = st->hi[layer * st->row + c];
 
         for (size_t t = 0; t < n && t < FIT_TOKENS; t++) {
-            float y = x[t * d + c % d];
+            float y = x[t * st->row + c];
 
             if (y >= lo && y <= hi)
                 pool[n_pool++] = kvquant_normalised(y, lo, hi);
@@ -167,21 +182,18 @@ static size_t kvquant_row_range(const float *x, size_t row, uint8_t *mark, float
     return n_out;
 }
 
-static int kvquant_fit_values(const struct stats *s, uint32_t layer, const struct geometry *g, unsigned b,
-                              float *pool, struct kvquant_state *st)
+static int kvquant_fit_values(const float *x, size_t n, uint32_t layer, unsigned b, float *pool,
+                              struct kvquant_state *st)
 {
     _cleanup_(freep) uint8_t *mark = malloc(st->row);
-    _cleanup_(freep) float *x = malloc(st->row * sizeof(*x));
-    size_t n = stats_samples(s), d = g->d, n_pool = 0;
+    size_t n_pool = 0;
 
-    if (!mark || !x)
+    if (!mark)
         return -ENOMEM;
 
-    for (size_t t = 0; t < n && t < FIT_TOKENS; t++) {
+    for (size_t t = 0; t < n && t < FIT_TOKENS; t++, x += st->row) {
         float lo, hi;
 
-        for (uint32_t h = 0; h < g->n_kv_heads; h++)
-            memcpy(x + h * d, stats_sampled(s, head_side_index(g, layer, h, SIDE_V)) + t * d, d * sizeof(*x));
         (void) kvquant_row_range(x, st->row, mark, &lo, &hi);
         for (size_t i = 0; i < st->row; i++)
             if (!mark[i])
@@ -244,10 +256,18 @@ static int kvquant_prepare(const struct comparator *c, const struct comparator_s
     }
 
     for (uint32_t l = 0; r == 0 && l < g->n_layers; l++) {
-        kvquant_find_percentiles(s->stats, l, g, column, st);
-        r = kvquant_fit_keys(s->stats, l, g, c->bits, pool, st);
+        _cleanup_(freep) float *keys = kvquant_load_rows(s->stats, l, g, SIDE_K);
+        _cleanup_(freep) float *values = kvquant_load_rows(s->stats, l, g, SIDE_V);
+
+        if (!keys || !values) {
+            r = -ENOMEM;
+            break;
+        }
+
+        kvquant_find_percentiles(keys, n, l, column, st);
+        r = kvquant_fit_keys(keys, n, l, c->bits, pool, st);
         if (r == 0)
-            r = kvquant_fit_values(s->stats, l, g, c->bits, pool, st);
+            r = kvquant_fit_values(values, n, l, c->bits, pool, st);
     }
 
     if (r < 0) {

@@ -62,9 +62,12 @@ static int svdq_prepare_head(const struct stats *s, uint32_t head_side, size_t h
                              struct svdq_state *st)
 {
     uint32_t d = st->d;
-    const float *x = stats_sampled(s, head_side);
+    _cleanup_(freep) float *x = stats_sampled(s, head_side);
     const double *mean = stats_mean(s, head_side);
     int r;
+
+    if (!x)
+        return -ENOMEM;
 
     stats_covariance(s, head_side, S);
     r = linalg_eigen(d, S, w);

@@ -110,9 +110,10 @@ class Daemon:
         self.service.back()
         return True
 
-    def sequence(self, model: kvcobra.Model, salt: bytes, table: bytes) -> kvcobra.Sequence:
-        """A sequence of an engine that keeps keys after RoPE and an exact cache of its own."""
-        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", publish_all=True)
+    def sequence(self, model: kvcobra.Model, salt: bytes, table: bytes, counted: bool = False) -> kvcobra.Sequence:
+        """A sequence of an engine that keeps keys after RoPE and an exact cache of its own. @counted: the scheduler counted
+        the hits of the request."""
+        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", publish_all=True, counted=counted)
 
     def close(self) -> None:
         if self._client is not None:

@@ -67,7 +67,7 @@ class Loader:
         if not models:
             return "there is no connection to kvcobrad"
         text = load.text
-        with self._daemon.sequence(models[0], text.salt, text.table) as sequence:
+        with self._daemon.sequence(models[0], text.salt, text.table, counted=True) as sequence:
             # one token more than the chunks that are needed: a match leaves one
             if sequence.match(text.tokens[:-(-load.end // CHUNK) * CHUNK + 1]) < load.end:
                 return "kvcobrad no longer has the pages"

@@ -133,7 +133,7 @@ class Publisher:
             self._counters.add("publish_failures")
             return None
         text = recording.text
-        sequence = self._daemon.sequence(models[0], text.salt, text.table)
+        sequence = self._daemon.sequence(models[0], text.salt, text.table, counted=True)
         self._sequences[id(recording)] = (recording, sequence)
         if recording.n_published and sequence.match(text.tokens[:recording.n_published + 1]) != recording.n_published:
             # the scheduler has leases on these pages; without them the daemon was restarted

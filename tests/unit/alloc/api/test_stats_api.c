@@ -62,15 +62,39 @@ static void test_estimate(void)
     api_init(&f);
     o = api_options(&f, both);
     EXPECT_REFUSED(&f, kvc_stats_get_estimate(f.a, &o, 0, &small), -EINVAL, "a window of 0 tokens");
+    EXPECT_REFUSED(&f, kvc_stats_get_estimate(f.a, &o, KVC_WINDOW_TOKENS_MAX + 1, &small), -EINVAL,
+                   "a window of");
+    EXPECT_REFUSED(&f, kvc_stats_get_estimate(f.a, NULL, 10, &small), -EINVAL, "is NULL");
+    EXPECT_REFUSED(&f, kvc_stats_get_estimate(f.a, &o, 10, NULL), -EINVAL, "is NULL");
+    CU_ASSERT_EQUAL(kvc_stats_get_estimate(f.a, &o, KVC_WINDOW_TOKENS_MAX, &small), 0);
     CU_ASSERT_EQUAL(kvc_stats_get_estimate(f.a, &o, 100, &small), 0);
     CU_ASSERT_EQUAL(small.n_samples, 4 * API_WINDOW);
     o.n_samples = 0;
     CU_ASSERT_EQUAL(kvc_stats_get_estimate(f.a, &o, 1000, &large), 0);
     CU_ASSERT_EQUAL(large.n_samples, KVC_SAMPLES_DEFAULT);
     CU_ASSERT_EQUAL(large.stats_bytes - small.stats_bytes,
-                    (KVC_SAMPLES_DEFAULT - 4 * API_WINDOW) * (8 * API_DIM * sizeof(float) + 24ull));
+                    (KVC_SAMPLES_DEFAULT - 4 * API_WINDOW) * (8 * API_DIM * sizeof(uint16_t) + 25ull));
     CU_ASSERT_EQUAL(large.gradients_bytes, 8 * API_DIM * API_DIM * sizeof(double));
     CU_ASSERT(large.window_bytes > small.window_bytes);
+    api_deinit(&f);
+}
+
+/* The last position of a key after RoPE is 2^31 - 1. */
+static void test_largest_position(void)
+{
+    struct api f;
+    kvc_stats *s;
+    kvc_stats_layer x;
+
+    api_init(&f);
+    s = api_stats(&f, both);
+    x = api_layer(&f, 0, 0);
+    x.keys = KVC_KEYS_AFTER_ROPE;
+    x.position = (UINT64_C(1) << 31) - x.n + 1;
+    EXPECT_REFUSED(&f, kvc_stats_add_layer(s, &x), -EINVAL, "positions up to 2147483648");
+    x.position--;
+    CU_ASSERT_EQUAL(kvc_stats_add_layer(s, &x), 0);
+    kvc_stats_free(s);
     api_deinit(&f);
 }
 
@@ -388,10 +412,37 @@ static void test_sources(void)
     api_deinit(&f);
 }
 
+/* Without an allocator there is no sentence, only the errno, and no output. */
+static void test_without_allocator(void)
+{
+    struct api f;
+    kvc_stats_options o;
+    kvc_stats_estimate estimate = {.struct_bytes = sizeof(estimate)};
+    kvc_stats *s = NULL;
+    kvc_table_view *view = NULL;
+
+    api_init(&f);
+    o = api_options(&f, 0);
+    CU_ASSERT_EQUAL(kvc_alloc_new(NULL), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_stats_new(NULL, &o, &s), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_stats_get_estimate(NULL, &o, 10, &estimate), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_stats_load(NULL, "/nonexistent", NULL, &s), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_table_view_new(NULL, "x", 1, &view), -EINVAL);
+    CU_ASSERT(!s && !view && estimate.stats_bytes == 0);
+    api_deinit(&f);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_options),        TEST(test_estimate),
-    TEST(test_refused_layers), TEST(test_half_failed_window),
-    TEST(test_merge),          TEST(test_files),
-    TEST(test_gradients),      TEST(test_moments),
-    TEST(test_sources),        TEST_END,
+    TEST(test_without_allocator),
+    TEST(test_options),
+    TEST(test_estimate),
+    TEST(test_largest_position),
+    TEST(test_refused_layers),
+    TEST(test_half_failed_window),
+    TEST(test_merge),
+    TEST(test_files),
+    TEST(test_gradients),
+    TEST(test_moments),
+    TEST(test_sources),
+    TEST_END,
 };

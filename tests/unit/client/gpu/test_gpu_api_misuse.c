@@ -229,7 +229,19 @@ static void test_fork_of_not_finite(void)
 }
 
 const char test_suite[] = "misuse of sequences on a GPU";
+/* A client chooses its GPU once. */
+static void test_another_gpu(void)
+{
+    struct gpu_pair t = gpu_pair_new(&small);
+    const kvc_gpu_options o = {.struct_bytes = sizeof(o)};
+
+    CU_ASSERT_EQUAL(kvc_client_set_gpu(t.gpu, &o), -EBUSY);
+    CU_ASSERT_TRUE(says(&t, "already: use a client per GPU"));
+    CU_ASSERT_EQUAL(kvc_client_set_gpu(t.gpu, NULL), -EINVAL);
+    gpu_pair_free(&t);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_arguments),  TEST(test_cpu_only),           TEST(test_forms), TEST(test_longest_sequence),
-    TEST(test_not_finite), TEST(test_fork_of_not_finite), TEST_END,
+    TEST(test_another_gpu),      TEST(test_arguments),  TEST(test_cpu_only),           TEST(test_forms),
+    TEST(test_longest_sequence), TEST(test_not_finite), TEST(test_fork_of_not_finite), TEST_END,
 };

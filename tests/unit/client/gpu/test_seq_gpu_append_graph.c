@@ -284,6 +284,41 @@ static void test_between_launches(void)
     capture_free(&r);
 }
 
+/* A page moves before attention is captured and before the launch: the graph has no old address. */
+static void test_addresses_are_not_captured(void)
+{
+    struct capture_case r = capture_new();
+    struct seq_pair s = prompted(&r, 5);
+    struct gpu_memory moved[2];
+    cu_graph_exec exec;
+    float *want, *got;
+    cu_ptr was;
+
+    CU_ASSERT_EQUAL_FATAL(seq_pair_append(&r.t, &s, KVC_F32, 90), 0);
+    fill(&r, 5, kvc_seq_length(s.gpu));
+    CU_ASSERT_EQUAL(step(&r, s.gpu), 0);
+    CU_ASSERT_FATAL(seq_n_packed(s.gpu) > 0);
+    want = outputs(&r);
+    was = s.gpu->pages[0]->device;
+    moved[0] = move_page(&r, s.gpu);
+    begin(&r);
+    for (uint32_t i = 0; i < LAYERS; i++)
+        CU_ASSERT_EQUAL(kvc_seq_attend(s.gpu, i, at(r.q[i]), 1, at(r.out[i])), 0);
+    exec = end(&r);
+    moved[1] = move_page(&r, s.gpu);
+    CU_ASSERT_EQUAL(kvc_seq_replay(s.gpu, 0), 0);
+    launch(&r, exec);
+    got = outputs(&r);
+    CU_ASSERT_EQUAL(memcmp(want, got, LAYERS * r.q_width * sizeof(*got)), 0);
+    s.gpu->pages[0]->device = was; /* back to its old memory, before it is freed */
+    gpu_pair_give(&r.t, &moved[0]);
+    gpu_pair_give(&r.t, &moved[1]);
+    free(want);
+    free(got);
+    DRIVER(&r, r.graphs.exec_destroy(exec));
+    capture_free(&r);
+}
+
 /* Due chunks of a long prompt are packed by the replay; a graph may attend to several sequences. */
 static void test_backlog_and_batch(void)
 {
@@ -420,6 +455,7 @@ const char test_suite[] = "sequences in CUDA graphs";
 const struct test_case test_cases[] = {
     TEST(test_200_steps),
     TEST(test_between_launches),
+    TEST(test_addresses_are_not_captured),
     TEST(test_backlog_and_batch),
     TEST(test_refused_while_capturing),
     TEST(test_no_workspace),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/sequence/seq.h"
+#include "client/sequence/seq_tail.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 
@@ -106,6 +107,26 @@ static void test_commit_packs_every_full_chunk(void)
     trial_end(&t);
 }
 
+/* A long append makes the tail long, a commit makes it short again, and what is left in it stays. */
+static void test_commit_shortens_the_tail(void)
+{
+    uint32_t tokens[TEXT] = {0};
+    struct trial t;
+
+    trial_begin(&t);
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&t.m, t.s, 0, 0, 300), 0);
+    CU_ASSERT_EQUAL(t.s->tail_rows, 320); /* whole chunks */
+    seq_trim_tail(t.s);
+    CU_ASSERT_EQUAL(t.s->tail_rows, 320); /* its rows are in use */
+    CU_ASSERT(holds(&t, t.s, 300, 0));
+    CU_ASSERT_EQUAL(kvc_seq_commit(t.s, tokens, 300, NULL), 0);
+    CU_ASSERT_EQUAL(t.s->tail_rows, TAIL_ROWS_MIN);
+    CU_ASSERT(holds(&t, t.s, 300, 256));
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&t.m, t.s, 0, 300, 30), 0);
+    CU_ASSERT(holds(&t, t.s, 330, 256));
+    trial_end(&t);
+}
+
 static void test_truncate(void)
 {
     uint32_t tokens[TEXT] = {0};
@@ -198,12 +219,9 @@ static void test_attend_without_a_tail(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_appends_pack_every_full_chunk),
-    TEST(test_commit_packs_every_full_chunk),
-    TEST(test_truncate),
-    TEST(test_truncate_inside_a_step),
-    TEST(test_fork),
-    TEST(test_attend_without_a_tail),
-    TEST_END,
+    TEST(test_appends_pack_every_full_chunk), TEST(test_commit_packs_every_full_chunk),
+    TEST(test_commit_shortens_the_tail),      TEST(test_truncate),
+    TEST(test_truncate_inside_a_step),        TEST(test_fork),
+    TEST(test_attend_without_a_tail),         TEST_END,
 };
 const char test_suite[] = "publish_all";

@@ -93,6 +93,25 @@ static void test_one_chunk(void)
     embedded_free(&many);
 }
 
+/* A repeatable sequence encodes a chunk when it is full, and not again when its rows leave the tail. */
+static void test_repeatable_encodes_once(void)
+{
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .flags = KVC_SEQ_REPEATABLE};
+    struct embedded m = embedded_new(1, 4, 2, 64, 3, 0, 0);
+    uint64_t of_a_chunk = 0;
+    kvc_seq *s = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m.model, &o, &s), 0);
+    for (size_t at = 0; at < 64 * 5 + 10; at += 10) {
+        CU_ASSERT_EQUAL(embedded_append(&m, s, 0, at, 10), 0);
+        if (at + 10 == 130)
+            of_a_chunk = s->table->counts[SIDE_K].coords / 2;
+    }
+    CU_ASSERT_EQUAL(seq_n_packed(s), 4);
+    CU_ASSERT(of_a_chunk > 0 && s->table->counts[SIDE_K].coords == 5 * of_a_chunk);
+    embedded_free(&m);
+}
+
 const struct test_case test_cases[] = {TEST(test_as_one_thread), TEST(test_sampled), TEST(test_one_chunk),
-                                       TEST_END};
+                                       TEST(test_repeatable_encodes_once), TEST_END};
 const char test_suite[] = "encode";

@@ -136,6 +136,24 @@ static void test_gpu_checks(void)
     CU_ASSERT_EQUAL(config_check(&c, &e), 0);
 }
 
+/* Keys that end with kvcobrad would make the disk useless. */
+static void test_disk_tier(void)
+{
+    struct config c;
+    struct errmsg e;
+
+    config_init(&c);
+    c.disk_dir = "/disk";
+    refuses(&c, "--key-file");
+    c.key_file = "keys";
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.key_file = NULL;
+    c.state_dir = "/state";
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.state_dir = "/disk";
+    refuses(&c, "same folder");
+}
+
 static void test_checks(void)
 {
     struct config good, c;
@@ -187,6 +205,11 @@ static void test_checks(void)
     c.arena_bytes = 100;
     refuses(&c, "--arena-bytes");
     c = good;
+    c.arenas_bytes = c.arena_bytes - 1;
+    refuses(&c, "--arenas-bytes");
+    c.arenas_bytes++;
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c = good;
     c.quota_bytes = c.arena_bytes;
     refuses(&c, "--quota-bytes");
     c.quota_bytes++;
@@ -196,6 +219,116 @@ static void test_checks(void)
     refuses(&c, "--lease-ms");
 }
 
+/* A pool has 64 extents or more, of whole spans that fill it exactly, unless it has fewer spans. */
+static void test_extents_of_small_pools(void)
+{
+    static const struct {
+        uint64_t pool_mib, span_kib, extent_kib;
+    } cases[] = {
+        {256, 2048, 4096}, {1024, 2048, 16384}, {4096, 2048, 65536},  {8192, 2048, 65536},
+        {64, 2048, 2048},  {302, 2048, 2048},   {300, 2048, 4096},    {4094, 2048, 47104},
+        {2, 2048, 2048},   {64, 64, 1024},      {1 << 20, 64, 65536},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct config c;
+        struct errmsg e;
+
+        config_init(&c);
+        c.pool_bytes = cases[i].pool_mib << 20;
+        c.span_bytes = cases[i].span_kib << 10;
+        c.extent_bytes = 0;
+        config_fill_derived(&c);
+        CU_ASSERT_EQUAL(c.extent_bytes, cases[i].extent_kib << 10);
+        CU_ASSERT(c.extent_bytes % c.span_bytes == 0 && c.pool_bytes % c.extent_bytes == 0);
+        CU_ASSERT_EQUAL(config_has_few_extents(&c, &e), c.pool_bytes / c.extent_bytes < 16);
+        c.tenants_max = 1;
+        CU_ASSERT_FALSE(config_has_few_extents(&c, &e)); /* enough for one */
+        config_deinit(&c);
+    }
+}
+
+static int set(struct config *c, const char *section, const char *key, const char *value)
+{
+    return tenant_rules_set(&c->tenants, section, key, value, NULL);
+}
+
+/* 64 extents: those of the sections, and of all tenants that may come, must fit. */
+static void test_tenants(void)
+{
+    struct config c;
+    struct errmsg e;
+
+    config_init(&c);
+    c.tenants_max = 4;
+    CU_ASSERT_EQUAL(set(&c, "tenant a", "guarantee-bytes", "1984M"), 0); /* 31 */
+    refuses(&c, "[tenant a] has neither users nor groups");
+    CU_ASSERT_EQUAL(set(&c, "tenant a", "users", "1"), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant b", "groups", "1"), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant b", "guarantee-bytes", "0"), 0);
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.guarantee_bytes = 16 * c.extent_bytes; /* of two others: b has none */
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.guarantee_bytes++;
+    refuses(&c, "--guarantee-bytes");
+    c.guarantee_bytes = 0;
+    CU_ASSERT_EQUAL(set(&c, "tenant c", "users", "2"), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant c", "guarantee-bytes", "2113929216"), 0); /* 31.5: 32 */
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant d", "users", "3"), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant d", "guarantee-bytes", "1"), 0);
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0); /* 64 */
+    c.tenants_max = 3;
+    refuses(&c, "the file has 4 tenants");
+    c.tenants_max = 5;
+    CU_ASSERT_EQUAL(set(&c, "tenant e", "users", "4"), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant e", "guarantee-bytes", "1"), 0);
+    refuses(&c, "are 65 extents");
+    config_deinit(&c);
+
+    config_init(&c);
+    CU_ASSERT_EQUAL(set(&c, "tenant a", "users", "1"), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant a", "quota-bytes", "64M"), 0);
+    refuses(&c, "[tenant a]: its quota-bytes");
+    config_deinit(&c);
+
+    config_init(&c);
+    CU_ASSERT_EQUAL(set(&c, "tenant a", "users", "1"), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant a", "gpu-quota-bytes", "64M"), 0);
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    CU_ASSERT_EQUAL(set(&c, "tenant a", "gpu-guarantee-bytes", "65M"), 0);
+    refuses(&c, "gpu-guarantee-bytes");
+    config_deinit(&c);
+}
+
+/* Names are resolved with the configuration, not when a client connects. */
+static void test_operator_group(void)
+{
+    struct errmsg e = {""};
+    struct config c;
+
+    config_init(&c);
+    CU_ASSERT_EQUAL(config_resolve(&c, &e), 0);
+    CU_ASSERT_EQUAL(c.operator_gid, (gid_t) -1);
+    c.operator_group = "root";
+    CU_ASSERT_EQUAL(config_resolve(&c, &e), 0);
+    CU_ASSERT_EQUAL(c.operator_gid, 0);
+    c.operator_group = "4711";
+    CU_ASSERT_EQUAL(config_resolve(&c, &e), 0);
+    CU_ASSERT_EQUAL(c.operator_gid, 4711);
+    c.operator_group = "no-such-group";
+    CU_ASSERT_EQUAL(config_resolve(&c, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--operator-group: there is no group \"no-such-group\""));
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_sizes), TEST(test_ranges), TEST(test_checks), TEST(test_gpu_checks), TEST_END,
+    TEST(test_sizes),
+    TEST(test_ranges),
+    TEST(test_disk_tier),
+    TEST(test_checks),
+    TEST(test_gpu_checks),
+    TEST(test_tenants),
+    TEST(test_operator_group),
+    TEST(test_extents_of_small_pools),
+    TEST_END,
 };

@@ -10,6 +10,7 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
+#include "daemon/config/config_file.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/loop/log.h"
 
@@ -32,7 +33,7 @@ static void test_limits_of_settings(void)
         {"work-queue", 1, 65536},
         {"work-inline-bytes", 0, UINT64_C(1) << 30},
         {"connections", 1, 1u << 20},
-        {"connections-per-uid", 1, 1u << 20},
+        {"connections-per-tenant", 1, 1u << 20},
         {"sessions-per-tenant", 1, 1u << 20},
         {"tenants", 1, 1u << 16},
         {"models-per-session", 1, 1u << 16},
@@ -41,6 +42,8 @@ static void test_limits_of_settings(void)
         {"tables", 1, 1u << 16},
         {"gpu-guarantee-bytes", 0, UINT64_C(1) << 50},
         {"gpu-spare-extents", 0, 16},
+        {"spare-extents", 0, 16},
+        {"arenas-bytes", 1, UINT64_MAX},
         {"gpu-reuse-ms", 0, 86400000},
         {"lent-extents-per-session", 1, 1u << 16},
     };
@@ -99,10 +102,33 @@ static int load_text(const char *text, struct config *c, struct errmsg *e)
 
     assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t) strlen(text));
     config_init(c);
-    r = config_load(c, path, e);
+    r = config_load(c, path, NULL, e);
     (void) close(fd);
     (void) unlink(path);
     return r;
+}
+
+/* inih reads 198 bytes of a line at a time. A longer list must not lose or change an id without a word. */
+static void test_long_lines(void)
+{
+    for (unsigned n = 180; n < 220; n++) {
+        char text[512] = "[tenant a]\nusers = ";
+        struct errmsg e = {""};
+        size_t at = strlen(text), line = at - strlen("[tenant a]\n");
+        struct config c;
+        int r;
+
+        for (; line + 5 <= n; line += 5, at += 5)
+            memcpy(text + at, "1234,", 5);
+        memset(text + at, '0', n - line); /* more digits of the last id, or an id of its own */
+        memcpy(text + at + (n - line), "7\n", 3);
+        r = load_text(text, &c, &e);
+        CU_ASSERT(r == 0 || r == -EINVAL);
+        for (uint32_t i = 0; r == 0 && i + 1 < c.tenants.n_users; i++)
+            CU_ASSERT_EQUAL(c.tenants.users[i].first, 1234);
+        CU_ASSERT(r < 0 || c.tenants.users[c.tenants.n_users - 1].first == 7);
+        config_deinit(&c);
+    }
 }
 
 static void test_file(void)
@@ -113,7 +139,10 @@ static void test_file(void)
         {"lease-ms = 1\n", "line 1: lease-ms"},
         {"# x\nlease-ms = 500\nlease-ms = 500\n", "line 3: lease-ms is set a second time"},
         {"lease = 5\n", "line 1: there is no setting \"lease\""},
-        {"[daemon]\nlease-ms = 500\n", "no sections"},
+        {"[daemon]\nlease-ms = 500\n", "line 2: [daemon]: sections are called [tenant NAME]"},
+        {"[tenant a]\nusers = 1\nlease-ms = 500\n", "line 3: [tenant a] lease-ms: there is no such key"},
+        {"[tenant a]\nusers = 1,\n  no-such-user\n",
+         "line 3: [tenant a] users: there is no user \"no-such-user\""},
         {"lease-ms\n", "line 1"},
     };
     struct errmsg e = {""};
@@ -122,13 +151,17 @@ static void test_file(void)
     CU_ASSERT_EQUAL(load_text("# all\npool-bytes = 128M\nsocket = /run/x.sock\n\nlog-level=7\n", &c, &e), 0);
     CU_ASSERT(c.pool_bytes == 128u << 20 && c.log_level == 7 && strcmp(c.socket_path, "/run/x.sock") == 0);
     config_deinit(&c);
+    CU_ASSERT_EQUAL(load_text("log-level=7\n[tenant a]\nusers = 1, 2\n  3\ngroups = 4 ; text\n", &c, &e), 0);
+    CU_ASSERT(c.log_level == 7 && c.tenants.n_users == 3 && c.tenants.n_groups == 1);
+    CU_ASSERT_STRING_EQUAL(c.tenants.sections[0].name, "a");
+    config_deinit(&c);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         CU_ASSERT_EQUAL(load_text(wrong[i].text, &c, &e), -EINVAL);
         CU_ASSERT(strstr(e.text, wrong[i].sentence) != NULL);
         config_deinit(&c);
     }
     config_init(&c);
-    CU_ASSERT_EQUAL(config_load(&c, "/nonexistent/kvcobrad.conf", &e), -ENOENT);
+    CU_ASSERT_EQUAL(config_load(&c, "/nonexistent/kvcobrad.conf", NULL, &e), -ENOENT);
     config_deinit(&c);
 }
 
@@ -143,7 +176,9 @@ static void test_reload(void)
     CU_ASSERT_EQUAL(config_set(&fresh, "lease-ms", "500", NULL), 0);
     CU_ASSERT_EQUAL(config_set(&fresh, "pool-bytes", "1G", NULL), 0);
     CU_ASSERT_EQUAL(config_set(&fresh, "socket", "/run/other.sock", NULL), 0);
+    CU_ASSERT_EQUAL(tenant_rules_set(&fresh.tenants, "tenant a", "users", "7", NULL), 0);
     config_reload(&running, &fresh);
+    CU_ASSERT(running.tenants.n_sections == 1 && fresh.tenants.n_sections == 0);
     CU_ASSERT_EQUAL(running.lease_ms, 500);
     CU_ASSERT_EQUAL(running.pool_bytes, UINT64_C(4) << 30);
     CU_ASSERT_STRING_EQUAL(running.socket_path, "/run/kvcobra/kvcobra.sock");
@@ -155,6 +190,7 @@ const struct test_case test_cases[] = {
     TEST(test_limits_of_settings),
     TEST(test_values_that_are_refused),
     TEST(test_file),
+    TEST(test_long_lines),
     TEST(test_reload),
     TEST_END,
 };

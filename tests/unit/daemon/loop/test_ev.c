@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
@@ -60,7 +61,11 @@ static void on_end(void *ctx, int err)
     count();
 }
 
-static const struct ev_stream_callbacks callbacks = {.on_packet = on_packet, .on_end = on_end};
+static const struct ev_stream_callbacks callbacks = {
+    .on_packet = on_packet,
+    .on_end = on_end,
+    .takes_fds = true,
+};
 
 static void on_tick(void *ctx)
 {
@@ -329,6 +334,54 @@ static void test_watch_and_tick(void)
     on_both(body_watch);
 }
 
+/* The owner of a watched descriptor keeps it open and readable: the freed source reports nothing. */
+static void body_watch_ends(void)
+{
+    uint64_t one = 1;
+
+    event_fd = eventfd(0, EFD_CLOEXEC);
+    CU_ASSERT_EQUAL_FATAL(ev_watch(t.ev, event_fd, on_readable, NULL, &t.watch), 0);
+    t.watch = ev_source_free(t.watch);
+    CU_ASSERT_EQUAL(write(event_fd, &one, sizeof(one)), (ssize_t) sizeof(one));
+    ev_tick_every(t.ev, 5, on_tick, NULL);
+    run(2);
+    CU_ASSERT(t.n_readable == 0 && t.n_ticks == 2);
+    /* it can be watched again, as if it never was */
+    CU_ASSERT_EQUAL_FATAL(ev_watch(t.ev, event_fd, on_readable, NULL, &t.watch), 0);
+    while (t.n_readable == 0)
+        run(1);
+    t.watch = ev_source_free(t.watch);
+    (void) close(event_fd);
+}
+
+static void test_watch_ends(void)
+{
+    on_both(body_watch_ends);
+}
+
+/* Without a descriptor no backend starts, and none leaves anything behind. */
+static void test_no_descriptor_left(void)
+{
+    static const enum ev_backend backends[] = {EV_AUTO, EV_URING, EV_EPOLL};
+    int lowest = dup(STDERR_FILENO);
+    struct rlimit before, none;
+
+    CU_ASSERT_FATAL(lowest >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    (void) close(lowest);
+    none = before;
+    none.rlim_cur = (rlim_t) lowest;
+    for (int i = 0; i < 3; i++) {
+        struct ev *ev = NULL;
+        struct errmsg e = {""};
+        int r;
+
+        CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+        r = ev_new(backends[i], &ev, NULL, &e);
+        CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+        CU_ASSERT(r < 0 && !ev && e.text[0] != '\0');
+    }
+}
+
 static void test_backend_names(void)
 {
     enum ev_backend b = EV_EPOLL;
@@ -378,5 +431,6 @@ const struct test_case test_cases[] = {
     TEST(test_free_in_callback),      TEST(test_bounded_queue),
     TEST(test_send_descriptors),      TEST(test_accept),
     TEST(test_watch_and_tick),        TEST(test_clock_after_sleep),
+    TEST(test_no_descriptor_left),    TEST(test_watch_ends),
     TEST(test_backend_names),         TEST_END,
 };

@@ -1,4 +1,4 @@
-/* Worker threads: order, slices, the limit, deadlines, the end. */
+/* Worker threads: order, slices, shares, the limits, deadlines, the end. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -30,6 +30,7 @@ static struct {
     bool open;
     unsigned n_inside;
     char ran[256], done[256]; /* names in order */
+    struct work_share shares[3];
     unsigned n_left;
 } t = {.lock = PTHREAD_MUTEX_INITIALIZER,
        .opened = PTHREAD_COND_INITIALIZER,
@@ -67,6 +68,7 @@ static void setup(enum ev_backend backend, uint32_t n_threads, uint32_t n_items_
     t.n_left = 0;
     memset(t.ran, 0, sizeof(t.ran));
     memset(t.done, 0, sizeof(t.done));
+    memset(t.shares, 0, sizeof(t.shares));
     assert(ev_new(backend, &t.ev, NULL, NULL) == 0);
     assert(work_new(t.ev, n_threads, n_items_max, &t.work, NULL) == 0);
 }
@@ -75,9 +77,13 @@ static void teardown(void)
 {
     t.work = work_free(t.work);
     t.ev = ev_free(t.ev);
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT(t.shares[i].n_items == 0 && t.shares[i].waiting.n_users == 0 &&
+                  t.shares[i].ended.n_users == 0);
 }
 
-static int submit(struct task *x, char name, unsigned slices, bool waits, uint64_t deadline_ms)
+static int submit_to(struct work_share *s, struct task *x, char name, unsigned slices, bool waits,
+                     uint64_t deadline_ms)
 {
     int r;
 
@@ -85,9 +91,14 @@ static int submit(struct task *x, char name, unsigned slices, bool waits, uint64
                        .name = name,
                        .slices = slices,
                        .waits = waits};
-    r = work_submit(t.work, &x->item);
+    r = work_submit(t.work, s, &x->item);
     t.n_left += r == 0;
     return r;
+}
+
+static int submit(struct task *x, char name, unsigned slices, bool waits, uint64_t deadline_ms)
+{
+    return submit_to(&t.shares[0], x, name, slices, waits, deadline_ms);
 }
 
 static void wait_inside(unsigned n)
@@ -126,25 +137,54 @@ static void test_slices_alternate(void)
     }
 }
 
+/*
+ * A share may have as many items as places are free: 2 of 4, then another share 1 of 2, a third one the
+ * last.
+ */
 static void test_limit(void)
 {
     struct work_metrics f;
-    struct task x[4];
+    struct task x[4], refused;
 
-    setup(EV_AUTO, 1, 3);
-    for (unsigned i = 0; i < 3; i++)
-        CU_ASSERT_EQUAL(submit(&x[i], (char) ('a' + i), 1, true, UINT64_MAX), 0); /* limit - 1, limit */
+    setup(EV_AUTO, 1, 4);
+    CU_ASSERT_EQUAL(submit(&x[0], 'a', 1, true, UINT64_MAX), 0);
     wait_inside(1);
-    CU_ASSERT_EQUAL(submit(&x[3], 'd', 1, false, UINT64_MAX), -EAGAIN);
+    CU_ASSERT_EQUAL(submit(&x[1], 'b', 1, true, UINT64_MAX), 0);
+    CU_ASSERT_EQUAL(submit(&refused, '-', 1, false, UINT64_MAX), -EAGAIN);
+    CU_ASSERT_EQUAL(submit_to(&t.shares[1], &x[2], 'c', 1, true, UINT64_MAX), 0);
+    CU_ASSERT_EQUAL(submit_to(&t.shares[1], &refused, '-', 1, false, UINT64_MAX), -EAGAIN);
+    CU_ASSERT_EQUAL(submit_to(&t.shares[2], &x[3], 'd', 1, true, UINT64_MAX), 0);
+    CU_ASSERT_EQUAL(submit_to(&t.shares[2], &refused, '-', 1, false, UINT64_MAX), -EAGAIN);
     work_metrics(t.work, &f);
-    CU_ASSERT(f.n_threads == 1 && f.n_waiting == 2 && f.n_refused == 1 && f.n_done == 0);
+    CU_ASSERT(f.n_threads == 1 && f.n_waiting == 3 && f.n_refused == 3 && f.n_done == 0);
+    CU_ASSERT_EQUAL(t.shares[0].n_items, 2);
     open_gate();
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
     work_metrics(t.work, &f);
-    CU_ASSERT(f.n_waiting == 0 && f.n_done == 3 && f.n_expired == 0);
-    CU_ASSERT_EQUAL(submit(&x[3], 'd', 1, false, UINT64_MAX), 0);
+    CU_ASSERT(f.n_waiting == 0 && f.n_done == 4 && f.n_expired == 0);
+    CU_ASSERT_EQUAL(submit(&x[0], 'e', 1, false, UINT64_MAX), 0);
     CU_ASSERT_EQUAL(ev_run(t.ev), 0);
-    CU_ASSERT_STRING_EQUAL(t.done, "abcd");
+    CU_ASSERT_EQUAL(t.done[strlen(t.done) - 1], 'e');
+    teardown();
+}
+
+/*
+ * One thread, many items of one share: another share's item is the next to run, and the next to be
+ * concluded.
+ */
+static void test_shares_take_turns(void)
+{
+    struct task x[20], other;
+
+    setup(EV_AUTO, 1, 100);
+    for (int i = 0; i < 20; i++)
+        CU_ASSERT_EQUAL(submit(&x[i], 'a', 3, i == 0, UINT64_MAX), 0);
+    wait_inside(1);
+    CU_ASSERT_EQUAL(submit_to(&t.shares[1], &other, 'b', 1, false, UINT64_MAX), 0);
+    open_gate();
+    CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+    CU_ASSERT_EQUAL(strncmp(t.ran, "aba", 3), 0);
+    CU_ASSERT_EQUAL(t.done[0], 'b');
     teardown();
 }
 
@@ -185,7 +225,7 @@ static void test_end_returns_every_item(void)
         struct task x[N_MAX];
         unsigned n_expired = 0;
 
-        setup(EV_AUTO, n_threads, N_MAX);
+        setup(EV_AUTO, n_threads, 2 * N_MAX);
         for (unsigned i = 0; i < N_MAX; i++)
             CU_ASSERT_EQUAL(submit(&x[i], 'a', 1 + i % 3, false, UINT64_MAX), 0);
         t.work = work_free(t.work);
@@ -201,6 +241,7 @@ static void test_end_returns_every_item(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_slices_alternate),       TEST(test_limit), TEST(test_waiting_items_expire),
+    TEST(test_slices_alternate),       TEST(test_limit),
+    TEST(test_shares_take_turns),      TEST(test_waiting_items_expire),
     TEST(test_end_returns_every_item), TEST_END,
 };

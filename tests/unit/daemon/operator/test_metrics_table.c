@@ -75,6 +75,11 @@ static const char *const spaces[] = {
 #include "proto/status_fields.def"
     NULL};
 
+static const char *const advice[] = {
+#define STATUS_ADVICE FIELD
+#include "proto/status_fields.def"
+    NULL};
+
 static void check_message(const ProtobufCMessageDescriptor *d, const char *const *rows)
 {
     unsigned n = 0;
@@ -100,6 +105,7 @@ static void test_fields(void)
     check_message(&kvcobra__device_status__descriptor, devices);
     check_message(&kvcobra__tenant_status__descriptor, tenants);
     check_message(&kvcobra__space_status__descriptor, spaces);
+    check_message(&kvcobra__advice__descriptor, advice);
 }
 
 /* ---- values ---- */

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/errmsg.h"
+#include "daemon/loop/usage.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
 #include "daemon/store/tenant.h"
@@ -17,17 +19,22 @@ static struct tenant *make_tenant(void)
 {
     static struct device device;
     uint8_t secret[32] = {1}, boot_id[BOOT_ID_BYTES] = {2};
-    struct tenant_options o = {
-        .uid = 1000,
+    static struct accounts accounts;
+    struct account *account;
+    struct tenant_options o;
+    struct tenant *t;
+
+    assert(accounts_get(&accounts, 1000, &account, NULL) == 0);
+    o = (struct tenant_options){
+        .account = account,
         .device = &device,
         .quota_bytes = 1 << 20,
         .secret = secret,
         .boot_id = boot_id,
         .n_ghosts = 16,
     };
-    struct tenant *t;
-
     assert(tenant_new(&o, &t, NULL) == 0);
+    (void) account_unref(account); /* the tenant has a reference */
     return t;
 }
 
@@ -92,17 +99,56 @@ static void test_publish(void)
     (void) tenant_free(t);
 }
 
+/* Models that clients use stay; if all are, no other is added. */
 static void test_models_are_limited(void)
 {
     struct tenant *t = make_tenant();
     uint32_t slot = 77;
 
-    for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++)
+    for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++) {
         CU_ASSERT_EQUAL(publish(t, i, i, 1, &slot), 0);
+        control_model_ref(t, slot);
+    }
     slot = 77;
     CU_ASSERT_EQUAL(publish(t, CONTROL_MODELS_MAX, 1, 1, &slot), -ENOSPC);
     CU_ASSERT_EQUAL(slot, 77);
+    CU_ASSERT_EQUAL(t->control_object, 1);
     CU_ASSERT_EQUAL(publish(t, 3, 100, 2, &slot), 0); /* models of the page can change */
+    (void) tenant_free(t);
+}
+
+/* Another model replaces those that no client uses: in a new page, where the others keep their tables. */
+static void test_unused_models_are_dropped(void)
+{
+    struct tenant *t = make_tenant();
+    struct control_page *first = t->control;
+    uint32_t slot;
+    int kept = fcntl(extent_fd(t->control_memory), F_DUPFD_CLOEXEC, 3);
+
+    for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++) {
+        CU_ASSERT_EQUAL(publish(t, i, 10 + i, 5, &slot), 0);
+        control_model_ref(t, slot);
+    }
+    control_model_ref(t, 9);
+    for (unsigned i = 0; i < CONTROL_MODELS_MAX; i++)
+        if (i != 3)
+            control_model_unref(t, digest(1, i));
+    CU_ASSERT_EQUAL(publish(t, 100, 200, 7, &slot), 0);
+    CU_ASSERT_EQUAL(atomic_load(&first->moved), 1);
+    CU_ASSERT_EQUAL(t->control_object, 2);
+    CU_ASSERT_EQUAL(t->n_models, 3);
+    CU_ASSERT(active_is(t, slot, 200));
+    CU_ASSERT_FATAL(control_find(t, digest(1, 3)) >= 0 && control_find(t, digest(1, 9)) >= 0);
+    CU_ASSERT(active_is(t, (uint32_t) control_find(t, digest(1, 3)), 13));
+    CU_ASSERT(active_is(t, (uint32_t) control_find(t, digest(1, 9)), 19));
+    CU_ASSERT_EQUAL(control_find(t, digest(1, 4)), -1);
+    control_model_unref(t, digest(1, 3)); /* users moved with their models */
+    control_model_unref(t, digest(1, 9));
+    for (unsigned i = 0; i < 2 * CONTROL_MODELS_MAX; i++) /* a page that was replaced twice takes no memory */
+        CU_ASSERT_EQUAL(publish(t, 300 + i, 1, 1, &slot), 0);
+    CU_ASSERT(t->control_object > 2);
+    CU_ASSERT_EQUAL(usage_of_fd(kept), 0);
+    (void) close(kept);
     (void) tenant_free(t);
 }
 
@@ -115,6 +161,7 @@ static void test_full_list_builds_a_new_page(void)
     int fd;
 
     CU_ASSERT_EQUAL(publish(t, 7, 1000, 3, &b), 0);
+    control_model_ref(t, b);
     for (unsigned i = 0; i < CONTROL_DIGESTS_MAX; i++)
         CU_ASSERT_EQUAL(publish(t, 1, i, i + 1, &a), 0);
     CU_ASSERT_EQUAL(t->control_object, 1);
@@ -180,6 +227,7 @@ const struct test_case test_cases[] = {
     TEST(test_empty_page),
     TEST(test_publish),
     TEST(test_models_are_limited),
+    TEST(test_unused_models_are_dropped),
     TEST(test_full_list_builds_a_new_page),
     TEST_END,
 };

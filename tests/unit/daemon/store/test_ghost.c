@@ -92,8 +92,31 @@ static void test_forgets_the_oldest(void)
     ghosts_deinit(&g);
 }
 
+/* The page dropped n-th last was evicted before n - 1 others. Pages that left with their table were not. */
+static void test_how_long_ago(void)
+{
+    struct ghosts g;
+
+    CU_ASSERT_EQUAL_FATAL(ghosts_init(&g, RING), 0);
+    for (unsigned n = 0; n < 3 * RING; n++) { /* the ring goes round */
+        struct chunk_key k = key_of(n);
+
+        ghosts_add(&g, &k, n % 7 == 0 ? GHOST_RETIRED_TABLE : GHOST_EVICTED);
+        for (unsigned ago = 1; ago <= RING && ago <= n + 1; ago++) {
+            struct chunk_key old = key_of(n + 1 - ago);
+            bool evicted = (n + 1 - ago) % 7 != 0;
+
+            CU_ASSERT_FALSE(ghosts_was_evicted(&g, &old, ago - 1));
+            CU_ASSERT_EQUAL(ghosts_was_evicted(&g, &old, ago), evicted);
+            CU_ASSERT_EQUAL(ghosts_was_evicted(&g, &old, UINT64_MAX), evicted);
+        }
+    }
+    ghosts_deinit(&g);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_against_model),
     TEST(test_forgets_the_oldest),
+    TEST(test_how_long_ago),
     TEST_END,
 };

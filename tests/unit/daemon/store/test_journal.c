@@ -202,6 +202,55 @@ static void test_places(void)
     journal_deinit(&j);
 }
 
+/* Damaged entries are not adopted; the others keep their numbers. */
+static void test_names(void)
+{
+    setup();
+    CU_ASSERT_EQUAL(journal_name_find(&j, "a"), 0);
+    CU_ASSERT_EQUAL(journal_name_add(&j, "a"), 1);
+    CU_ASSERT_EQUAL(journal_name_add(&j, "b"), 2);
+    CU_ASSERT_EQUAL(journal_name_add(&j, "c"), 3);
+    CU_ASSERT_EQUAL(journal_name_add(&j, "d"), 4);
+    CU_ASSERT_EQUAL(journal_name_add(&j, "e"), 5);
+    CU_ASSERT_EQUAL(restart(NULL), 0);
+    CU_ASSERT(j.adopted_version == JOURNAL_VERSION && j.n_damaged_names == 0);
+    CU_ASSERT_EQUAL(journal_name_find(&j, "c"), 3);
+    CU_ASSERT_STRING_EQUAL(journal_name(&j, 5), "e");
+    journal_name_remove(&j, 2);
+    j.names[2].crc32c ^= 1;
+    memcpy(&j.names[3], &j.names[0], sizeof(j.names[0])); /* the same name twice */
+    memset(j.names[4].name, 'x', ACCOUNT_NAME_BYTES);     /* without an end */
+    CU_ASSERT_EQUAL(restart(NULL), 0);
+    CU_ASSERT_EQUAL(j.n_damaged_names, 3);
+    CU_ASSERT_STRING_EQUAL(journal_name(&j, 1), "a");
+    for (uint32_t number = 2; number <= JOURNAL_NAMES_MAX; number++)
+        CU_ASSERT_PTR_NULL(journal_name(&j, number));
+    CU_ASSERT(!journal_name(&j, 0) && !journal_name(&j, JOURNAL_NAMES_MAX + 1) &&
+              !journal_name(&j, UINT32_MAX));
+    CU_ASSERT_EQUAL(journal_name_add(&j, "f"), 2);
+    journal_deinit(&j);
+}
+
+/* Version 2 had no names: where they are now, it may have left bytes of sessions. */
+static void test_version_2(void)
+{
+    setup();
+    write_lists();
+    j.head->version = 2;
+    memset(j.names, 0x5a, JOURNAL_NAMES_MAX * sizeof(j.names[0]));
+    CU_ASSERT_EQUAL(restart(NULL), 0);
+    CU_ASSERT(j.adopted_version == 2 && j.head->version == JOURNAL_VERSION && j.n_damaged_names == 0);
+    expect_list(3);
+    CU_ASSERT_EQUAL(journal_name_add(&j, "a"), 1);
+    CU_ASSERT_EQUAL(restart(NULL), 0);
+    CU_ASSERT(j.adopted_version == JOURNAL_VERSION && journal_name_find(&j, "a") == 1);
+    j.head->version = 1;
+    expect_lost("another version");
+    setup();
+    j.head->version = JOURNAL_VERSION + 1;
+    expect_lost("another version");
+}
+
 /* The live words have no checksum: each is compared with its range, at the limit and one above. */
 static void test_counters(void)
 {
@@ -302,8 +351,18 @@ static void test_freeze(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_newer_copy_counts), TEST(test_one_damaged_copy), TEST(test_torn_copy),
-    TEST(test_both_copies_bad),   TEST(test_another_version),  TEST(test_places),
-    TEST(test_counters),          TEST(test_foreign_objects),  TEST(test_holds),
-    TEST(test_sessions),          TEST(test_freeze),           TEST_END,
+    TEST(test_newer_copy_counts),
+    TEST(test_one_damaged_copy),
+    TEST(test_torn_copy),
+    TEST(test_both_copies_bad),
+    TEST(test_another_version),
+    TEST(test_places),
+    TEST(test_names),
+    TEST(test_version_2),
+    TEST(test_counters),
+    TEST(test_foreign_objects),
+    TEST(test_holds),
+    TEST(test_sessions),
+    TEST(test_freeze),
+    TEST_END,
 };

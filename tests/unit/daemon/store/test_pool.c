@@ -32,11 +32,13 @@ static struct store_fixture f;
 static uint32_t slots[2 * PER_EXTENT];
 static uint64_t next_key;
 
-static int take(void *ctx, int *ret_fd, struct errmsg *e)
+static int take(void *ctx, struct pool_memory *ret, struct errmsg *e)
 {
+    int fd;
+
     assert(ctx == &f);
-    *ret_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return *ret_fd >= 0 ? 0 : fail(e, -EIO, "/dev/null");
+    fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return fd >= 0 ? store_fixture_memory(&f, fd, ret) : fail(e, -EIO, "/dev/null");
 }
 
 static const struct pool_source source = {take, &f};
@@ -51,6 +53,7 @@ static void setup(void)
     store_fixture_init(&f, 4 * EXTENT, EXTENT, 64 << 10, UINT64_C(1) << 40);
     store()->lendable_percent = 100;
     store()->pool.source = &source;
+    store()->pool.on_gpu = true;
 }
 
 static void valid(void)
@@ -72,8 +75,8 @@ static int lend(unsigned tenant, struct pool_extent **ret)
     struct pool_external lent = {.session = LENDER, .pid = PID};
 
     lent.handle[0] = (uint8_t) next_key++;
-    return pool_extent_register(&store()->pool, f.tenants[tenant], &lent, &(struct span_owner){.uid = 1}, ret,
-                                NULL);
+    return pool_extent_register(&store()->pool, f.tenants[tenant], &lent, &(struct span_owner){.place = 1},
+                                ret, NULL);
 }
 
 static struct group *group_of(unsigned tenant)

@@ -28,15 +28,17 @@ static int source_err; /* what the source returns; 0: a descriptor */
 static unsigned n_taken;
 static uint64_t next_key;
 
-static int take(void *ctx, int *ret_fd, struct errmsg *e)
+static int take(void *ctx, struct pool_memory *ret, struct errmsg *e)
 {
+    int fd;
+
     assert(ctx == &f);
     if (source_err < 0)
         return fail(e, source_err, "the source says %d", source_err);
-    *ret_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    assert(*ret_fd >= 0);
+    fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert(fd >= 0);
     n_taken++;
-    return 0;
+    return store_fixture_memory(&f, fd, ret);
 }
 
 static const struct pool_source source = {take, &f};
@@ -46,6 +48,7 @@ static void setup(void)
     store_fixture_init(&f, 4 * EXTENT, EXTENT, UNIT, UINT64_C(1) << 40);
     f.device.store.lendable_percent = 100;
     f.device.store.pool.source = &source;
+    f.device.store.pool.on_gpu = true;
     source_err = 0;
     n_taken = 0;
 }
@@ -381,6 +384,46 @@ static void test_a_retired_extent_stays_retired(void)
     teardown();
 }
 
+/* Two COMMITTED slots of one key, which no daemon leaves: the first page stays, the other slot is free. */
+static void test_two_pages_of_one_key(void)
+{
+    struct slot_records copy = {.fd = -1};
+    struct pool_extent *x = NULL;
+    struct span *span = NULL;
+    struct slot *second;
+    uint32_t pages[2];
+
+    setup();
+    CU_ASSERT_EQUAL_FATAL(fill(0, 0, 2), 0);
+    memcpy(pages, slots, sizeof(pages));
+    x = extent_of(0);
+    assert(slot_records_init(&copy, x->n_units, UNIT, NULL) == 0 && copy.bytes == x->records.bytes);
+    memcpy(copy.data, x->records.data, copy.bytes);
+    second =
+        (struct slot *) (void *) (copy.data + ((const uint8_t *) pool_slot(&f.device.store.pool, pages[1]) -
+                                               x->records.data));
+    second->key = pool_slot(&f.device.store.pool, pages[0])->key;
+    unhold(0, 2);
+    teardown();
+
+    setup();
+    assert(pool_extent_adopt(&f.device.store.pool, f.tenants[0], 1, NULL,
+                             open("/dev/null", O_RDONLY | O_CLOEXEC), &copy, &x, NULL) == 0);
+    CU_ASSERT_EQUAL_FATAL(span_adopt(&f.device.store.pool, x, group_of(0), 0, &span), 0);
+    CU_ASSERT_EQUAL(store_adopt(&f.device.store, pages[0], NULL), 0);
+    CU_ASSERT_EQUAL(store_adopt(&f.device.store, pages[1], NULL), -EEXIST);
+    store_adopt_holds(&f.device.store, pages[0]);
+    CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
+    CU_ASSERT_EQUAL(f.tenants[0]->page_bytes, 1024);
+    CU_ASSERT_EQUAL(span->n_used, 1);
+    CU_ASSERT_EQUAL(
+        store_find(&f.device.store, f.tenants[0], &pool_slot(&f.device.store.pool, pages[0])->key), pages[0]);
+    CU_ASSERT_EQUAL(fill(0, 0, 1), 0);
+    CU_ASSERT_EQUAL(slots[0], pages[1]); /* used again */
+    unhold(0, 1);
+    teardown();
+}
+
 const struct test_case test_cases[] = {
     TEST(test_extents_come_from_the_source),
     TEST(test_retry_while_an_extent_is_created),
@@ -392,5 +435,6 @@ const struct test_case test_cases[] = {
     TEST(test_retired_extent_is_not_reclaimed),
     TEST(test_reservations_survive_a_restart),
     TEST(test_a_retired_extent_stays_retired),
+    TEST(test_two_pages_of_one_key),
     TEST_END,
 };

@@ -78,16 +78,16 @@ static void test_guarantees_fit_the_pool(void)
     b = f.tenants[1];
     a->guarantee_bytes = 2 * EXTENT + 1; /* three extents */
     CU_ASSERT_EQUAL(share_extents(&f.device.store.pool, a->guarantee_bytes), 3);
-    CU_ASSERT(share_fits(&f.device.store, b, EXTENT - 1, 0, 0));
-    CU_ASSERT(share_fits(&f.device.store, b, EXTENT, 0, 0));
-    CU_ASSERT_FALSE(share_fits(&f.device.store, b, EXTENT + 1, 0, 0));
+    CU_ASSERT(share_fits(&f.device.store, b, EXTENT - 1, 0));
+    CU_ASSERT(share_fits(&f.device.store, b, EXTENT, 0));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, EXTENT + 1, 0));
     /* the present guarantee of the same tenant does not count twice */
-    CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0, 0));
-    CU_ASSERT_FALSE(share_fits(&f.device.store, a, 4 * EXTENT + 1, 0, 0));
-    CU_ASSERT(share_fits(&f.device.store, b, 0, 1, EXTENT)); /* one more tenant may connect */
-    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, 2, EXTENT));
-    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 1, 1, EXTENT));
-    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, UINT64_MAX, 1));
+    CU_ASSERT(share_fits(&f.device.store, a, 4 * EXTENT, 0));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, a, 4 * EXTENT + 1, 0));
+    CU_ASSERT(share_fits(&f.device.store, b, 0, 1)); /* one extent for a tenant to come */
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, 2));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 1, 1));
+    CU_ASSERT_FALSE(share_fits(&f.device.store, b, 0, UINT64_MAX));
     teardown();
 }
 
@@ -194,6 +194,25 @@ static void test_held_pages_are_reclaimed(void)
     teardown();
 }
 
+/* A tenant within its guarantee keeps its extents, also those with the fewest held bytes. */
+static void test_only_borrowed_extents_are_reclaimed(void)
+{
+    struct pool_extent *x;
+    int err;
+
+    setup(100);
+    f.tenants[0]->guarantee_bytes = EXTENT;
+    f.tenants[2]->guarantee_bytes = EXTENT;
+    CU_ASSERT_EQUAL(fill(2, 1, &err), 1);
+    CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), 3 * PER_EXTENT);
+    CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
+    CU_ASSERT_EQUAL(err, -EAGAIN);
+    CU_ASSERT_EQUAL(reclaimed_extent(2), 0);
+    x = pool_extent_find(&f.device.store.pool, reclaimed_extent(1));
+    CU_ASSERT_FATAL(x && x->tenant == f.tenants[1] && x->reclaimed);
+    teardown();
+}
+
 /* A lender evicts its own pages before it gets EAGAIN; the extent is reclaimed all the same. */
 static void test_own_pages_before_waiting(void)
 {
@@ -238,9 +257,80 @@ static void test_reclaiming_stops_without_requests(void)
     teardown();
 }
 
+/* ---- how many extents a tenant may have ---- */
+
+/* A held page of @space and @page_class of tenant @tenant; *ret_err: errno if it is refused. */
+static void hold_one(unsigned tenant, unsigned space, unsigned page_class, int *ret_err)
+{
+    uint32_t slot =
+        store_fixture_publish(&f, store_fixture_group(&f, tenant, space, page_class), next_key++, ret_err);
+
+    if (*ret_err == 0)
+        slots[tenant][n_slots[tenant]++] = slot;
+}
+
+/*
+ * Pages of 40 and 36 KiB take an extent for each class. A quota of less than an extent allows two extents;
+ * a third page class is refused, and takes nothing from the other tenant.
+ */
+static void test_quota_limits_extents(void)
+{
+    int err;
+
+    setup(75);
+    f.tenants[0]->quota_bytes = EXTENT - 1;
+    CU_ASSERT_EQUAL(fill(1, 1, &err), 1);
+    release(1); /* an extent that could be taken */
+    hold_one(0, 2, 0, &err);
+    CU_ASSERT_EQUAL(err, 0);
+    CU_ASSERT_FALSE(share_is_at_limit(&f.device.store, f.tenants[0]));
+    hold_one(0, 2, 1, &err);
+    CU_ASSERT_EQUAL(err, 0);
+    CU_ASSERT(share_is_at_limit(&f.device.store, f.tenants[0]));
+    for (unsigned i = 0; i < 3; i++) {
+        hold_one(0, 0, 0, &err);
+        CU_ASSERT_EQUAL(err, -EDQUOT);
+    }
+    CU_ASSERT(f.tenants[0]->n_extents == 2 && f.tenants[1]->n_extents == 1 && f.tenants[1]->n_pages == 1);
+    hold_one(0, 2, 1, &err); /* in its own extents there is room */
+    CU_ASSERT_EQUAL(err, 0);
+    f.tenants[0]->guarantee_bytes = 3 * EXTENT; /* an operator's guarantee is met, whatever the quota is */
+    hold_one(0, 0, 0, &err);
+    CU_ASSERT_EQUAL(err, 0);
+    valid();
+    teardown();
+}
+
+/* One tenant cannot keep the whole pool by holding its pages: a 32nd is left to a tenant without extents. */
+static void test_room_for_newcomers(void)
+{
+    enum { UNIT = 64 << 10, N_EXTENTS = 64 };
+    int err = 0;
+
+    store_fixture_init(&f, N_EXTENTS * UNIT, UNIT, UNIT, UINT64_C(1) << 40);
+    n_slots[0] = n_slots[1] = 0;
+    while (err == 0) /* a page takes most of an extent */
+        hold_one(0, 2, 0, &err);
+    CU_ASSERT_EQUAL(err, -ENOSPC);
+    CU_ASSERT_EQUAL(f.tenants[0]->n_extents, N_EXTENTS - 2);
+    hold_one(1, 2, 0, &err);
+    CU_ASSERT_EQUAL(err, 0);
+    hold_one(1, 2, 0, &err); /* the other extent is for a third tenant */
+    CU_ASSERT_EQUAL(err, -ENOSPC);
+    valid();
+    teardown();
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_guarantees_fit_the_pool),           TEST(test_lendable_part),
-    TEST(test_lender_takes_unheld_pages),         TEST(test_used_guarantee_is_safe),
-    TEST(test_held_pages_are_reclaimed),          TEST(test_own_pages_before_waiting),
-    TEST(test_reclaiming_stops_without_requests), TEST_END,
+    TEST(test_quota_limits_extents),
+    TEST(test_room_for_newcomers),
+    TEST(test_guarantees_fit_the_pool),
+    TEST(test_lendable_part),
+    TEST(test_lender_takes_unheld_pages),
+    TEST(test_used_guarantee_is_safe),
+    TEST(test_held_pages_are_reclaimed),
+    TEST(test_own_pages_before_waiting),
+    TEST(test_only_borrowed_extents_are_reclaimed),
+    TEST(test_reclaiming_stops_without_requests),
+    TEST_END,
 };

@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "base/errmsg.h"
+#include "daemon/loop/usage.h"
 #include "daemon/store/evict.h"
+#include "daemon/store/share.h"
 #include "gpu/device.h"
 #include "tests/unit/daemon/store_fixture.h"
 
@@ -141,7 +143,8 @@ static void step_reserve(void)
         n_refused++;
         learn_evictions();
         if (r == -EDQUOT) { /* right only if pages that cannot be evicted leave no room */
-            CU_ASSERT_FATAL(f.tenants[p.tenant]->held_bytes + slot_bytes > f.tenants[p.tenant]->quota_bytes);
+            CU_ASSERT_FATAL(f.tenants[p.tenant]->held_bytes + slot_bytes > f.tenants[p.tenant]->quota_bytes ||
+                            share_is_at_limit(&f.device.store, f.tenants[p.tenant]));
         }
         return;
     }
@@ -258,7 +261,7 @@ static void run_steps(unsigned n_steps, uint64_t quota)
         check_all();
     }
     CU_ASSERT(n_refused > 10); /* else the test never reached the limit */
-    CU_ASSERT(f.tenants[0]->evictions + f.tenants[1]->evictions > 100);
+    CU_ASSERT(f.tenants[0]->counters.evictions + f.tenants[1]->counters.evictions > 100);
     for (int c = 0; c < CLIENTS; c++)
         die(c);
     check_all();
@@ -304,7 +307,7 @@ static void test_scan_does_not_flush_popular_pages(void)
         left += store_find(&f.device.store, f.tenants[0], &key) != SLOT_NONE;
     }
     CU_ASSERT_EQUAL(left, POPULAR);
-    CU_ASSERT(f.tenants[0]->evictions > 1000);
+    CU_ASSERT(f.tenants[0]->counters.evictions > 1000);
     store_fixture_deinit(&f);
 }
 
@@ -326,6 +329,28 @@ static void test_ghost_readmits_to_main(void)
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_NONE);
     store_unhold(&f.device.store, slot);
     CU_ASSERT_EQUAL(g->main_queue.n, 1);
+    store_fixture_deinit(&f);
+}
+
+/* A page that was evicted before more others than there are pages is as good as new. */
+static void test_old_ghost_does_not_readmit(void)
+{
+    struct group *g;
+    uint32_t slot;
+
+    store_fixture_init(&f, POOL, EXTENT, UNIT, UINT64_C(1) << 40);
+    g = store_fixture_group(&f, 0, 0, 1);
+    for (uint64_t n = 0; n < 4; n++) {
+        slot = store_fixture_publish(&f, g, n, NULL);
+        store_unhold(&f.device.store, slot);
+        store_drop(&f.device.store, slot, GHOST_EVICTED);
+    }
+    slot = store_fixture_publish(&f, g, 2, NULL); /* no page is left, and one was evicted since */
+    store_unhold(&f.device.store, slot);
+    CU_ASSERT(g->small_queue.n == 1 && g->main_queue.n == 0);
+    slot = store_fixture_publish(&f, g, 3, NULL); /* the last one */
+    store_unhold(&f.device.store, slot);
+    CU_ASSERT(g->small_queue.n == 1 && g->main_queue.n == 1);
     store_fixture_deinit(&f);
 }
 
@@ -410,11 +435,41 @@ static void test_nonsense_slot_numbers(void)
     store_fixture_deinit(&f);
 }
 
+/* The records of a span's slots take memory as long as the span is there. */
+static void test_records_are_given_back(void)
+{
+    enum { N = 8000 };
+    static uint32_t slots[N];
+    struct group *g;
+    uint64_t used;
+    int fd;
+
+    store_fixture_init(&f, 4 << 20, 4 << 20, 2 << 20, UINT64_C(1) << 40);
+    f.spaces[0].layout.slot_bytes[1] = f.spaces[0].layout.page_bytes[1] = SLOT_ALIGN;
+    g = store_fixture_group(&f, 0, 0, 1);
+    for (uint64_t n = 0; n < N; n++)
+        slots[n] = store_fixture_publish(&f, g, n, NULL);
+    fd = f.device.store.pool.extents[0]->records.fd;
+    used = usage_of_fd(fd);
+    CU_ASSERT(used >= N * sizeof(struct slot));
+    for (unsigned n = 0; n < N; n++) {
+        store_unhold(&f.device.store, slots[n]);
+        store_drop(&f.device.store, slots[n], GHOST_EVICTED);
+    }
+    CU_ASSERT(usage_of_fd(fd) <= used - N * sizeof(struct slot) + 2 * POOL_PAGE_BYTES);
+    slots[0] = store_fixture_publish(&f, g, 1, NULL); /* the same units again */
+    CU_ASSERT(store_is_valid(&f.device.store, NULL));
+    store_unhold(&f.device.store, slots[0]);
+    store_fixture_deinit(&f);
+}
+
 const struct test_case test_cases[] = {
+    TEST(test_records_are_given_back),
     TEST(test_random_work_full_pool),
     TEST(test_random_work_small_quota),
     TEST(test_scan_does_not_flush_popular_pages),
     TEST(test_ghost_readmits_to_main),
+    TEST(test_old_ghost_does_not_readmit),
     TEST(test_new_space_takes_over),
     TEST(test_tenants_share_the_pool),
     TEST(test_page_larger_than_an_extent),

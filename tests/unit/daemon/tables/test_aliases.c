@@ -29,9 +29,11 @@ static char folder[64], path[80];
 
 static void open_tables(void)
 {
+    struct errmsg e = {""};
+
     assert(pool_init(&devices.list[0].store.pool, &devices.serials, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
     devices.n = 1;
-    assert(tables_init(&tables, &config, &devices, NULL) == 0);
+    assert(tables_init(&tables, &config, &devices, &e) == 0);
 }
 
 static void close_tables(void)

@@ -1,5 +1,6 @@
 /* States, revisions, retirement and the state folder of the tables. */
 #include "daemon/tables/tables_activate.h"
+#include "daemon/tables/table_copy.h"
 #include "daemon/tables/tables_stage.h"
 #include "tests/lib/test.h"
 
@@ -29,9 +30,11 @@ static char folder[64];
 
 static void open_tables(void)
 {
+    struct errmsg e = {""};
+
     assert(pool_init(&devices.list[0].store.pool, &devices.serials, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
     devices.n = 1;
-    assert(tables_init(&tables, &config, &devices, NULL) == 0);
+    assert(tables_init(&tables, &config, &devices, &e) == 0);
 }
 
 static void close_tables(void)
@@ -356,16 +359,23 @@ static void test_fetch_is_sealed(void)
 {
     struct table_entry *a;
     uint8_t first;
-    int fd = -1;
+    int fd = -1, other = -1;
 
     setup(false);
     a = staged(1);
-    CU_ASSERT_EQUAL_FATAL(table_entry_fd(a, &fd, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(table_copy_open(a->fd, &fd, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(table_copy_open(a->fd, &other, NULL), 0);
     CU_ASSERT_EQUAL(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
     CU_ASSERT_EQUAL(fcntl(fd, F_GET_SEALS), F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
     CU_ASSERT_EQUAL(lseek(fd, 0, SEEK_END), (off_t) a->file_bytes);
     CU_ASSERT_EQUAL(pread(fd, &first, 1, 0), 1);
     CU_ASSERT_EQUAL(first, *(const uint8_t *) a->table->bytes);
+    /* clients share neither the offset nor the flags of the file */
+    CU_ASSERT_EQUAL(lseek(other, 0, SEEK_CUR), 0);
+    CU_ASSERT_EQUAL(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    CU_ASSERT_EQUAL(fcntl(other, F_GETFL) & O_NONBLOCK, 0);
+    (void) close(fd);
+    (void) close(other);
     teardown();
 }
 
@@ -436,6 +446,16 @@ static void test_rollback_after_a_restart(void)
     teardown();
 }
 
+/* Makes the next write of the active set fail: rename over a folder fails, also for root. */
+static void block_active_file(void)
+{
+    char path[96];
+
+    (void) snprintf(path, sizeof(path), "%s/active", folder);
+    (void) unlink(path);
+    CU_ASSERT_EQUAL(mkdir(path, 0700), 0);
+}
+
 /* If the active set cannot be written, the word stays and nothing has changed. */
 static void test_activation_that_cannot_be_stored(void)
 {
@@ -444,25 +464,67 @@ static void test_activation_that_cannot_be_stored(void)
     struct table_entry *a, *b;
     uint64_t revision;
     struct errmsg e = {""};
-    char path[96];
 
     setup(true);
     a = staged(1);
     b = staged(2);
     (void) activate(a, 0, &revision);
-    (void) snprintf(path, sizeof(path), "%s/active", folder);
-    CU_ASSERT_EQUAL(unlink(path), 0);
-    CU_ASSERT_EQUAL(mkdir(path, 0700), 0); /* rename over a folder fails, also for root */
-    CU_ASSERT(tables_activate(&tables, b->digest, 0, 0, &outcome, &revision, previous, &e) < 0);
+    block_active_file();
+    CU_ASSERT(tables_activate(&tables, b->digest, 0, 1000, &outcome, &revision, previous, &e) < 0);
     CU_ASSERT(e.text[0] != '\0');
     CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_VERIFIED && tables.models->revision == 1);
     CU_ASSERT_PTR_EQUAL(tables.models->active, a);
+    CU_ASSERT(a->revision == 1 && a->activated == 1 && a->drain_until_ms == 0 && !a->rolled_back);
+    CU_ASSERT(b->revision == 0 && b->activated == 0);
+    teardown();
+}
+
+/* A model whose first table could not be activated does not exist. */
+static void test_first_activation_that_cannot_be_stored(void)
+{
+    uint8_t previous[DIGEST_BYTES];
+    enum table_outcome outcome;
+    struct table_entry *a;
+    uint64_t revision;
+    struct errmsg e = {""};
+
+    setup(true);
+    a = staged(1);
+    block_active_file();
+    CU_ASSERT(tables_activate(&tables, a->digest, 0, 0, &outcome, &revision, previous, &e) < 0);
+    CU_ASSERT_PTR_NULL(tables.models);
+    CU_ASSERT_EQUAL(a->state, TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, previous, &e), -ENODATA);
+    teardown();
+}
+
+/* A table that is activated again while its pages leave keeps them like any other table. */
+static void test_activated_again_while_its_pages_leave(void)
+{
+    struct table_entry *a, *b;
+    struct space *space;
+    uint64_t revision;
+
+    setup(false);
+    a = staged(1);
+    b = staged(2);
+    (void) activate(a, 0, &revision);
+    CU_ASSERT_EQUAL_FATAL(tables_space(&tables, a, (struct shard){0, 1}, &space, NULL), 0);
+    space->n_busy = 1; /* a held page */
+    (void) activate(b, 0, &revision);
+    tables_retire_idle(&tables, config.drain_ms);
+    CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
+    CU_ASSERT_TRUE(space->leaves_first);
+    (void) activate(a, 0, &revision);
+    CU_ASSERT_EQUAL(a->state, TABLE_ACTIVE);
+    CU_ASSERT_FALSE(space->leaves_first);
+    space->n_busy = 0;
     teardown();
 }
 
 static void write_file(const char *name, const char *text)
 {
-    char path[128];
+    char path[256];
     FILE *f;
 
     (void) snprintf(path, sizeof(path), "%s/%s", folder, name);
@@ -515,6 +577,8 @@ const struct test_case test_cases[] = {
     TEST(test_state_folder),
     TEST(test_rollback_after_a_restart),
     TEST(test_activation_that_cannot_be_stored),
+    TEST(test_first_activation_that_cannot_be_stored),
+    TEST(test_activated_again_while_its_pages_leave),
     TEST(test_damaged_state_folder),
     TEST_END,
 };

@@ -395,6 +395,23 @@ static void test_not_finite(void)
     run_deinit(&r);
 }
 
+/* A coordinate is saturated beyond the outermost threshold by more than twice the way to the outermost
+ * level. */
+static void test_saturation_limits(void)
+{
+    struct levels l = {.step = 0.5f, .value = {-6, -1, 2, 8}, .threshold = {-2, 0.25f, 3}};
+    float low, high;
+
+    codec_saturation_limits(&l, 2, &low, &high);
+    CU_ASSERT_EQUAL(low, -4); /* level -3, threshold -2 */
+    CU_ASSERT_EQUAL(high, 5); /* level 4, threshold 3 */
+
+    l = (struct levels){.step = 2, .value = {-1, 1}, .threshold = {0.5f}};
+    codec_saturation_limits(&l, 1, &low, &high);
+    CU_ASSERT_EQUAL(low, -4.5f);
+    CU_ASSERT_EQUAL(high, 3.5f);
+}
+
 const char test_suite[] = "codec";
 const struct test_case test_cases[] = {
     TEST(test_codes_by_hand),
@@ -404,5 +421,6 @@ const struct test_case test_cases[] = {
     TEST(test_codes_do_not_depend_on_neighbours),
     TEST(test_one_side_only),
     TEST(test_not_finite),
+    TEST(test_saturation_limits),
     TEST_END,
 };

@@ -204,6 +204,88 @@ static void test_sweep_of_bands(void)
     end();
 }
 
+/* Statistics exchanged with themselves: all rows are printed, in both forms, and no file is written. */
+static void test_swap_report(void)
+{
+    _cleanup_(freep) char *text = NULL;
+    json_t *j, *all;
+
+    begin();
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2", "--swap-report",
+                                            statistics, "-q", "--json", NULL});
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(j, "other")), statistics);
+    all = json_object_get(j, "rows");
+    CU_ASSERT_EQUAL_FATAL(json_array_size(all), 13);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(json_array_get(all, 0), "taken")), "nothing");
+    for (size_t i = 0; i < 13; i++) {
+        const json_t *row = json_array_get(all, i);
+
+        CU_ASSERT(json_double_at(row, "distortion_k") > 0 && json_double_at(row, "distortion_v") > 0);
+        CU_ASSERT_DOUBLE_EQUAL(json_double_at(row, "left"),
+                               (json_double_at(row, "distortion_k") + json_double_at(row, "distortion_v")) /
+                                   (json_double_at(json_array_get(all, 0), "distortion_k") +
+                                    json_double_at(json_array_get(all, 0), "distortion_v")),
+                               1e-6);
+    }
+    json_decref(j);
+    CU_ASSERT_EQUAL(captured(STDOUT_FILENO,
+                             (const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2",
+                                                   "--no-v-from-k", "--swap-report", statistics, "-q", NULL},
+                             &text),
+                    COMMAND_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "covariances of keys"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "1.000"));
+    CU_ASSERT_PTR_NULL(strstr(text, "prediction of values"));
+    end();
+}
+
+/* Two sources and one token that repeats: it counts less, and a sentence says which source that is. */
+static void test_odd_source(void)
+{
+    static const char *const command[] = {"kvcobra", "solve", statistics, "--bpd", "2", "-o", output, NULL};
+    struct geometry g = shape(1, 4, 2, 32, 32);
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    _cleanup_(freep) char *text = NULL;
+    const json_t *reduced;
+    struct stats_options o;
+    struct shape_data x;
+    struct errmsg e = {""};
+    json_t *j;
+
+    begin();
+    stats_options_default(&o, &g);
+    o.n_samples = 1000;
+    o.want_attention = o.want_output = false;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&o, &s, &e), 0);
+    shape_data_init(&x, &g, 200);
+    for (uint64_t document = 0; document < 3; document++) {
+        const uint8_t digest[DIGEST_BYTES] = {(uint8_t) (1 + document)};
+
+        if (document < 2)
+            shape_data_draw(&x, &g);
+        for (size_t i = 0; document == 2 && i < 200 * 64; i++)
+            x.k[i] = x.v[i] = 0.25f;
+        CU_ASSERT_EQUAL(stats_begin_source(s, SOURCE_TEXT, digest, &e), 0);
+        CU_ASSERT_EQUAL(stats_add_layer(s, document, 0, 0, 200, NULL, x.k, x.v, NULL, &e), 0);
+    }
+    shape_data_deinit(&x);
+    CU_ASSERT_EQUAL_FATAL(stats_save(s, statistics, &e), 0);
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO, command, &text), COMMAND_OK);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "source 3 varies ten times less"));
+    CU_ASSERT_PTR_NULL(strstr(text, "source 2 varies"));
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2", "-q", "--json",
+                                            "-o", output, NULL});
+    reduced = json_object_get(j, "reduced_sources");
+    CU_ASSERT_EQUAL(json_array_size(reduced), 1);
+    CU_ASSERT_EQUAL(json_integer_value(json_array_get(reduced, 0)), 3);
+    json_decref(j);
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2", "--own-sources",
+                                            "-q", "--json", "-o", output, NULL});
+    CU_ASSERT_EQUAL(json_array_size(json_object_get(j, "reduced_sources")), 0);
+    json_decref(j);
+    end();
+}
+
 /* --total-bpd T is --bpd T/2. */
 static void test_total(void)
 {
@@ -280,9 +362,15 @@ static void test_fisher(void)
 
 static void test_failures(void)
 {
-    _cleanup_(freep) char *text = NULL, *split = NULL, *where = NULL;
+    _cleanup_(freep) char *text = NULL, *split = NULL, *where = NULL, *other = NULL;
 
     begin();
+    CU_ASSERT_EQUAL(captured(STDERR_FILENO,
+                             (const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2",
+                                                   "--swap-report", output, "-q", NULL},
+                             &other),
+                    COMMAND_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(other, output)); /* which does not exist */
     CU_ASSERT_EQUAL(captured(STDERR_FILENO,
                              (const char *const[]){"kvcobra", "solve", statistics, "--method", "dp", "--bpd",
                                                    "0.1", "-q", "-o", output, NULL},
@@ -306,8 +394,16 @@ static void test_failures(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_dp),     TEST(test_k_only),         TEST(test_predict_and_decoder),
-    TEST(test_sweep),  TEST(test_sweep_of_bands), TEST(test_total),
-    TEST(test_fisher), TEST(test_failures),       TEST_END,
+    TEST(test_dp),
+    TEST(test_k_only),
+    TEST(test_predict_and_decoder),
+    TEST(test_sweep),
+    TEST(test_sweep_of_bands),
+    TEST(test_total),
+    TEST(test_swap_report),
+    TEST(test_odd_source),
+    TEST(test_fisher),
+    TEST(test_failures),
+    TEST_END,
 };
 const char test_suite[] = "solve_command";

@@ -1,4 +1,5 @@
 /* The input of calibration: windows of texts, of lines, of generated text, and all of them joined. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "tests/unit/tools/tiny_engine.h"
+#include "tools/calibrate/corpus_openings.h"
 
 static void test_corpus_from_text(void)
 {
@@ -89,8 +91,8 @@ static void test_corpus_lines(void)
 
     CU_ASSERT_FATAL(fd >= 0);
     for (size_t i = 0; i < 3; i++) { /* the tiny model has one token per byte */
-        memset(text + at, 'a' + (int) i, lengths[i]);
-        at += lengths[i];
+        for (size_t end = at + lengths[i]; at < end; at++)
+            text[at] = (char) ('a' + splitmix64_seed(7, at) % 26);
         at += (size_t) snprintf(text + at, sizeof(text) - at, i == 0 ? "\r\n\n" : "\n");
     }
 
@@ -134,6 +136,122 @@ static void test_utf8(void)
         CU_ASSERT_EQUAL(utf8_error(cases[i].text, strlen(cases[i].text)), cases[i].bad);
 }
 
+/* Windows that repeat earlier ones, of the same text or of another one, are left out. */
+static void test_corpus_repeats(void)
+{
+    enum { STEP = 256 }; /* the tiny model has no BOS */
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = {0}, alone = {0};
+    struct document texts[3] = {make_text(6 * STEP, 0), make_text(4 * STEP, 1), make_text(3 * STEP, 2)};
+    struct corpus_options o = {.n_tokens = 100000, .window = STEP};
+    struct errmsg e = {""};
+
+    CU_ASSERT_EQUAL_FATAL(corpus_bos(en), UINT32_MAX);
+    for (size_t i = 2 * STEP; i < 6 * STEP; i++) /* six windows, of which four are copies of the first two */
+        texts[0].tokens[i] = texts[0].tokens[i - 2 * STEP];
+    memcpy(texts[2].tokens, texts[1].tokens, STEP * sizeof(uint32_t)); /* a window of another text */
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 3, &o, &c, &e), 0);
+    CU_ASSERT_EQUAL(c.n_windows, 2 + 4 + 2);
+    CU_ASSERT(c.repeated[0] == 4 && c.repeated[1] == 0 && c.repeated[2] == 1);
+    CU_ASSERT(c.sources[0].windows == 2 && c.sources[1].windows == 4 && c.sources[2].windows == 2);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &texts[2], 1, &o, &alone, &e), 0);
+    CU_ASSERT_EQUAL(alone.n_windows, 3);
+    CU_ASSERT_EQUAL(alone.documents[2], c.documents[5]); /* the place counts windows that are left out */
+
+    corpus_deinit(&alone);
+    for (size_t i = 0; i < 6 * STEP; i++) /* one window repeats as well: 100 different runs of 241 */
+        texts[0].tokens[i] = texts[0].tokens[i % 100];
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 1, &o, &alone, &e), 0);
+    CU_ASSERT(alone.n_windows == 1 && alone.repeated[0] == 5);
+    corpus_deinit(&alone);
+    for (size_t i = 0; i < 6 * STEP; i++) /* 50 of 241 are too few */
+        texts[0].tokens[i] = texts[0].tokens[i % 50];
+    CU_ASSERT_EQUAL(corpus_from_texts(en, texts, 1, &o, &alone, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "has 1536 tokens, but repeats itself: 6 windows"));
+    CU_ASSERT_PTR_NULL(alone.tokens);
+
+    o.window = 18; /* three runs, of which a quarter is none: copies have nothing new all the same */
+    for (size_t i = 18; i < texts[1].n_tokens; i++)
+        texts[1].tokens[i] = texts[1].tokens[i - 18];
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &texts[1], 1, &o, &alone, &e), 0);
+    CU_ASSERT(alone.n_windows == 1 && alone.repeated[0] == 4 * STEP / 18 - 1);
+    for (size_t i = 0; i < 3; i++)
+        document_deinit(&texts[i]);
+}
+
+/* A line is left out if nothing of it is new: lines of a data set often have a beginning in common. */
+static void test_corpus_repeated_lines(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = {0};
+    struct document d = make_text(400, 0);
+    size_t ends[] = {100, 200, 300, 400};
+    struct corpus_options o = {.n_tokens = 100000, .window = 128};
+    struct errmsg e = {""};
+
+    for (size_t i = 100; i < 200; i++) /* a copy */
+        d.tokens[i] = d.tokens[i - 100];
+    for (size_t i = 200; i < 299; i++) /* a copy but for the last token */
+        d.tokens[i] = d.tokens[i - 200];
+    d.tokens[299] = d.tokens[99] + 1;
+    d.ends = ends;
+    d.n_parts = 4;
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &d, 1, &o, &c, &e), 0);
+    CU_ASSERT_EQUAL(c.n_windows, 3);
+    CU_ASSERT_EQUAL(c.repeated[0], 1);
+    CU_ASSERT_EQUAL(corpus_window(&c, 1)[99], d.tokens[299]);
+    d.ends = NULL;
+    document_deinit(&d);
+}
+
+/* What the model writes beside texts depends on the texts and on the seed. */
+static void test_corpus_own_seed(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(document_deinit) struct document text = make_text(1000, 0), other = make_text(1000, 1);
+    _cleanup_(corpus_deinit) struct corpus a = {0}, again = {0}, b = {0}, less = {0};
+    struct corpus_options o = {.n_tokens = 900, .window = 128}, fewer = {.n_tokens = 500, .window = 128};
+    struct errmsg e = {""};
+
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &text, 1, &o, &a, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &text, 1, &o, &again, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &other, 1, &o, &b, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &text, 1, &fewer, &less, &e), 0);
+    CU_ASSERT_EQUAL(corpus_own_seed(&a, 5), corpus_own_seed(&again, 5));
+    CU_ASSERT_NOT_EQUAL(corpus_own_seed(&a, 5), corpus_own_seed(&a, 6));
+    CU_ASSERT_NOT_EQUAL(corpus_own_seed(&a, 5), corpus_own_seed(&b, 5));
+    CU_ASSERT_NOT_EQUAL(corpus_own_seed(&a, 5), corpus_own_seed(&less, 5));
+}
+
+/* Windows of several pieces, in several rounds of sequences; all kinds as one source. */
+static void test_corpus_pieces(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus a = {0}, one = {0};
+    struct corpus_options o = {.n_tokens = 30000, .window = 300, .seed = 5};
+    struct progress p = silent();
+    struct errmsg e = {""};
+
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &o, &p, &a, &e), 0); /* 200 pieces of 150 tokens */
+    CU_ASSERT_EQUAL(a.n_windows, 100);
+    CU_ASSERT_EQUAL(a.n_sources, CORPUS_KINDS);
+    CU_ASSERT_EQUAL(corpus_tokens(&a), 30000);
+    for (size_t i = 0; i < 100; i++) {
+        CU_ASSERT_EQUAL(a.source_of[i], i % CORPUS_KINDS);
+        CU_ASSERT_EQUAL(corpus_length(&a, i), 300);
+        for (size_t j = 0; j < i; j++) /* every piece of every window is text of its own */
+            CU_ASSERT(memcmp(corpus_window(&a, i) + 150, corpus_window(&a, j) + 150, 600) != 0 &&
+                      memcmp(corpus_window(&a, i), corpus_window(&a, j), 600) != 0);
+    }
+
+    o.one_source = true;
+    CU_ASSERT_EQUAL_FATAL(corpus_from_model(en, &o, &p, &one, &e), 0);
+    CU_ASSERT_EQUAL(one.n_sources, 1);
+    CU_ASSERT(one.sources[0].windows == 100 && one.sources[0].tokens == 30000);
+    CU_ASSERT_STRING_EQUAL((const char *) one.names[0], "model");
+    CU_ASSERT_EQUAL(memcmp(one.tokens, a.tokens, 30000 * sizeof(*a.tokens)), 0); /* the same text */
+}
+
 static void test_corpus_from_model(void)
 {
     _cleanup_(engine_freep) struct engine *en = open_tiny();
@@ -163,7 +281,11 @@ static void test_corpus_from_model(void)
     CU_ASSERT_EQUAL_FATAL(corpus_join(&text, &b, &e), 0); /* generated windows first, held-out ones last */
     CU_ASSERT_EQUAL(text.n_windows, 5);
     CU_ASSERT_EQUAL(text.n_held, 8);
-    CU_ASSERT_EQUAL(text.n_sources, 2);
+    CU_ASSERT_EQUAL(text.n_sources, 1 + 3); /* three windows are of three kinds */
+    CU_ASSERT_EQUAL(text.source_of[2], 1 + 2);
+    CU_ASSERT_EQUAL(text.source_of[3], 0);
+    CU_ASSERT_STRING_EQUAL((const char *) text.names[1], "model: prose");
+    CU_ASSERT_EQUAL(memcmp(text.names[0], d.digest, sizeof(d.digest)), 0);
     CU_ASSERT_EQUAL(text.documents[3], first);
     CU_ASSERT_EQUAL(memcmp(corpus_window(&text, 2), corpus_window(&a, 2), 32 * sizeof(*a.tokens)), 0);
     CU_ASSERT_EQUAL(corpus_length(&text, 2), 32);
@@ -174,6 +296,8 @@ static void test_corpus_from_model(void)
 const struct test_case test_cases[] = {
     TEST(test_corpus_from_text),  TEST(test_corpus_turns),
     TEST(test_corpus_lines),      TEST(test_utf8),
+    TEST(test_corpus_repeats),    TEST(test_corpus_repeated_lines),
+    TEST(test_corpus_own_seed),   TEST(test_corpus_pieces),
     TEST(test_corpus_from_model), TEST_END,
 };
 const char test_suite[] = "corpus";

@@ -1,4 +1,4 @@
-/* The text of the progress line, and no output unless stderr is a terminal. */
+/* The text of the progress line. Without a terminal nothing is printed, or lines that were asked for. */
 #include "tools/command/progress.h"
 
 #include <fcntl.h>
@@ -42,6 +42,32 @@ static void test_line_never_overruns(void)
     CU_ASSERT_EQUAL(strlen(line), sizeof(line) - 1);
 }
 
+/* 60 columns: the bar is shortened first, so that the rate and the time left stay. */
+static void test_narrow(void)
+{
+    struct progress p;
+    char line[60];
+
+    progress_start(&p, "measuring depth weights", "tokens", 200, true);
+    progress_format(&p, 100, 10, line, sizeof(line));
+    CU_ASSERT_STRING_EQUAL(line, "measuring depth weights  [#..]  50%  10 tokens/s  10 s left");
+    CU_ASSERT_EQUAL(strlen(line), sizeof(line) - 1);
+}
+
+/* 150 of 200 were done by an earlier run: the 25 of this one took 10 s, and the other 25 take 10 s. */
+static void test_resumed(void)
+{
+    struct progress p;
+    char line[128];
+
+    progress_start(&p, "reading", "tokens", 200, true);
+    progress_resume(&p, 150);
+    progress_format(&p, 150, 0, line, sizeof(line));
+    CU_ASSERT_STRING_EQUAL(line, "reading  [###############.....]  75%");
+    progress_format(&p, 175, 10, line, sizeof(line));
+    CU_ASSERT_STRING_EQUAL(line, "reading  [#################...]  87%  2.5 tokens/s  10 s left");
+}
+
 /* stderr is a file here, as under cron or in a pipe: no byte may be written. */
 static void test_silent_without_terminal(void)
 {
@@ -81,11 +107,61 @@ static void test_rename_restarts_the_rate(void)
     CU_ASSERT(p.step >= step + 5);
 }
 
+/* Lines of stderr for three updates, the second one @between seconds after the first. */
+static void print_to_file(bool quiet, double between, char *ret, size_t room)
+{
+    _cleanup_(closep) int saved = dup(STDERR_FILENO), file = -1;
+    FILE *f = tmpfile();
+    struct progress p;
+    size_t n;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    file = dup(fileno(f));
+    (void) dup2(file, STDERR_FILENO);
+    progress_start(&p, "work", NULL, 1, quiet);
+    progress_say(&p, 10);
+    progress_update(&p, 0.1); /* too early */
+    p.begun -= 60;
+    progress_update(&p, 0.25);
+    p.last_drawn -= between;
+    progress_rename(&p, "other work");
+    progress_update(&p, 0.5);
+    progress_end(&p);
+    progress_update(&p, 0.75);
+    (void) fflush(stderr);
+    (void) dup2(saved, STDERR_FILENO);
+    rewind(f);
+    n = fread(ret, 1, room - 1, f);
+    ret[n] = '\0';
+    (void) fclose(f);
+}
+
+static void test_said_without_terminal(void)
+{
+    char text[512];
+    const char *second;
+
+    print_to_file(false, 11, text, sizeof(text));
+    CU_ASSERT_EQUAL(strncmp(text, "kvcobra: work  [#####...............]  25%", 42), 0);
+    second = strchr(text, '\n');
+    CU_ASSERT_PTR_NOT_NULL_FATAL(second);
+    CU_ASSERT_EQUAL(strncmp(second + 1, "kvcobra: other work  [##########..........]  50%", 48), 0);
+    CU_ASSERT_PTR_EQUAL(strrchr(text, '\n'), text + strlen(text) - 1);
+
+    print_to_file(false, 5, text, sizeof(text));
+    CU_ASSERT_PTR_EQUAL(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
+    print_to_file(true, 11, text, sizeof(text));
+    CU_ASSERT_STRING_EQUAL(text, "");
+}
+
 const char test_suite[] = "progress";
 const struct test_case test_cases[] = {
     TEST(test_line),
     TEST(test_line_never_overruns),
+    TEST(test_narrow),
+    TEST(test_resumed),
     TEST(test_silent_without_terminal),
+    TEST(test_said_without_terminal),
     TEST(test_rename_restarts_the_rate),
     TEST_END,
 };

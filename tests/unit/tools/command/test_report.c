@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <locale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,31 @@ static void test_columns_align(void)
     expect_table(r, "name          n\n"
                     "a          1000\n"
                     "long name     7\n");
+}
+
+/* Columns that do not fit follow below, after the first column again. Text that never fits is cut. */
+static void test_width(void)
+{
+    _cleanup_(report_freep) struct report *r = report_new("<name\t>one\t>two\t<three");
+    static const struct {
+        unsigned width;
+        const char *want;
+    } cases[] = {
+        {29, "name    one   two  three\nalpha   100  2000  abcdefghij\n"},
+        {28, "name    one   two\nalpha   100  2000\n\nname   three\nalpha  abcdefghij\n"},
+        {16, "name    one\nalpha   100\n\nname    two\nalpha  2000\n\nname   three\nalpha  abcdef...\n"},
+    };
+
+    report_row(r, "alpha\t 100\t2000\tabcdefghij");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_(freep) char *text = NULL;
+        size_t bytes;
+        FILE *f = open_memstream(&text, &bytes);
+
+        CU_ASSERT_EQUAL(report_print_width(r, f, cases[i].width), 0);
+        CU_ASSERT_EQUAL(fclose(f), 0);
+        CU_ASSERT_STRING_EQUAL(text, cases[i].want);
+    }
 }
 
 static void test_rows_have_all_columns(void)
@@ -92,13 +118,19 @@ static void test_null_report(void)
     CU_ASSERT_PTR_NULL(report_free(NULL));
 }
 
+static void test_json_real(void)
+{
+    json_t *none = report_json_real(NAN), *x = report_json_real(1.5);
+
+    CU_ASSERT(json_is_null(none));
+    CU_ASSERT_EQUAL(json_real_value(x), 1.5);
+    json_decref(none);
+    json_decref(x);
+}
+
 const char test_suite[] = "report";
 const struct test_case test_cases[] = {
-    TEST(test_columns_align),
-    TEST(test_rows_have_all_columns),
-    TEST(test_no_rows),
-    TEST(test_many_rows),
-    TEST(test_width_in_characters),
-    TEST(test_null_report),
-    TEST_END,
+    TEST(test_columns_align), TEST(test_width),     TEST(test_rows_have_all_columns),
+    TEST(test_no_rows),       TEST(test_many_rows), TEST(test_width_in_characters),
+    TEST(test_null_report),   TEST(test_json_real), TEST_END,
 };

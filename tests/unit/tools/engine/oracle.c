@@ -2,8 +2,8 @@
 #include "tests/unit/tools/engine/oracle.h"
 
 #include "base/cleanup.h"
+#include "tests/lib/test.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

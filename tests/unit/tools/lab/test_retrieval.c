@@ -1,8 +1,7 @@
-/* Keys hidden in long text: lengths and depths, found keys, and the interval. */
+/* Keys hidden in long text: lengths and depths, and found keys. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,39 +24,18 @@ static void test_found(void)
     CU_ASSERT(!retrieval_found("", "12345"));
 }
 
-/* Published values: 81 of 263, 15 of 148 (Newcombe 1998, table I, method 3), and the ends. */
-static void test_interval(void)
-{
-    static const struct {
-        struct retrieval_share s;
-        double low, high;
-    } cases[] = {
-        {{81, 263}, 0.2553, 0.3662},
-        {{15, 148}, 0.0624, 0.1605},
-        {{0, 20}, 0, 0.1611},
-        {{29, 29}, 0.8830, 1},
-    };
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        double low, high;
-
-        retrieval_interval(cases[i].s, &low, &high);
-        CU_ASSERT_DOUBLE_EQUAL(low, cases[i].low, 5e-5);
-        CU_ASSERT_DOUBLE_EQUAL(high, cases[i].high, 5e-5);
-    }
-}
-
 static void test_the_plan(void)
 {
-    const struct retrieval_options o = {.n_keys = 6, .window = 3072, .seed = 7},
+    const struct retrieval_options o = {.n_keys = 6,
+                                        .lengths = {768, 1536, 2304, 3072},
+                                        .n_lengths = 4,
+                                        .seed = 7},
                                    other = {.n_keys = 6, .seed = 8};
     char a[6], b[6];
 
-    CU_ASSERT_EQUAL(retrieval_length(&o, 0), 768);
-    CU_ASSERT_EQUAL(retrieval_length(&o, 3), 3072);
     CU_ASSERT_DOUBLE_EQUAL(retrieval_depth(0), 0.1, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(retrieval_depth(4), 0.9, 1e-12);
-    CU_ASSERT_EQUAL(retrieval_tokens(&o), 768 + 1536 + 2304 + 3072 + 768 + 1536);
+    CU_ASSERT_EQUAL(retrieval_tokens(&o), 768 + 1536 + 2304 + 3072 + 768 + 1536 - 6 * 8);
     for (size_t i = 0; i < 6; i++) {
         retrieval_key(&o, i, a);
         CU_ASSERT(strlen(a) == 5 && strspn(a, "0123456789") == 5 && a[0] != '0');
@@ -97,8 +75,8 @@ static void test_counts(void)
     _cleanup_(engine_freep) struct engine *en = tiny_engine();
     _cleanup_(subject_freep) struct subject *a = NULL;
     _cleanup_(subject_freep) struct subject *b = NULL;
-    _cleanup_(progress_end) struct progress p;
-    struct retrieval_options o = {.n_keys = 9, .window = 4 * 300};
+    _cleanup_(progress_end) struct progress p = {0};
+    struct retrieval_options o = {.n_keys = 9, .lengths = {300, 600, 900, 1200}, .n_lengths = 4};
     struct retrieval got[2];
     struct errmsg e = {""};
     static uint32_t filler[1200];
@@ -110,7 +88,9 @@ static void test_counts(void)
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &b, &e), 0);
     CU_ASSERT_EQUAL_FATAL(retrieval_run(en, (struct subject *[]){a, b}, 2, filler, 1200, &o, &p, got, &e), 0);
     for (size_t i = 0; i < 2; i++) {
-        CU_ASSERT(got[i].all.asked == 9 && got[i].all.found == 0 && got[i].lost == 0 && got[i].won == 0);
+        CU_ASSERT(got[i].all.asked == 9 && got[i].all.found == 0 && got[i].pairs.lost == 0 &&
+                  got[i].pairs.won == 0 && got[i].pairs.neither == 9);
+        CU_ASSERT_EQUAL(got[i].pairs_by_length[0].neither, 3);
         CU_ASSERT(got[i].by_length[0].asked == 3 && got[i].by_length[1].asked == 2 &&
                   got[i].by_length[3].asked == 2);
         CU_ASSERT(got[i].by_depth[0].asked == 4 && got[i].by_depth[1].asked == 4 &&
@@ -120,12 +100,15 @@ static void test_counts(void)
     CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 200, &o, &p, got, &e),
                     -EINVAL); /* 1200 tokens do not fit into 200 */
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "200 tokens"));
-    o.window = 400; /* a token is a byte here: sentence and question need more than 50 of 100 */
+    o.lengths[0] = 100; /* a token is a byte here: sentence and question need more than half of 100 */
     CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 1200, &o, &p, got, &e), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--window must be at least"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "too short"));
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_found), TEST(test_interval), TEST(test_the_plan), TEST(test_counts), TEST_END,
+    TEST(test_found),
+    TEST(test_the_plan),
+    TEST(test_counts),
+    TEST_END,
 };
 const char test_suite[] = "retrieval";

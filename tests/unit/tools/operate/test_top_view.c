@@ -42,11 +42,13 @@ static kvc_status status_of(size_t n_tenants, size_t n_spaces)
     return s;
 }
 
+static struct top_look look; /* of view() */
+
 static char *view(const kvc_status *now, const kvc_status *before, double seconds, unsigned width,
                   unsigned height)
 {
     struct top_moment a = {100 + seconds, now, &table, 1}, b = {100, before, &table, 1};
-    char *text = top_view(&a, before ? &b : NULL, width, height);
+    char *text = top_view(&a, before ? &b : NULL, &look, width, height);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     return text;
@@ -213,11 +215,80 @@ static void test_hostile_names(void)
     tenants[0].name[sizeof(tenants[0].name) - 1] = '\0';
     free(text);
     text = view(&now, NULL, 0, 80, 24);
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nxxxxxxxxxxxxxxxx  "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nxxxxxxxxxxxxxxxxx  "));
     free(text);
 }
 
+/* 60 columns: what is left out is named. 200: more columns, and names that are longer than 16. */
+static void test_columns(void)
+{
+    kvc_status now = status_of(1, 0);
+    char *text;
+
+    (void) snprintf(tenants[0].name, sizeof(tenants[0].name), "a-tenant-with-a-long-name");
+    text = view(&now, NULL, 0, 60, 24);
+    check_size(text, 60, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "no room for QUOTA, PAGES, LEASES\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "TENANT "), "HELD  HIT %  EVICT/S"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "rows of tables need 79 columns\n"));
+    free(text);
+
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_PTR_NULL(strstr(text, "no room"));
+    free(text);
+
+    text = view(&now, NULL, 0, 200, 24);
+    check_size(text, 200, 24);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(line_of(text, "TENANT "), "SESSIONS   HITS/S MISSES/S     ARENAS  GUARANTEE"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "a-tenant-"), "a-tenant-with-a-long-name "));
+    free(text);
+}
+
+static void test_sorting(void)
+{
+    static const char *const first[TOP_N_SORTS] = {"uid-2 ", "uid-0 ", "uid-1 ",
+                                                   "uid-0 ", "uid-2 ", "uid-1 "};
+    kvc_status now = status_of(3, 0); /* used: 0, 1, 2 KiB */
+
+    tenants[1].pages = tenants[0].leases = 5;
+    tenants[2].hits = tenants[2].misses = 1; /* 50 %; the others looked nothing up */
+    tenants[1].evictions = 1;
+    for (unsigned i = 0; i < TOP_N_SORTS; i++) {
+        char *text;
+
+        look.sort = (enum top_sort) i;
+        text = view(&now, NULL, 0, 80, 24);
+        CU_ASSERT_EQUAL(strncmp(strstr(text, "EVICT/S\n") + strlen("EVICT/S\n"), first[i], 6), 0);
+        free(text);
+    }
+    look.sort = TOP_BY_USED;
+}
+
+/* Escape sequences only with colour, help instead of the tables, the keys in the last line. */
+static void test_look(void)
+{
+    kvc_status now = status_of(1, 1);
+    char *text;
+
+    tenants[0].quota_bytes = 1000;
+    tenants[0].used_bytes = 960;
+    look = (struct top_look){.colour = true, .keys = true};
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n\033[33muid-0 "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\033[1mq quit  s sort: used  h help\033[0m\n"));
+    free(text);
+
+    look = (struct top_look){.keys = true, .help = true};
+    text = view(&now, NULL, 0, 80, 24);
+    check_size(text, 80, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "HELD        pages that clients hold"));
+    CU_ASSERT_PTR_NULL(strstr(text, "TENANT"));
+    free(text);
+    look = (struct top_look){.sort = TOP_BY_USED};
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_rates), TEST(test_nothing),       TEST(test_gpus), TEST(test_sizes),
-    TEST(test_rows),  TEST(test_hostile_names), TEST_END,
+    TEST(test_rates),         TEST(test_nothing), TEST(test_gpus),    TEST(test_sizes), TEST(test_rows),
+    TEST(test_hostile_names), TEST(test_columns), TEST(test_sorting), TEST(test_look),  TEST_END,
 };

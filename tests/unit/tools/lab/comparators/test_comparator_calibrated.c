@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/linalg.h"
 #include "alloc/stats.h"
 #include "alloc/stats_view.h"
 #include "base/cleanup.h"
@@ -50,7 +51,7 @@ static void test_moments(void)
     CU_ASSERT_EQUAL_FATAL(stats_samples(s), TOKENS);
     for (uint32_t hs = 0; hs < 2 * HEADS; hs++) {
         const double *mean = stats_mean(s, hs);
-        const float *x = stats_sampled(s, hs);
+        _cleanup_(freep) float *x = stats_sampled(s, hs);
 
         stats_covariance(s, hs, S);
         for (int i = 0; i < D; i += 7) { /* every token is sampled, so the statistics have their moments */
@@ -60,8 +61,9 @@ static void test_moments(void)
                 sum += (double) x[t * D + i] / TOKENS;
             for (int t = 0; t < TOKENS; t++)
                 square += ((double) x[t * D + i] - sum) * ((double) x[t * D + i] - sum) / TOKENS;
-            CU_ASSERT_DOUBLE_EQUAL(mean[i], sum, 1e-6);
-            CU_ASSERT_DOUBLE_EQUAL(S[i * D + i], square, 1e-4 * square);
+            /* samples are binary16: a number of a few deviations is off by 2^-11 of it at most */
+            CU_ASSERT_DOUBLE_EQUAL(mean[i], sum, 4 * 0x1p-11 * sqrt(square));
+            CU_ASSERT_DOUBLE_EQUAL(S[i * D + i], square, 4 * 0x1p-11 * square);
         }
     }
 
@@ -222,7 +224,110 @@ static void test_kqsvd(void)
     CU_ASSERT(twice < 0.02);
 }
 
+/* OSCAR's rotation from the mean @C [D, D] of its matrices: R[j] is the direction of coordinate j. */
+static void rotation_of(double *C, double R[D][D])
+{
+    double w[D];
+
+    CU_ASSERT_EQUAL_FATAL(linalg_eigen(D, C, w), 0);
+    for (unsigned i = 0; i < D; i++) {
+        unsigned place = 0, column = D - 1 - i; /* of the i-th largest eigenvalue; they ascend in U */
+
+        for (unsigned bit = 0; bit < 5; bit++)
+            place |= (i >> bit & 1) << (4 - bit);
+        for (unsigned j = 0; j < D; j++) {
+            R[place][j] = 0;
+            for (unsigned k = 0; k < D; k++) /* C has the largest first: vector k is row D - 1 - k */
+                R[place][j] +=
+                    (__builtin_parity(k & column) ? -1 : 1) / sqrt(D) * C[(size_t) (D - 1 - k) * D + j];
+        }
+    }
+}
+
+/* x = R' z is decoded exactly if z has only the four levels, and as if z were cut at its percentile. */
+static void check_oscar_row(const struct comparator_codec *codec, enum side side, double R[D][D])
+{
+    static const double levels[] = {-3, -1, 1, 3};
+    float x[ROW] = {0}, y[ROW];
+
+    for (int cut = 0; cut < 2; cut++) {
+        double z[D], error = 0;
+
+        for (int j = 0; j < D; j++)
+            z[j] = levels[j % 4];
+        for (int i = 0; i < D; i++) {
+            double sum = 0;
+
+            for (int j = 0; j < D; j++)
+                sum += R[j][i] * (cut && j == 3 ? 50 : z[j]); /* 50 is above the percentile, which is 3 */
+            x[i] = x[D + i] = (float) sum;
+        }
+        CU_ASSERT_EQUAL(coded(codec, side, x, 1, y), HEADS * (D * 2 + 32));
+        for (int i = 0; i < D; i++) {
+            double sum = 0;
+
+            for (int j = 0; j < D; j++)
+                sum += R[j][i] * z[j];
+            error = fmax(error, fmax(fabs(sum - (double) y[i]), fabs(sum - (double) y[D + i])));
+        }
+        CU_ASSERT(error < 0.01); /* of about 2 per number; a wrong code would be off by 2 / sqrt(32) */
+    }
+}
+
+static void test_oscar(void)
+{
+    _cleanup_(engine_freep) struct engine *en = tiny_engine();
+    _cleanup_(stats_freep) struct stats *stats = asked_for_eight(en);
+    struct comparator_source s = {
+        .geometry = *engine_geometry(en),
+        .stats = stats,
+        .rotated = stats,
+        .engine = en,
+    };
+    _cleanup_(comparator_codec_freep) struct comparator_codec *codec = codec_of("oscar-2", &s);
+    double queries[D * D] = {0}, attended[D * D] = {0}, one[D * D], R[D][D];
+
+    for (uint32_t head = 0; head < HEADS; head++) {
+        _cleanup_(freep) float *k = stats_sampled(stats, 2 * head), *v = stats_sampled(stats, 2 * head + 1);
+        double all = 0;
+
+        CU_ASSERT_EQUAL_FATAL(stats_query_moment(stats, 0, head, one), 0);
+        for (size_t t = 0; t < 2 * stats_samples(stats); t++) { /* the sum of weights, then their use */
+            const float *key = k + t % stats_samples(stats) * D, *value = v + t % stats_samples(stats) * D;
+            double w = 0;
+
+            for (size_t i = 0; i < D * D; i++)
+                w += one[i] * (double) key[i / D] * (double) key[i % D];
+            all += t < stats_samples(stats) ? w : 0;
+            for (size_t i = 0; i < D * D && t >= stats_samples(stats); i++)
+                attended[i] += w / all * (double) value[i / D] * (double) value[i % D];
+        }
+        for (size_t i = 0; i < D * D; i++)
+            queries[i] += one[i];
+    }
+    rotation_of(queries, R);
+    check_oscar_row(codec, SIDE_K, R);
+    rotation_of(attended, R);
+    check_oscar_row(codec, SIDE_V, R);
+}
+
+/* Heads that Hadamard matrices of powers of two do not fit, and statistics without queries. */
+static void test_oscar_refused(void)
+{
+    _cleanup_(stats_freep) struct stats *stats = made_up();
+    struct comparator_source s = {.geometry = plain_geometry(HEADS, D), .stats = stats, .rotated = stats};
+    struct comparator_codec *none = NULL;
+    struct errmsg e = {""};
+
+    CU_ASSERT_EQUAL(comparator_codec_new(comparator_find("oscar-2"), &s, &none, &e), -ENODATA);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "needs statistics with queries"));
+    s.geometry.d = 24;
+    CU_ASSERT_EQUAL(comparator_codec_new(comparator_find("oscar-2"), &s, &none, &e), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "24 dimensions"));
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_moments), TEST(test_kvquant), TEST(test_svdq), TEST(test_kqsvd), TEST_END,
+    TEST(test_moments), TEST(test_kvquant),       TEST(test_svdq), TEST(test_kqsvd),
+    TEST(test_oscar),   TEST(test_oscar_refused), TEST_END,
 };
 const char test_suite[] = "comparator_calibrated";

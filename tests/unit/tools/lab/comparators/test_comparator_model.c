@@ -30,7 +30,7 @@ static void test_figures(void)
     const struct evaluation_options o = {.n_tokens = TOKENS, .window = TOKENS};
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(document_deinit) struct document d = {0};
-    _cleanup_(progress_end) struct progress p;
+    _cleanup_(progress_end) struct progress p = {0};
     struct subject *s[FORMATS] = {NULL};
     struct evaluation got[FORMATS];
     struct errmsg e = {""};

@@ -1,0 +1,96 @@
+/*
+ * The stored form of sampled vectors: binary16 numbers of (x - offset) / scale. The offset is the mean of the
+ * first window, so that a mean a thousand times the deviation costs no digit; the scale is a power of two
+ * near the deviation, and grows if a later vector does not fit. See stats_sample.h.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "alloc/stats_internal.h"
+#include "alloc/stats_sample.h"
+#include "base/half.h"
+
+#define LARGEST 0x1p15 /* stored numbers are smaller when they are written; binary16 ends at 65504 */
+#define GROWN 0x1p9    /* the largest one after the scale grew */
+
+/* The power of two that is not below @x, within the range of binary32. */
+static float sample_code_power(double x)
+{
+    int exponent;
+
+    (void) frexp(x, &exponent);
+    if (!(x > 0) || exponent < -100) /* a first window of equal vectors: the scale grows with the next one */
+        exponent = -100;
+    return (float) ldexp(1, exponent < 127 ? exponent : 127);
+}
+
+void sample_code_set_offset(struct stats *s, uint32_t head_side, const float *x, size_t n, size_t stride)
+{
+    size_t d = s->o.geometry.d;
+    double square = 0, mean[GEOMETRY_DIM_MAX] = {0};
+
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < d; i++)
+            mean[i] += (double) x[t * stride + i] / (double) n;
+    for (size_t i = 0; i < d; i++)
+        s->offset[head_side * d + i] = (float) mean[i];
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < d; i++) {
+            double away = (double) x[t * stride + i] - (double) s->offset[head_side * d + i];
+
+            square += away * away / (double) (n * d);
+        }
+
+    s->scale[head_side] = sample_code_power(sqrt(square));
+}
+
+/* Divides what is stored by a power of two, and multiplies the scale by it. */
+static void sample_code_grow(struct stats *s, uint32_t head_side, double largest)
+{
+    float scale = sample_code_power(largest / GROWN), factor = s->scale[head_side] / scale;
+    uint16_t *rows = stats_sample_rows(s, head_side);
+
+    for (size_t i = 0; i < s->n_slots * s->o.geometry.d; i++)
+        rows[i] = f32_to_f16(f16_to_f32(rows[i]) * factor);
+    s->scale[head_side] = scale;
+}
+
+void sample_code_put(struct stats *s, uint32_t head_side, size_t slot, const float *x)
+{
+    size_t d = s->o.geometry.d;
+    const float *offset = s->offset + head_side * d;
+    uint16_t *to = stats_sample_rows(s, head_side) + slot * d;
+    double largest = 0;
+
+    for (size_t i = 0; i < d; i++)
+        largest = fmax(largest, fabs((double) x[i] - (double) offset[i]));
+    if (largest >= LARGEST * (double) s->scale[head_side])
+        sample_code_grow(s, head_side, largest);
+    for (size_t i = 0; i < d; i++)
+        to[i] = f32_to_f16((float) (((double) x[i] - (double) offset[i]) / (double) s->scale[head_side]));
+}
+
+void sample_code_get(const struct stats *s, uint32_t head_side, size_t slot, float *ret_x)
+{
+    size_t d = s->o.geometry.d;
+    const float *offset = s->offset + head_side * d;
+    const uint16_t *from = stats_sample_rows(s, head_side) + slot * d;
+    double scale = (double) s->scale[head_side];
+
+    for (size_t i = 0; i < d; i++) {
+        double x = (double) offset[i] + scale * (double) f16_to_f32(from[i]);
+
+        ret_x[i] = (float) fmin(fmax(x, -(double) FLT_MAX), (double) FLT_MAX);
+    }
+}
+
+float *stats_sample_load(const struct stats *s, uint32_t head_side)
+{
+    size_t d = s->o.geometry.d;
+    float *x = malloc((s->n_held * d + 1) * sizeof(*x));
+
+    for (size_t i = 0; x && i < s->n_held; i++)
+        sample_code_get(s, head_side, i, x + i * d);
+    return x;
+}

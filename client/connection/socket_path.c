@@ -1,0 +1,63 @@
+/* See socket_path.h. */
+#include "client/connection/socket_path.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "proto/sockets.h"
+
+static const struct socket_path_names {
+    const char *variable, *file;
+} socket_path_of[] = {
+    {"KVCOBRA_SOCKET", SOCKET_CLIENTS},
+    {"KVCOBRA_OPERATOR_SOCKET", SOCKET_OPERATORS},
+};
+
+/* A program with more rights than its user (AT_SECURE) must not connect where that user wants. */
+static const char *socket_path_variable(const char *name)
+{
+    const char *value = secure_getenv(name);
+
+    return value && *value ? value : NULL;
+}
+
+/* Whether the user's own kvcobrad has a socket; its path is then in @ret. */
+static bool socket_path_of_user(const char *file, char *ret, size_t ret_bytes)
+{
+    const char *folder = socket_path_variable("XDG_RUNTIME_DIR");
+    struct stat st;
+    int n;
+
+    if (!folder || folder[0] != '/') /* relative folders are invalid: XDG Base Directory Specification */
+        return false;
+
+    n = snprintf(ret, ret_bytes, "%s/" SOCKET_USER_FOLDER "/%s", folder, file);
+    return n > 0 && (size_t) n < ret_bytes && stat(ret, &st) == 0 && S_ISSOCK(st.st_mode);
+}
+
+int socket_path_find(bool of_operators, const char *path, char *ret_path, size_t ret_bytes)
+{
+    char own[sizeof(((struct sockaddr_un *) 0)->sun_path)], system[sizeof(own)];
+    const struct socket_path_names *names = &socket_path_of[of_operators];
+    const char *found = path && *path ? path : NULL;
+
+    if (!found)
+        found = socket_path_variable(names->variable);
+    if (!found && socket_path_of_user(names->file, own, sizeof(own)))
+        found = own;
+    if (!found) {
+        (void) snprintf(system, sizeof(system), SOCKET_SYSTEM_FOLDER "/%s", names->file);
+        found = system;
+    }
+
+    if (strlen(found) >= ret_bytes)
+        return -ENOSPC;
+
+    memcpy(ret_path, found, strlen(found) + 1);
+    return 0;
+}

@@ -1,0 +1,107 @@
+/*
+ * libkvcobra with pages beyond memory. For schedulers of engines: where the chunks of a prompt are, in memory
+ * or on a disk, and how to bring them to memory before the prompt's turn comes; no call here leases anything
+ * or needs a sequence. For operators: the disk tier itself, on the operator socket (kvcobra-operator.h).
+ */
+#ifndef KVCOBRA_TIERS_H
+#define KVCOBRA_TIERS_H
+
+#include "kvcobra.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * kvc_model_peek_tiers() - kvc_model_peek() with two numbers
+ * @ret_memory: tokens of the leading chunks in memory
+ * @ret_all:    of those in memory or probably on a disk, which is wrong for one chunk in a thousand
+ *
+ * Sends one message more than kvc_model_peek() after the daemon has made another list of the chunks on the
+ * disk, which is rare.
+ *
+ * Return: as kvc_model_peek().
+ */
+KVC_EXPORT int kvc_model_peek_tiers(kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens,
+                                    size_t n_tokens, size_t *ret_memory, size_t *ret_all);
+
+#define KVC_PREFETCH_PARTS_MAX 64 /* of a client at one time; a part has 512 chunks of a prompt, or fewer */
+
+/**
+ * kvc_model_prefetch() - start to bring a prompt's chunks from a disk to memory
+ * @o:            as for kvc_model_peek(), and fetch_ms: how long the daemon may take for a part of the prompt
+ * @ret_prefetch: number for kvc_model_prefetch_cancel(); 0: there is nothing to fetch, or no connection
+ *
+ * For prompts that wait for their turn: a later match finds in memory what arrived. The call does not wait
+ * for the disk. It sends messages as kvc_model_peek_tiers() does, and one per part, whose reply it does not
+ * wait for. The parts of a client are sent two at a time; its later calls, of any kind that talks to the
+ * daemon, send the others. A call that maps memory of the daemon for the first time waits for the parts that
+ * were sent.
+ *
+ * Nothing is leased, so what arrived can be evicted again, and neither hits nor misses are counted. Only
+ * chunks of tables that this client has open are fetched: after a swap, those of the new table once the
+ * client has a sequence of it. With KVC_FETCH_NEVER nothing is fetched.
+ *
+ * Return: 0; -EAGAIN: more than KVC_PREFETCH_PARTS_MAX parts, and nothing was started; -EINVAL, -EOPNOTSUPP:
+ * see kvc_seq_new_with(); -ENOMEM; -EPROTO, -EBADMSG: the daemon's reply is invalid.
+ */
+KVC_EXPORT int kvc_model_prefetch(kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens,
+                                  size_t n_tokens, uint64_t *ret_prefetch);
+
+/**
+ * kvc_model_prefetch_cancel() - drop what was not sent yet of a prefetch
+ * @prefetch: number from kvc_model_prefetch(); 0: all prefetches of the model
+ *
+ * What the daemon fetches already still arrives, within fetch_ms.
+ *
+ * Return: 0, also if the prefetch has ended; -EINVAL: @m is NULL.
+ */
+KVC_EXPORT int kvc_model_prefetch_cancel(kvc_model *m, uint64_t prefetch);
+
+/* ---- the disk tier ---- */
+
+enum kvc_tier_action {
+    KVC_TIER_ASK = 0,    /* only get the state */
+    KVC_TIER_FLUSH = 1,  /* begin to write all pages that the disk should have: ask until flushed is 1 */
+    KVC_TIER_RESUME = 2, /* open a tier that is off again; the state follows later */
+    KVC_TIER_DROP = 3,   /* drop pages from the disk; what is in memory stays, and may be written again */
+};
+
+typedef struct kvc_tier_state {
+    size_t struct_bytes; /* sizeof(kvc_tier_state) */
+    char state[16];      /* "ready", "opening", "off" */
+    char message[512];   /* off: why; ready: why it has less than its size; else empty */
+    char folder[1024];
+    int flushed; /* 1: no page waits to be written, or the tier is off */
+    int locked;  /* 1: bounce buffers are registered with the kernel */
+    uint64_t segment_bytes, segments, segments_max;
+    uint64_t physical_bytes; /* allocated by the file system */
+    uint64_t pages;
+    uint64_t writing, fetching; /* pages on their way */
+    /* since the daemon started */
+    uint64_t written_pages, written_bytes, read_pages, read_bytes;
+    uint64_t missed;  /* pages that were looked for in vain: about one in a thousand, and dropped ones */
+    uint64_t refused; /* pages that had no room */
+    uint64_t timeouts, failed;
+    uint64_t unopened;  /* pages that did not decrypt: damaged, or of another key */
+    uint64_t discarded; /* pages that newer ones replaced */
+    uint64_t lost;      /* pages that left memory before they were written */
+} kvc_tier_state;
+
+/**
+ * kvc_tier_control() - look after the disk tier
+ * @tenant:    DROP: of this tenant only; NULL: of all
+ * @digest:    DROP: of this table only; NULL: of all
+ * @ret_state: struct_bytes set by the caller; may be NULL
+ *
+ * Return: 0; -EOPNOTSUPP: the daemon has no disk tier; -EALREADY: RESUME, and it is not off; -ENODEV: DROP,
+ * and it is off; -EAGAIN, -ETIMEDOUT: DROP; -EINVAL: an argument is not valid.
+ */
+KVC_EXPORT int kvc_tier_control(kvc_client *c, enum kvc_tier_action action, const char *tenant,
+                                const uint8_t digest[KVC_DIGEST_BYTES], kvc_tier_state *ret_state);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

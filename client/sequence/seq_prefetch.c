@@ -1,0 +1,251 @@
+/*
+ * Bringing the chunks of a prompt from slower tiers to memory before a sequence matches them. Each part of a
+ * prompt is a LEASE that grants nothing, as a post that yields to fetches (connection_post()). No caller
+ * waits for the reply, which has nothing in it: a later match finds what arrived.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "client/kvcobra-tiers.h"
+#include "client/model/model_filter.h"
+#include "client/model/model_tables.h"
+#include "client/sequence/reclaim.h"
+#include "client/sequence/seq_options.h"
+#include "client/sequence/seq_peek.h"
+
+/* One LEASE that was posted. */
+struct seq_prefetch {
+    struct connection_post post; /* first member */
+    struct seq_prefetch *next;   /* of the client */
+    struct kvc_client *client;
+    struct kvc_model *model; /* compared only: it may be gone */
+    uint64_t number;         /* of the call */
+};
+
+/* The leading chunks of a prompt that a tier has. */
+struct seq_prefetch_run {
+    struct seq_peek_subject subject;
+    size_t n;
+    size_t first_slow; /* n: all are in memory */
+    struct chunk_key *keys;
+    struct index_hit *hits;
+};
+
+static void seq_prefetch_run_deinit(struct seq_prefetch_run *run)
+{
+    free(run->keys);
+    free(run->hits);
+}
+
+/* ---- posts ---- */
+
+static void seq_prefetch_free(struct seq_prefetch *p)
+{
+    struct seq_prefetch **at = &p->client->prefetches;
+
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    reply_deinit(&p->post.reply);
+    free(p);
+}
+
+static void seq_prefetch_on_done(struct connection_post *post)
+{
+    seq_prefetch_free((struct seq_prefetch *) post);
+}
+
+static size_t seq_prefetch_count(const struct kvc_client *c)
+{
+    size_t n = 0;
+
+    for (const struct seq_prefetch *p = c->prefetches; p; p = p->next)
+        n++;
+    return n;
+}
+
+static int seq_prefetch_post(struct kvc_model *m, uint64_t number, Kvcobra__Lease *lease)
+{
+    struct kvc_client *c = m->client;
+    struct seq_prefetch *p = calloc(1, sizeof(*p));
+    int r;
+
+    if (!p)
+        return fail(&c->error, -ENOMEM, "out of memory for a prefetch");
+
+    p->post = (struct connection_post){
+        .body = KVCOBRA__REPLY__BODY_LEASE, .on_done = seq_prefetch_on_done, .yields = true};
+    p->client = c;
+    p->model = m;
+    p->number = number;
+    p->next = c->prefetches;
+    c->prefetches = p;
+    r = connection_post(&c->connection, KVCOBRA__REQUEST__BODY_LEASE, lease, &p->post, &c->error);
+    if (r < 0)
+        seq_prefetch_free(p);
+    return r;
+}
+
+/* Posts chunks [first, first + n). */
+static int seq_prefetch_part(struct kvc_model *m, const struct seq_prefetch_run *run, size_t first, size_t n,
+                             const kvc_seq_options *o, uint64_t number)
+{
+    Kvcobra__LeaseItem items[WIRE_ITEMS_MAX], *pointers[WIRE_ITEMS_MAX];
+    Kvcobra__Lease lease = KVCOBRA__LEASE__INIT;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t chunk = first + i;
+
+        kvcobra__lease_item__init(&items[i]);
+        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, run->keys[chunk].bytes};
+        items[i].slot = run->hits[chunk].slot;
+        items[i].generation = run->hits[chunk].generation;
+        items[i].page_class = (uint32_t) class_of_chunk(chunk);
+        pointers[i] = &items[i];
+    }
+
+    lease.model = m->remote.handle;
+    lease.table_digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) run->subject.table_digest};
+    lease.items = pointers;
+    lease.n_items = n;
+    lease.fetch_ms = seq_options_fetch_ms(o);
+    lease.is_counted = true; /* the match counts */
+    lease.only_fetch = true;
+    return seq_prefetch_post(m, number, &lease);
+}
+
+/* ---- the prompt ---- */
+
+static int seq_prefetch_find(struct kvc_model *m, const uint32_t *tokens, size_t n_chunks,
+                             struct seq_prefetch_run *run)
+{
+    run->keys = calloc(n_chunks, sizeof(*run->keys));
+    run->hits = calloc(n_chunks, sizeof(*run->hits));
+    if (!run->keys || !run->hits)
+        return fail(&m->client->error, -ENOMEM, "out of memory for the keys of %zu chunks", n_chunks);
+
+    run->first_slow = n_chunks;
+    for (; run->n < n_chunks; run->n++) {
+        struct chunk_key *key = &run->keys[run->n];
+
+        chunk_key_derive(m->remote.index_key, &run->subject.identity, run->n > 0 ? key - 1 : NULL,
+                         tokens + run->n * CHUNK_TOKENS, key);
+        if (seq_peek_in_memory(m, key, run->n, &run->hits[run->n]))
+            continue;
+        if (!model_filter_has(m, key))
+            break;
+
+        run->hits[run->n] = (struct index_hit){.slot = UINT32_MAX};
+        if (run->first_slow == n_chunks)
+            run->first_slow = run->n;
+    }
+
+    if (run->first_slow > run->n)
+        run->first_slow = run->n;
+    return 0;
+}
+
+/* Posts the parts from the first chunk on that is not in memory. */
+static int seq_prefetch_start(struct kvc_model *m, const struct seq_prefetch_run *run,
+                              const kvc_seq_options *o)
+{
+    struct kvc_client *c = m->client;
+    size_t batch = c->connection.items_per_message, n_running = seq_prefetch_count(c);
+    size_t first = run->first_slow / batch * batch, n_parts = (run->n - first + batch - 1) / batch;
+    uint64_t number = c->n_prefetches + 1;
+    int r = 0;
+
+    if (n_parts > KVC_PREFETCH_PARTS_MAX) /* of millions of tokens, the first ones */
+        n_parts = KVC_PREFETCH_PARTS_MAX;
+    if (n_running + n_parts > KVC_PREFETCH_PARTS_MAX)
+        return fail(&c->error, -EAGAIN,
+                    "%zu parts of prompts are being prefetched and %zu more do not fit, the maximum is %d: "
+                    "retry later, or cancel one",
+                    n_running, n_parts, KVC_PREFETCH_PARTS_MAX);
+
+    c->n_prefetches = number;
+    for (; r == 0 && n_parts > 0; n_parts--, first += batch)
+        r = seq_prefetch_part(m, run, first, run->n - first < batch ? run->n - first : batch, o, number);
+    return r;
+}
+
+/* After client_enter(). */
+static int seq_prefetch(struct kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens,
+                        size_t n_tokens, uint64_t *ret_prefetch)
+{
+    _cleanup_(seq_prefetch_run_deinit) struct seq_prefetch_run run = {.n = 0};
+    size_t n_chunks = n_tokens / CHUNK_TOKENS;
+    int r;
+
+    if (n_chunks == 0 || seq_options_fetch_ms(o) == 0 || !model_is_connected(m))
+        return 0;
+
+    r = seq_peek_subject(m, o, &run.subject);
+    if (r < 0 || reclaim_extent(m) != 0) /* a match finds nothing while the daemon reclaims memory */
+        return r;
+
+    r = seq_prefetch_find(m, tokens, n_chunks, &run);
+    if (r < 0 || run.first_slow == run.n)
+        return r;
+
+    r = seq_prefetch_start(m, &run, o);
+    if (r == 0)
+        *ret_prefetch = m->client->n_prefetches;
+    return r;
+}
+
+int kvc_model_prefetch(kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens, size_t n_tokens,
+                       uint64_t *ret_prefetch)
+{
+    kvc_seq_options options;
+    uint64_t number = 0;
+    int r;
+
+    if (!m)
+        return -EINVAL;
+
+    r = client_enter(m->client);
+    if (r < 0)
+        return r;
+    if (!ret_prefetch || (n_tokens > 0 && !tokens))
+        return fail(&m->client->error, -EINVAL, "kvc_model_prefetch: tokens or ret_prefetch is NULL");
+
+    r = seq_options_read(m->client, o, &options);
+    if (r < 0)
+        return r;
+
+    connection_collect(&m->client->connection); /* what has arrived makes room */
+    r = seq_prefetch(m, &options, tokens, n_tokens, &number);
+    /* without a daemon or an active table there is nothing to fetch */
+    if (r < 0 && r != -ENOTCONN && r != -ENODATA)
+        return r;
+
+    errmsg_clear(&m->client->error);
+    *ret_prefetch = number;
+    return 0;
+}
+
+int kvc_model_prefetch_cancel(kvc_model *m, uint64_t prefetch)
+{
+    struct kvc_client *c;
+    int r;
+
+    if (!m)
+        return -EINVAL;
+
+    c = m->client;
+    r = client_enter(c);
+    if (r < 0)
+        return r;
+
+    for (struct seq_prefetch *p = c->prefetches, *next; p; p = next) {
+        next = p->next;
+        if (p->model == m && (prefetch == 0 || p->number == prefetch) &&
+            connection_cancel_post(&c->connection, &p->post))
+            seq_prefetch_free(p);
+    }
+
+    connection_collect(&c->connection);
+    return 0;
+}

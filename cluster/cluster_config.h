@@ -1,0 +1,41 @@
+/*
+ * The configuration of kvcobra-cluster: one file of "key = value" lines, each setting a row of one table,
+ * from which --help comes too.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cluster/router.h"
+#include "daemon/loop/log.h"
+
+struct errmsg;
+
+#define CLUSTER_CONFIG_SERVERS_MAX 32
+#define CLUSTER_CONFIG_PASSWORD_BYTES_MAX 512
+
+struct cluster_config {
+    char *socket_path, *servers_text, *user, *password_file, *key_prefix; /* owned */
+    bool allows_clear_password;
+    uint64_t buffer_bytes, write_bytes_per_s, connect_ms, stall_ms;
+    uint64_t log_level; /* of syslog(3) */
+    uint64_t log_format;
+    /* derived */
+    char *password; /* NULL: none */
+    struct router_server servers[CLUSTER_CONFIG_SERVERS_MAX];
+    unsigned n_servers;
+};
+
+/**
+ * cluster_config_load() - read and check the file
+ * @ret: filled, also on failure: the caller calls cluster_config_deinit()
+ *
+ * Return: 0; -EINVAL with a sentence that names file, line and setting; errno of a file.
+ */
+int cluster_config_load(const char *path, struct cluster_config *ret, struct errmsg *e);
+void cluster_config_deinit(struct cluster_config *c);
+
+/* A line per setting for --help: its name, what it is, its default. */
+void cluster_config_describe(FILE *f);

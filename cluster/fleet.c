@@ -1,0 +1,106 @@
+/* See fleet.h. */
+#include "cluster/fleet.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/reply.h"
+#include "cluster/router.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/log.h"
+
+enum { FLEET_DEADLINE_MS = 2000 };
+
+static void fleet_end(struct fleet *f, enum cluster_state state, uint64_t pause_ms)
+{
+    static const char *const names[] = {"joining", "ready", "refused"};
+
+    if (state != f->state)
+        log_event(state == CLUSTER_REFUSED ? LOG_ERR : LOG_INFO, "fleet", "state=%s message=\"%s\"",
+                  names[state], f->why.text);
+    f->runs = false;
+    f->state = state;
+    f->next_ms = ev_now_ms(f->ev) + pause_ms;
+}
+
+static void fleet_on_get(struct command *c, int result, const struct reply *r)
+{
+    struct fleet *f = c->ctx;
+    const char *text = result == 0 && r->kind == REPLY_STRING ? r->text : NULL;
+
+    if (!text || r->n == 0) { /* no answer, or the key was just evicted */
+        fleet_end(f, f->state, FLEET_RETRY_MS);
+        return;
+    }
+    if (r->n == sizeof(f->text) - 1 && memcmp(text, f->text, sizeof(f->text) - 1) == 0) {
+        errmsg_clear(&f->why);
+        fleet_end(f, CLUSTER_READY, FLEET_PERIOD_MS);
+        return;
+    }
+
+    errmsg_set(
+        &f->why,
+        "the cluster belongs to another fleet: give this host the key-file of that fleet, or set another "
+        "key-prefix, or delete the key %sfleet if no host uses the cluster",
+        f->prefix);
+    fleet_end(f, CLUSTER_REFUSED, FLEET_PERIOD_MS);
+}
+
+/* Stored, or there already, or the cluster is full: the value decides. */
+static void fleet_on_set(struct command *c, int result, const struct reply *r)
+{
+    struct fleet *f = c->ctx;
+
+    (void) result, (void) r;
+    c->kind = COMMAND_GET;
+    c->value_bytes = sizeof(f->text);
+    c->done = fleet_on_get;
+    router_submit(f->router, c);
+}
+
+static void fleet_start(struct fleet *f)
+{
+    struct command *c = &f->command;
+
+    *c = (struct command){.kind = COMMAND_SET,
+                          .value = (const uint8_t *) f->text,
+                          .value_bytes = strlen(f->text),
+                          .done = fleet_on_set,
+                          .ctx = f};
+    c->key_bytes = (uint16_t) snprintf(c->key, sizeof(c->key), "%sfleet", f->prefix);
+    f->runs = true;
+    f->deadline_ms = ev_now_ms(f->ev) + FLEET_DEADLINE_MS;
+    router_submit(f->router, c);
+}
+
+void fleet_set(struct fleet *f, const uint8_t id[static CLUSTER_FLEET_BYTES])
+{
+    fleet_clear(f);
+    (void) sodium_bin2hex(f->text, sizeof(f->text), id, CLUSTER_FLEET_BYTES);
+    f->is_known = true;
+    f->next_ms = 0;
+}
+
+void fleet_clear(struct fleet *f)
+{
+    if (f->runs)
+        node_forget(&f->command, false);
+    f->runs = f->is_known = false;
+    f->state = CLUSTER_JOINING;
+    errmsg_clear(&f->why);
+}
+
+void fleet_tick(struct fleet *f)
+{
+    uint64_t now_ms = ev_now_ms(f->ev);
+
+    if (f->runs && now_ms > f->deadline_ms) {
+        node_forget(&f->command, true);
+        fleet_end(f, f->state, FLEET_RETRY_MS);
+    }
+    if (router_mode(f->router) == ROUTER_CLUSTER || router_mode(f->router) == ROUTER_SINGLE)
+        if (f->is_known && !f->runs && now_ms >= f->next_ms)
+            fleet_start(f);
+}

@@ -1,0 +1,107 @@
+/* See user_folders.h. */
+#include "daemon/config/user_folders.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/config/config_keys.h"
+#include "proto/sockets.h"
+
+/* A folder of the XDG Base Directory Specification. @in_home: its default below $HOME; NULL: it has none. */
+static int user_folders_find(const char *variable, const char *in_home, char **ret, struct errmsg *e)
+{
+    const char *value = secure_getenv(variable), *home = secure_getenv("HOME");
+    int n;
+
+    if (value && value[0] == '/')
+        n = asprintf(ret, "%s", value);
+    else if (in_home && home && home[0] == '/')
+        n = asprintf(ret, "%s/%s", home, in_home);
+    else
+        return fail(
+            e, -EINVAL,
+            "--user: the environment variable %s is not set to a folder%s%s: set it, or start kvcobrad "
+            "without --user and with --socket, --operator-socket and --state-dir",
+            variable, in_home ? ", and neither is " : "", in_home ? "HOME" : "");
+
+    return n < 0 ? fail(e, -ENOMEM, "out of memory") : 0;
+}
+
+static int user_folders_set(struct config *c, const char *key, const char *folder, const char *name,
+                            struct errmsg *e)
+{
+    _cleanup_(freep) char *path = NULL;
+
+    if (asprintf(&path, "%s/%s", folder, name) < 0) {
+        path = NULL;
+        return fail(e, -ENOMEM, "out of memory");
+    }
+    return config_set(c, key, path, e);
+}
+
+int user_folders_apply(struct config *c, char **ret_file, struct errmsg *e)
+{
+    _cleanup_(freep) char *runtime = NULL;
+    _cleanup_(freep) char *state = NULL;
+    _cleanup_(freep) char *settings = NULL;
+    int r = user_folders_find("XDG_RUNTIME_DIR", NULL, &runtime, e);
+
+    if (r == 0)
+        r = user_folders_find("XDG_STATE_HOME", ".local/state", &state, e);
+    if (r == 0)
+        r = user_folders_find("XDG_CONFIG_HOME", ".config", &settings, e);
+    if (r == 0)
+        r = user_folders_set(c, "socket", runtime, SOCKET_USER_FOLDER "/" SOCKET_CLIENTS, e);
+    if (r == 0)
+        r = user_folders_set(c, "operator-socket", runtime, SOCKET_USER_FOLDER "/" SOCKET_OPERATORS, e);
+    if (r == 0)
+        r = user_folders_set(c, "state-dir", state, "kvcobra", e);
+    if (r == 0)
+        r = config_set(c, "socket-mode", "0600", e);
+    if (r == 0 && asprintf(ret_file, "%s/kvcobra/kvcobrad.conf", settings) < 0) {
+        *ret_file = NULL;
+        r = fail(e, -ENOMEM, "out of memory");
+    }
+    return r;
+}
+
+/* As mkdir -p. */
+static int user_folders_make(char *path, struct errmsg *e)
+{
+    for (char *slash = path; slash;) {
+        slash = strchr(slash + 1, '/');
+        if (slash)
+            *slash = '\0';
+        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+            return fail(e, -errno, "cannot create the folder %s: %s", path, strerror(errno));
+        if (slash)
+            *slash = '/';
+    }
+    return 0;
+}
+
+/* The folder that @path is in. */
+static int user_folders_make_parent(const char *path, struct errmsg *e)
+{
+    const char *end = path ? strrchr(path, '/') : NULL;
+    _cleanup_(freep) char *folder = end && end > path ? strndup(path, (size_t) (end - path)) : NULL;
+
+    if (!end || end == path)
+        return 0;
+    return folder ? user_folders_make(folder, e) : fail(e, -ENOMEM, "out of memory");
+}
+
+int user_folders_create(const struct config *c, struct errmsg *e)
+{
+    int r = user_folders_make_parent(c->socket_path, e);
+
+    if (r == 0)
+        r = user_folders_make_parent(c->operator_socket_path, e);
+    return r < 0 ? r : user_folders_make_parent(c->state_dir, e); /* the folder itself: state_folder_lock() */
+}

@@ -1,0 +1,353 @@
+/* See offload.h. */
+#include "daemon/offload/offload.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/log.h"
+#include "daemon/offload/offload_state.h"
+#include "daemon/store/control.h"
+#include "daemon/store/device.h"
+#include "daemon/store/space.h"
+#include "daemon/tier/keyring.h"
+
+enum {
+    CHECK_MS = 1000,
+    STALL_MS = 30000,
+    RETRY_MS = 1000,
+    REQUESTS_MAX = 1024,
+    DEPTH = 32,  /* operations at the disk: io_uring and a fast disk need that many */
+    SCAN_MS = 1, /* between two looks at the queues that requests cause */
+};
+
+/* ---- the timer ---- */
+
+/* Whether slots are to be looked at without a request. */
+static bool offload_has_work(const struct offload *o)
+{
+    return o->state == DISK_READY && (!o->pass.rests || o->sweep.runs);
+}
+
+static void offload_on_timer(void *ctx)
+{
+    struct offload *o = ctx;
+    uint64_t n_times;
+
+    if (read(o->timer_fd, &n_times, sizeof(n_times)) != sizeof(n_times))
+        return;
+
+    disk_expire(o->disk, ev_now_ms(o->rooms.ev));
+    offload_fetch_expire(o, ev_now_ms(o->rooms.ev));
+    offload_pump(o);
+    if (o->n_writes == 0 && o->n_fetches == 0 && !offload_has_work(o))
+        offload_set_timer(o, 0);
+}
+
+/* ---- writing ---- */
+
+/* What was refused is tried again after a while: a quota may be larger now, or the disk have other pages. */
+static void offload_forgive(struct offload *o, uint64_t now_ms)
+{
+    if (o->forgive_at_ms == 0 || now_ms < o->forgive_at_ms)
+        return;
+
+    o->forgive_at_ms = 0;
+    offload_pass_begin(o);
+    o->pass.forgives = true;
+}
+
+static void offload_write_some(struct offload *o)
+{
+    struct offload_choice c;
+    int r = 0;
+
+    offload_choice_init(&c, o);
+    while (o->n_writes < OFFLOAD_WRITES_MAX && (r == 0 || r == -EFBIG)) {
+        uint32_t number = offload_pick(&c);
+
+        if (number == SLOT_NONE)
+            break;
+        r = offload_write_begin(o, number);
+    }
+}
+
+void offload_pump(struct offload *o)
+{
+    uint64_t now_ms = ev_now_ms(o->rooms.ev);
+
+    if (o->stopping || o->state != DISK_READY)
+        return;
+
+    offload_note_removed(o);
+    offload_forgive(o, now_ms);
+    if (now_ms >= o->pause_until_ms && offload_sweep_go_on(o)) {
+        o->scanned_ms = now_ms;
+        offload_write_some(o);
+    }
+    if (offload_has_work(o))
+        offload_start_timer(o);
+}
+
+void offload_note_requests(struct offload *o)
+{
+    if (!o || ev_now_ms(o->rooms.ev) - o->scanned_ms < SCAN_MS ||
+        (o->pass.rests && o->pass.n_entered == o->store->pool.n_entered &&
+         o->n_evicted == o->store->n_evicted))
+        return;
+
+    offload_pump(o);
+}
+
+/* ---- states ---- */
+
+static void offload_log_state(const struct offload *o, const struct disk_status *s)
+{
+    const char *folder = o->rooms.config->disk_dir;
+
+    if (s->state == DISK_READY)
+        log_event(LOG_NOTICE, "disk-tier-ready", "folder=%s pages=%" PRIu64 " engine=%s", folder, s->n_pages,
+                  s->engine);
+    else if (s->state == DISK_OFF)
+        log_event(LOG_ERR, "disk-tier-off",
+                  "folder=%s message=\"%s\", pages stay in memory only until kvcobrad or \'kvcobra tier "
+                  "resume\' opens the folder again",
+                  folder, s->sentence);
+}
+
+/* Called when the state may have changed. */
+static void offload_on_changed(void *ctx)
+{
+    struct offload *o = ctx;
+    struct disk_status s;
+
+    disk_status(o->disk, &s);
+    if (s.state == o->state && s.n_openings == o->n_openings)
+        return;
+
+    o->state = s.state;
+    o->n_openings = s.n_openings;
+    offload_log_state(o, &s);
+    if (s.state == DISK_READY) { /* the folder may have other pages than before */
+        offload_sweep_begin(o);
+        offload_start_timer(o);
+    }
+    for (struct tenant *t = o->store->tenants; t; t = t->next)
+        offload_announce_filter(o, t);
+}
+
+void offload_tick(struct offload *o)
+{
+    if (!o)
+        return;
+
+    for (struct tenant *t = o->store->tenants; t; t = t->next)
+        offload_announce_filter(o, t);
+    disk_expire(o->disk, ev_now_ms(o->rooms.ev)); /* the timer may be off: a drop is no page on its way */
+    offload_pump(o);
+}
+
+/* ---- what clients see ---- */
+
+void offload_announce_filter(struct offload *o, struct tenant *t)
+{
+    if (o && t->device == o->rooms.devices->list)
+        control_set_filter(t, disk_filter_object(o->disk, t->account->name));
+}
+
+int offload_open_filter(const struct offload *o, const struct tenant *t, int *ret_fd, size_t *ret_bytes,
+                        uint64_t *ret_object)
+{
+    if (!o || t->device != o->rooms.devices->list)
+        return -ENOENT;
+    return disk_open_filter(o->disk, t->account->name, ret_fd, ret_bytes, ret_object);
+}
+
+/* ---- operators ---- */
+
+void offload_status(const struct offload *o, struct offload_status *ret)
+{
+    disk_status(o->disk, &ret->disk);
+    ret->n_lost = o->store->n_lost;
+    ret->n_writing = o->n_writes;
+    ret->n_fetching = o->n_fetches;
+    ret->n_unopened = o->n_unopened;
+    ret->is_flushed = offload_is_flushed(o);
+}
+
+void offload_flush(struct offload *o)
+{
+    offload_pass_begin(o);
+    o->pass.rewrites = true;
+    if (o->state == DISK_READY)
+        offload_start_timer(o);
+}
+
+bool offload_is_flushed(const struct offload *o)
+{
+    return o->state == DISK_OFF || (!offload_has_work(o) && o->state == DISK_READY && o->n_writes == 0);
+}
+
+int offload_resume(struct offload *o)
+{
+    return disk_resume(o->disk);
+}
+
+static void offload_on_dropped(struct disk_request *r)
+{
+    struct offload_drop *d = (struct offload_drop *) r;
+    struct offload *o = d->offload;
+
+    for (struct tenant *t = o->store->tenants; t; t = t->next)
+        offload_announce_filter(o, t);
+    offload_sweep_begin(o); /* pages in memory may have been written */
+    offload_start_timer(o);
+    d->done(d);
+}
+
+int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_digest, struct offload_drop *d)
+{
+    d->offload = o;
+    d->request = (struct disk_request){
+        .kind = DISK_DROP,
+        .drops_any_tenant = !tenant,
+        .drops_any_table = !table_digest,
+        .deadline_ms = work_clock_ms() + OFFLOAD_WRITE_MS,
+        .done = offload_on_dropped,
+    };
+    disk_group_id_init(&d->request.group, tenant ? tenant : "");
+    if (table_digest)
+        memcpy(d->request.group.table_digest, table_digest, DISK_TABLE_BYTES);
+    offload_start_timer(o);
+    return disk_submit(o->disk, &o->drops, &d->request);
+}
+
+static void offload_on_table_dropped(struct offload_drop *d)
+{
+    if (d->request.result < 0 && d->request.result != -ENODEV)
+        log_event(LOG_WARNING, "disk-tier-drop",
+                  "message=\"the pages of a retired table stay on the disk: %s\"",
+                  strerror(-d->request.result));
+    free(d);
+}
+
+void offload_drop_table(struct offload *o, const uint8_t *table_digest)
+{
+    struct offload_drop *d = o ? calloc(1, sizeof(*d)) : NULL;
+
+    if (!d)
+        return;
+
+    d->done = offload_on_table_dropped;
+    if (offload_drop(o, NULL, table_digest, d) < 0)
+        free(d);
+}
+
+/* ---- flushed pages ---- */
+
+int offload_flush_page(struct offload *o, const struct tenant *t, const struct offload_subject *s,
+                       void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way)
+{
+    offload_fetch_flush(o, t, &s->key);
+    *ret_on_the_way = offload_write_flush(o, s);
+    return offload_forget(o, s, DISK_REMOVE, done, ctx);
+}
+
+/* ---- start and end ---- */
+
+void offload_set_keyring(struct offload *o, struct keyring *ring)
+{
+    struct keyring *old = o->keyring;
+
+    o->keyring = keyring_ref(ring);
+    (void) keyring_unref(old);
+}
+
+static int offload_start_disk(struct offload *o, struct errmsg *e)
+{
+    const struct config *c = o->rooms.config;
+    const struct disk_options options = {
+        .folder = {.path = c->disk_dir, .fleet = keyring_fleet(o->keyring), .bytes = c->disk_bytes},
+        .buffer_bytes = c->disk_buffer_bytes,
+        .depth = DEPTH,
+        .n_requests_max = REQUESTS_MAX,
+        .check_ms = CHECK_MS,
+        .stall_ms = STALL_MS,
+        .retry_ms = RETRY_MS,
+        .engine = o->rooms.engine,
+        .changed = offload_on_changed,
+        .ctx = o,
+    };
+
+    return disk_new(o->rooms.ev, &options, &o->disk, e);
+}
+
+static void offload_freep(struct offload **o)
+{
+    *o = offload_free(*o, 0);
+}
+
+int offload_new(const struct offload_rooms *rooms, struct keyring *ring, struct offload **ret,
+                struct errmsg *e)
+{
+    _cleanup_(offload_freep) struct offload *o = calloc(1, sizeof(*o));
+    int r;
+
+    if (!o)
+        return fail(e, -ENOMEM, "out of memory for the disk tier");
+
+    o->rooms = *rooms;
+    o->store = &rooms->devices->list[0].store;
+    o->keyring = keyring_ref(ring);
+    o->pass.rests = true;
+    o->n_rewrites_left = OFFLOAD_REWRITES_MAX;
+    o->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (o->timer_fd < 0)
+        return fail(e, -errno, "cannot create a timer: %s", strerror(errno));
+
+    r = ev_watch(rooms->ev, o->timer_fd, offload_on_timer, o, &o->timer);
+    if (r < 0)
+        return fail(e, r, "cannot watch a timer: %s", strerror(-r));
+
+    r = offload_start_disk(o, e);
+    if (r < 0)
+        return r;
+
+    for (uint32_t i = 1; i < rooms->devices->n; i++)
+        log_event(LOG_NOTICE, "gpu-without-disk-tier",
+                  "device=%s message=\"pages in the memory of a GPU have no disk tier\"",
+                  rooms->devices->list[i].name);
+    *ret = take_ptr(o);
+    return 0;
+}
+
+void offload_stop(struct offload *o)
+{
+    if (o)
+        o->stopping = true;
+}
+
+struct offload *offload_free(struct offload *o, uint64_t wait_ms)
+{
+    if (!o)
+        return NULL;
+
+    o->stopping = true;
+    o->disk = disk_free(o->disk, wait_ms); /* ends what is on its way */
+    offload_fetch_expire(o, UINT64_MAX);   /* what arrived */
+    assert(o->n_writes == 0 && o->n_fetches == 0 && !o->fetch_tree);
+    o->timer = ev_source_free(o->timer);
+    closep(&o->timer_fd);
+    (void) keyring_unref(o->keyring);
+    free(o->removed);
+    free(o);
+    return NULL;
+}

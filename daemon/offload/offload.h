@@ -1,0 +1,157 @@
+/*
+ * Offloading: moves pages between the pool of the host's memory and the disk tier (tier/disk.h).
+ *
+ * Out: pages are written ahead of their eviction, so eviction never waits. First come the pages that are next
+ * to be evicted, tenant by tenant; then all others, in passes over the pool that end when a pass finds none.
+ * While the disk is full, only pages that were used again are written. A page is pinned while a thread seals
+ * it, not while the disk writes. The disk tells which pages it replaced: those that are next to be evicted
+ * are written again if they were used. What it refused is tried again after a minute.
+ *
+ * In: offload_fetch() reserves a slot, which is COPYING until the page arrived, reads, opens and publishes
+ * the page. There is one fetch per key, however many wait for it. The space is charged to the tenant like any
+ * page. An arrived page is held until those who wait have leased it, or for a short time if none waits.
+ *
+ * Only pages in host memory are offloaded. All calls are on the loop, and none waits for a disk or a thread.
+ * A failure of the disk is a miss or a page that is not written, never an error of the pool.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/tier/disk.h"
+#include "proto/page.h"
+
+struct account;
+struct config;
+struct devices;
+struct disk_engine_ops;
+struct errmsg;
+struct ev;
+struct group;
+struct keyring;
+struct offload;
+struct offload_fetch;
+struct tenant;
+struct work;
+
+struct offload_rooms { /* borrowed */
+    const struct config *config;
+    struct ev *ev;
+    struct work *work;
+    struct devices *devices;
+    const struct disk_engine_ops *engine;
+};
+
+struct offload_status {
+    struct disk_status disk;
+    uint64_t n_lost; /* evicted pages that the disk did not have */
+    uint32_t n_writing, n_fetching;
+    uint64_t n_unopened; /* pages from the disk that did not open */
+    bool is_flushed;     /* offload_is_flushed() */
+};
+
+/*
+ * Starts the disk tier of the configuration, which has a folder for it. @ring: a reference is taken. Return:
+ * 0; -ENOMEM; errno of descriptors and threads. A folder that cannot be used is no failure: the tier is off
+ * then, and the log has the reason.
+ */
+int offload_new(const struct offload_rooms *rooms, struct keyring *ring, struct offload **ret,
+                struct errmsg *e);
+
+/*
+ * Nothing new begins. Before work_free(), which ends what threads do; offload_free() follows it, ends
+ * all fetches and leaves a disk that does not answer for @wait_ms. NULL is allowed.
+ */
+void offload_stop(struct offload *o);
+struct offload *offload_free(struct offload *o, uint64_t wait_ms);
+
+/* At each tick, and after a request, if pages came to the eviction queues since. NULL is allowed. */
+void offload_tick(struct offload *o);
+void offload_note_requests(struct offload *o);
+
+/* Pages are sealed with @ring from now on; a reference is taken. */
+void offload_set_keyring(struct offload *o, struct keyring *ring);
+
+/* ---- fetches ---- */
+
+struct offload_waiter { /* embedded by who waits for a page; zeros at first */
+    struct offload_waiter *next, *prev;
+    struct offload_fetch *fetch; /* NULL: does not wait */
+    uint64_t deadline_ms;
+    /*
+     * @slot: the page, held during the call; SLOT_NONE: it did not arrive, or not before the deadline.
+     * @w does not wait any longer.
+     */
+    void (*ended)(struct offload_waiter *w, uint32_t slot);
+};
+
+/* False: the disk does not have the page. NULL is allowed. */
+bool offload_has(const struct offload *o, const struct tenant *t, const struct chunk_key *key);
+
+/*
+ * Fetches a page of @g that its tenant does not have in memory. @w: NULL: no request waits. This function
+ * does not call ended(). Return: 0; -ENODATA: the disk does not have the page; -EBUSY: the key is being
+ * fetched as a page of another group, as only a faulty client asks for it; -EAGAIN, -ENODEV:
+ * disk_submit(); errors of reserve_slot(), with a sentence; -ENOMEM.
+ */
+int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, struct offload_waiter *w,
+                  struct errmsg *e);
+
+/* @w stops waiting; the fetch continues. */
+void offload_waiter_leave(struct offload_waiter *w);
+
+/* How the disk names one page. */
+struct offload_subject {
+    struct account *account; /* borrowed */
+    struct disk_group_id group;
+    struct chunk_key key;
+};
+
+/**
+ * offload_flush_page() - an operator flushes a page: neither the disk nor what is on its way to memory has it
+ * @t:              whose pages are in host memory; store_forget() was called for the page in memory
+ * @done:           called on the loop, once; @err: 0, -ETIMEDOUT, -ENODEV: the disk may still have the page
+ * @ret_on_the_way: writes of the page that have not ended: the disk forgets it again when they do
+ *
+ * Return: 0; errors of disk_submit() and -ENOMEM: done() is not called.
+ */
+int offload_flush_page(struct offload *o, const struct tenant *t, const struct offload_subject *s,
+                       void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
+
+/* ---- what clients see ---- */
+
+/* Writes the number of the tenant's filter to its control page. NULL is allowed. */
+void offload_announce_filter(struct offload *o, struct tenant *t);
+
+/* See disk_open_filter(). NULL is allowed: -ENOENT. */
+int offload_open_filter(const struct offload *o, const struct tenant *t, int *ret_fd, size_t *ret_bytes,
+                        uint64_t *ret_object);
+
+/* ---- operators ---- */
+
+void offload_status(const struct offload *o, struct offload_status *ret);
+
+/* Begins a pass over all pages, also held ones. */
+void offload_flush(struct offload *o);
+/*
+ * Whether no page is left to be written since the last offload_flush(), or the tier is off. Pages that the
+ * disk refused are not waited for.
+ */
+bool offload_is_flushed(const struct offload *o);
+
+/* See disk_resume(). */
+int offload_resume(struct offload *o);
+
+struct offload_drop { /* embedded by who waits; belongs to the tier until done() is called */
+    struct disk_request request;
+    struct offload *offload;
+    void (*done)(struct offload_drop *d); /* request.result */
+};
+
+/* Drops the pages of a tenant and of a table from the disk; NULL: of all. Return: see disk_submit(). */
+int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_digest, struct offload_drop *d);
+
+/* The same for a table that retired, without a callback. NULL is allowed. */
+void offload_drop_table(struct offload *o, const uint8_t *table_digest);

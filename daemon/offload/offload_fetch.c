@@ -1,0 +1,389 @@
+/*
+ * One page on its way from the disk: a slot is reserved, the disk reads, a thread opens the page into the
+ * slot, and the page is published. All fetches stand in a list; those on their way also in a tree by tenant
+ * and key, so that a key is fetched once.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/log.h"
+#include "daemon/offload/offload_state.h"
+#include "daemon/store/account.h"
+#include "daemon/store/evict_queue.h"
+#include "daemon/store/page_check.h"
+#include "daemon/store/reserve.h"
+#include "daemon/store/space.h"
+#include "daemon/store/store.h"
+#include "daemon/tables/table_entry.h"
+#include "daemon/tier/keyring.h"
+#include "daemon/tier/seal.h"
+
+struct offload_fetch {
+    struct work_item work; /* first member */
+    struct disk_request request;
+    struct offload_fetch *next, *prev; /* in offload.fetches */
+    struct offload *offload;
+    struct tenant *tenant;   /* stays: the slot is charged to it */
+    struct group *group;     /* of the slot, as long as it is COPYING */
+    struct account *account; /* has a reference */
+    struct keyring *keyring; /* likewise, once the page was read */
+    struct chunk_key key;
+    struct page_expectation expected;
+    struct offload_waiter *waiters;
+    uint32_t slot; /* COPYING; then held, if is_here */
+    uint8_t *to;   /* the page in the slot */
+    size_t page_bytes;
+    uint32_t payload_crc32c;
+    int opened; /* 0; errno of seal_open() or page_check() */
+    bool is_here;
+    bool was_removed;            /* the disk lost the page after it read it */
+    bool is_flushed;             /* by an operator: the page is not published */
+    uint64_t protected_until_ms; /* is_here */
+    struct errmsg why;
+};
+
+static struct offload_fetch *offload_fetch_of(struct disk_request *r)
+{
+    return (struct offload_fetch *) ((char *) r - offsetof(struct offload_fetch, request));
+}
+
+/* Order of the tree. */
+static int offload_fetch_compare(const void *a, const void *b)
+{
+    const struct offload_fetch *x = a, *y = b;
+
+    if (x->tenant != y->tenant)
+        return (uintptr_t) x->tenant < (uintptr_t) y->tenant ? -1 : 1;
+    return memcmp(&x->key, &y->key, sizeof(x->key));
+}
+
+static void offload_fetch_free(struct offload_fetch *f)
+{
+    struct offload *o = f->offload;
+
+    if (f->prev)
+        f->prev->next = f->next;
+    else
+        o->fetches = f->next;
+    if (f->next)
+        f->next->prev = f->prev;
+    o->n_fetches--;
+    (void) account_unref(f->account);
+    (void) keyring_unref(f->keyring);
+    free(f);
+}
+
+/* ---- waits ---- */
+
+static void offload_waiter_join(struct offload_waiter *w, struct offload_fetch *f)
+{
+    w->fetch = f;
+    w->prev = NULL;
+    w->next = f->waiters;
+    if (w->next)
+        w->next->prev = w;
+    f->waiters = w;
+}
+
+void offload_waiter_leave(struct offload_waiter *w)
+{
+    struct offload_fetch *f = w->fetch;
+
+    if (!f)
+        return;
+
+    if (w->prev)
+        w->prev->next = w->next;
+    else
+        f->waiters = w->next;
+    if (w->next)
+        w->next->prev = w->prev;
+    w->fetch = NULL;
+}
+
+static void offload_waiter_end(struct offload_waiter *w, uint32_t slot)
+{
+    offload_waiter_leave(w);
+    w->ended(w, slot);
+}
+
+/* ---- the end ---- */
+
+/*
+ * The fetch leaves the tree, and all waits for it end. A callback may begin another fetch of the key. Return:
+ * whether a request waited.
+ */
+static bool offload_fetch_tell(struct offload_fetch *f, uint32_t slot)
+{
+    bool any = f->waiters != NULL;
+
+    (void) tdelete(f, &f->offload->fetch_tree, offload_fetch_compare);
+    while (f->waiters)
+        offload_waiter_end(f->waiters, slot);
+    return any;
+}
+
+static void offload_fetch_fail(struct offload_fetch *f)
+{
+    store_discard(f->offload->store, f->slot);
+    (void) offload_fetch_tell(f, SLOT_NONE);
+    offload_fetch_free(f);
+}
+
+/* The page is in memory, with a hold of this fetch. */
+static void offload_fetch_arrive(struct offload_fetch *f, uint32_t slot)
+{
+    struct offload *o = f->offload;
+
+    f->slot = slot;
+    f->is_here = true;
+    f->protected_until_ms = ev_now_ms(o->rooms.ev) + OFFLOAD_PROTECT_MS;
+    if (!offload_fetch_tell(f, slot) && !o->stopping)
+        return; /* no request waits: the page stays for a moment */
+
+    store_unhold(o->store, slot);
+    offload_fetch_free(f);
+}
+
+/* Publishes the page, unless a client did that meanwhile. */
+static void offload_fetch_publish(struct offload_fetch *f)
+{
+    struct store *st = f->offload->store;
+    uint32_t present = store_find(st, f->tenant, &f->key);
+
+    if (present != SLOT_NONE) {
+        store_discard(st, f->slot);
+        store_hold(st, present);
+        offload_fetch_arrive(f, present);
+        return;
+    }
+
+    if (store_publish(st, f->slot, &f->key, f->payload_crc32c, &f->why) < 0) {
+        offload_fetch_fail(f);
+        return;
+    }
+
+    pool_slot(&st->pool, f->slot)->is_on_disk = !f->was_removed;
+    offload_fetch_arrive(f, f->slot);
+}
+
+/* ---- pages that do not open ---- */
+
+/* The disk does not find the page again. If that cannot be told, the page does not open again. */
+static void offload_fetch_forget(struct offload_fetch *f)
+{
+    struct offload *o = f->offload;
+    const struct offload_subject subject = {f->account, f->request.group, f->key};
+
+    if (log_is_due(++o->n_unopened))
+        log_event(LOG_WARNING, "page-not-opened", "tenant=%s unopened=%" PRIu64 " message=\"%s\", a miss",
+                  f->tenant->name, o->n_unopened, f->why.text);
+    (void) offload_forget(o, &subject, DISK_FORGET, NULL, NULL);
+}
+
+/* ---- the thread ---- */
+
+static bool offload_fetch_open(struct work_item *work)
+{
+    struct offload_fetch *f = (struct offload_fetch *) work;
+    const struct seal_subject subject = {f->account->name, &f->key};
+
+    f->opened = seal_open(f->keyring, &subject, f->request.data, seal_bytes(f->page_bytes), f->to,
+                          f->page_bytes, &f->why);
+    if (f->opened == 0)
+        f->opened = page_check(f->to, &f->expected, &f->payload_crc32c, &f->why);
+    return false;
+}
+
+static void offload_fetch_on_opened(struct work_item *work)
+{
+    struct offload_fetch *f = (struct offload_fetch *) work;
+    struct offload *o = f->offload;
+
+    disk_buffer_give_back(o->disk, f->request.data);
+    if (f->work.expired || f->is_flushed || o->stopping) {
+        offload_fetch_fail(f);
+        return;
+    }
+    if (f->opened < 0) {
+        offload_fetch_forget(f);
+        offload_fetch_fail(f);
+        return;
+    }
+    offload_fetch_publish(f);
+}
+
+/* ---- the disk ---- */
+
+static void offload_fetch_on_read(struct disk_request *r)
+{
+    struct offload_fetch *f = offload_fetch_of(r);
+    struct offload *o = f->offload;
+    int err = r->result;
+
+    if (err == 0 && o->stopping)
+        err = -ENODEV;
+    if (err == 0) {
+        f->keyring = keyring_ref(o->keyring);
+        f->work.run = offload_fetch_open;
+        f->work.done = offload_fetch_on_opened;
+        f->work.deadline_ms = work_clock_ms() + OFFLOAD_READ_MS;
+        err = work_submit(o->rooms.work, &f->account->work_share, &f->work);
+    }
+    if (err == 0)
+        return;
+
+    if (r->result == 0)
+        disk_buffer_give_back(o->disk, r->data);
+    offload_fetch_fail(f);
+}
+
+void offload_fetch_note_removed(struct offload *o, struct tenant *t, const struct chunk_key *key)
+{
+    struct offload_fetch **node, probe;
+
+    if (!o->fetch_tree)
+        return;
+
+    probe.tenant = t;
+    probe.key = *key;
+    node = tfind(&probe, &o->fetch_tree, offload_fetch_compare);
+    if (node)
+        (*node)->was_removed = true;
+}
+
+/* ---- flushed pages ---- */
+
+void offload_fetch_flush(struct offload *o, const struct tenant *t, const struct chunk_key *key)
+{
+    struct offload_fetch wanted = {.tenant = (struct tenant *) t, .key = *key};
+    struct offload_fetch **node = tfind(&wanted, &o->fetch_tree, offload_fetch_compare);
+
+    if (node)
+        (*node)->is_flushed = true;
+}
+
+/* ---- begin ---- */
+
+static void offload_fetch_fill(struct offload_fetch *f, struct offload *o, struct group *g)
+{
+    f->offload = o;
+    f->account = account_ref(g->tenant->account);
+    f->page_bytes = g->page_bytes;
+    f->expected = (struct page_expectation){
+        .layout = &g->space->layout,
+        .model_digest = g->space->table->model_digest,
+        .key = &f->key,
+        .page_class = g->page_class,
+    };
+    f->request.kind = DISK_READ;
+    f->request.key = f->key;
+    f->request.deadline_ms = work_clock_ms() + OFFLOAD_READ_MS;
+    f->request.done = offload_fetch_on_read;
+    offload_group_id(g, &f->request.group);
+}
+
+/* Reserves the slot and begins to read. *@f is in the tree, but not in the list. */
+static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struct group *g, struct errmsg *e)
+{
+    struct page_handle h;
+    int r = reserve_slot(o->store, g, SLOT_WITHOUT_SESSION, 0, &f->slot, e);
+
+    if (r < 0)
+        return r;
+
+    store_claim(o->store, f->slot);
+    if (store_resolve(o->store, f->slot, &h)) {
+        h.slot->key = f->key;
+        f->to = store_page_data(o->store, &h);
+    }
+    offload_fetch_fill(f, o, g);
+    r = disk_submit(o->disk, &f->account->disk_share, &f->request);
+    if (r < 0) {
+        store_discard(o->store, f->slot);
+        (void) account_unref(f->account);
+        return fail(e, r, "the disk tier takes no more requests of tenant %s now", g->tenant->name);
+    }
+
+    f->next = o->fetches;
+    if (f->next)
+        f->next->prev = f;
+    o->fetches = f;
+    o->n_fetches++;
+    offload_start_timer(o);
+    return 0;
+}
+
+int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, struct offload_waiter *w,
+                  struct errmsg *e)
+{
+    _cleanup_(freep) struct offload_fetch *f = NULL;
+    struct offload_fetch **node;
+    int r = 0;
+
+    if (o->stopping || !offload_has(o, g->tenant, key))
+        return -ENODATA;
+
+    f = calloc(1, sizeof(*f));
+    if (!f)
+        return fail(e, -ENOMEM, "out of memory for a fetch");
+
+    f->tenant = g->tenant;
+    f->group = g;
+    f->key = *key;
+    node = tsearch(f, &o->fetch_tree, offload_fetch_compare);
+    if (!node)
+        return fail(e, -ENOMEM, "out of memory for a fetch");
+
+    if (*node == f) {
+        r = offload_fetch_begin(f, o, g, e);
+        if (r < 0) {
+            (void) tdelete(f, &o->fetch_tree, offload_fetch_compare);
+            return r;
+        }
+        node = NULL;
+    } else if ((*node)->group != g) {
+        return fail(e, -EBUSY, "a page of another kind with the same key is being fetched");
+    }
+
+    if (w)
+        offload_waiter_join(w, node ? *node : f);
+    if (!node)
+        (void) take_ptr(f);
+    return 0;
+}
+
+/* ---- time ---- */
+
+/* Ends the waits whose deadline passed. */
+static void offload_fetch_expire_waiters(struct offload_fetch *f, uint64_t now_ms)
+{
+    for (struct offload_waiter *w = f->waiters; w;) {
+        if (w->deadline_ms > now_ms) {
+            w = w->next;
+            continue;
+        }
+        offload_waiter_end(w, SLOT_NONE);
+        w = f->waiters; /* the callback may have ended others */
+    }
+}
+
+void offload_fetch_expire(struct offload *o, uint64_t now_ms)
+{
+    for (struct offload_fetch *f = o->fetches, *next; f; f = next) {
+        next = f->next;
+        if (!f->is_here) {
+            offload_fetch_expire_waiters(f, now_ms);
+            next = f->next;
+        } else if (f->protected_until_ms <= now_ms) {
+            store_unhold(o->store, f->slot);
+            offload_fetch_free(f);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+/*
+ * The disk forgets a page: one that did not open, or one that an operator flushed.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "daemon/offload/offload_state.h"
+#include "daemon/store/account.h"
+
+struct offload_forget {
+    struct disk_request request; /* first member */
+    struct account *account;     /* has a reference */
+    void (*done)(void *ctx, int err);
+    void *ctx;
+};
+
+static void offload_forget_on_done(struct disk_request *r)
+{
+    struct offload_forget *x = (struct offload_forget *) r;
+    int err = r->result == -ENOENT ? 0 : r->result; /* the disk does not have the page, which is the aim */
+
+    if (x->done)
+        x->done(x->ctx, err);
+    (void) account_unref(x->account);
+    free(x);
+}
+
+int offload_forget(struct offload *o, const struct offload_subject *s, enum disk_kind kind,
+                   void (*done)(void *ctx, int err), void *ctx)
+{
+    _cleanup_(freep) struct offload_forget *x = calloc(1, sizeof(*x));
+    int r;
+
+    if (!x)
+        return -ENOMEM;
+
+    *x = (struct offload_forget){
+        .request =
+            {
+                .kind = kind,
+                .group = s->group,
+                .key = s->key,
+                .deadline_ms = work_clock_ms() + OFFLOAD_READ_MS,
+                .done = offload_forget_on_done,
+            },
+        .account = account_ref(s->account),
+        .done = done,
+        .ctx = ctx,
+    };
+    r = disk_submit(o->disk, &s->account->disk_share, &x->request);
+    if (r < 0) {
+        (void) account_unref(x->account);
+        return r;
+    }
+
+    (void) take_ptr(x);
+    return 0;
+}

@@ -1,0 +1,39 @@
+/* What the files of this room share; see offload_state.h. */
+#include "daemon/offload/offload_state.h"
+
+#include <string.h>
+#include <sys/timerfd.h>
+
+#include "daemon/store/account.h"
+#include "daemon/store/device.h"
+#include "daemon/store/space.h"
+
+void offload_group_id(const struct group *g, struct disk_group_id *ret)
+{
+    disk_group_id_init(ret, g->tenant->account->name);
+    memcpy(ret->table_digest, g->space->table_digest, DISK_TABLE_BYTES);
+    ret->first_head = (uint16_t) g->space->layout.shard.first_head;
+    ret->n_heads = (uint16_t) g->space->layout.shard.n_heads;
+    ret->page_class = (uint8_t) g->page_class;
+    ret->page_bytes = g->page_bytes;
+}
+
+bool offload_has(const struct offload *o, const struct tenant *t, const struct chunk_key *key)
+{
+    return o && t->device == o->rooms.devices->list && disk_has_probably(o->disk, t->account->name, key);
+}
+
+void offload_set_timer(struct offload *o, long ms)
+{
+    const struct timespec t = {.tv_nsec = ms * 1000000};
+    const struct itimerspec period = {.it_interval = t, .it_value = t};
+
+    (void) timerfd_settime(o->timer_fd, 0, &period, NULL); /* cannot fail with these arguments */
+    o->timer_runs = ms > 0;
+}
+
+void offload_start_timer(struct offload *o)
+{
+    if (!o->timer_runs)
+        offload_set_timer(o, OFFLOAD_TIMER_MS);
+}

@@ -1,0 +1,163 @@
+/* The state of offloading. For the files of this room. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/loop/work.h"
+#include "daemon/offload/offload.h"
+
+struct disk_removed_batch;
+struct ev_source;
+struct offload_write;
+struct slot;
+struct store;
+
+enum {
+    OFFLOAD_WRITES_MAX = 16,    /* pages that are being sealed or written */
+    OFFLOAD_REWRITES_MAX = 64,  /* see struct offload */
+    OFFLOAD_WRITE_MS = 10000,   /* of a write, its wait for a thread included */
+    OFFLOAD_READ_MS = 5000,     /* of a fetch, which may outlive those who wait */
+    OFFLOAD_PROTECT_MS = 2000,  /* how long an arrived page stays for which no request waits */
+    OFFLOAD_PAUSE_MS = 1000,    /* of all writes, after one failed */
+    OFFLOAD_BUSY_MS = 100,      /* of the writes of a group for which the disk had no room at the moment */
+    OFFLOAD_REFUSED_MS = 60000, /* before what the disk refused is tried again */
+    OFFLOAD_TIMER_MS = 10,      /* while something is on its way */
+};
+
+struct offload_cursor { /* the next slot of the pool, in the order of their numbers */
+    uint32_t span, index;
+};
+
+/*
+ * A pass over the slots of the pool. It begins where the one before it ended, so that slots with high numbers
+ * have their turn also if passes are cut short.
+ */
+struct offload_pass {
+    struct offload_cursor at;
+    uint32_t n_spans_left;
+    uint32_t n_found;   /* pages to write, now or after a short pause */
+    uint32_t n_entered; /* the clock of the queues when the pass began */
+    bool forgives;      /* pages that were refused are tried again */
+    bool rewrites;      /* a flush: also pages of which the disk had a copy that it replaced */
+    bool rests;         /* the last pass found none */
+};
+
+/*
+ * Forgets what the disk has: it may have lost any page. Nothing is written meanwhile, so that no page next to
+ * be evicted is taken for one on the disk.
+ */
+struct offload_sweep {
+    struct offload_cursor at;
+    bool runs;
+};
+
+struct offload {
+    struct offload_rooms rooms;
+    struct store *store; /* of the host's memory */
+    struct keyring *keyring;
+    struct disk *disk;
+    bool stopping;
+    enum disk_state state; /* as logged */
+    uint64_t n_openings;   /* of the disk, when the state was looked at last */
+
+    int timer_fd;
+    struct ev_source *timer;
+    bool timer_runs;
+
+    struct work_share seals; /* of the threads: all pages on their way out */
+    struct disk_share drops; /* of the disk: requests of operators */
+    uint32_t n_writes;
+    struct offload_write *writes; /* the same, as a list */
+    uint64_t pause_until_ms;
+    uint64_t forgive_at_ms; /* when refused pages are tried again; 0: none was refused */
+    /*
+     * Pages next to be evicted whose copy on the disk was replaced, and that may be written again: more with
+     * each eviction. Without a limit, pages of a tier that is smaller than memory would replace each other
+     * for ever.
+     */
+    uint32_t n_rewrites_left;
+    uint64_t n_evicted; /* of the store, when the limit was raised last */
+    uint64_t scanned_ms;
+    uint32_t turn; /* which tenant's queues are looked at first */
+    struct offload_pass pass;
+    struct offload_sweep sweep;
+    struct disk_removed_batch *removed; /* being worked on, up to n_removed_done */
+    uint32_t n_removed_done;
+
+    void *fetch_tree; /* of tsearch(): those on their way, by tenant and key */
+    struct offload_fetch *fetches;
+    uint32_t n_fetches; /* in the list: on their way, or arrived and protected */
+    uint64_t n_unopened;
+};
+
+/* ---- offload_state.c ---- */
+
+/* How the disk names the pages of a group. */
+void offload_group_id(const struct group *g, struct disk_group_id *ret);
+
+void offload_set_timer(struct offload *o, long ms); /* 0: off */
+void offload_start_timer(struct offload *o);        /* something is on its way */
+
+/* ---- offload.c ---- */
+
+/* Writes as many pages as may be on their way. */
+void offload_pump(struct offload *o);
+
+/* ---- offload_pick.c ---- */
+
+struct offload_choice { /* of one offload_pump() */
+    struct offload *o;
+    uint64_t now_ms;
+    bool has_room;                       /* the disk has a segment that is not in use */
+    bool no_victim;                      /* no page that is next to be evicted is left to be written */
+    uint32_t victim_budget, pass_budget; /* slots that may still be looked at */
+};
+
+void offload_choice_init(struct offload_choice *c, struct offload *o);
+
+/* The next page to write. SLOT_NONE: none was found; a pass may not have ended. */
+uint32_t offload_pick(struct offload_choice *c);
+
+void offload_pass_begin(struct offload *o);
+
+/* Pages are to be written that the present pass may have passed over. */
+void offload_pass_demand(struct offload *o);
+
+void offload_sweep_begin(struct offload *o);
+bool offload_sweep_go_on(struct offload *o); /* one part of it. Return: whether nothing is left to forget */
+
+/* ---- offload_removed.c ---- */
+
+/* Takes notice of pages that left the disk, and begins a sweep if not all are named. */
+void offload_note_removed(struct offload *o);
+
+/* ---- offload_write.c ---- */
+
+/* Return: 0; -EAGAIN: no buffer or thread is free; -EFBIG: no buffer is so large; -ENOMEM. */
+int offload_write_begin(struct offload *o, uint32_t slot);
+
+/* Writes of the page end without it, or the disk forgets it after them. Return: how many there are. */
+uint32_t offload_write_flush(struct offload *o, const struct offload_subject *s);
+
+/* ---- offload_fetch.c ---- */
+
+/* The page is not on the disk any longer: one that is on its way from there is written again. */
+void offload_fetch_note_removed(struct offload *o, struct tenant *t, const struct chunk_key *key);
+
+void offload_fetch_expire(struct offload *o, uint64_t now_ms);
+
+/* A fetch of the page finds nothing. */
+void offload_fetch_flush(struct offload *o, const struct tenant *t, const struct chunk_key *key);
+
+/* ---- offload_forget.c ---- */
+
+/**
+ * offload_forget() - the disk does not find a page again
+ * @kind: DISK_FORGET or DISK_REMOVE
+ * @done: called on the loop, once, with 0 or the errno of the request; NULL: no function
+ *
+ * Return: 0; errors of disk_submit(), -ENOMEM: done() is not called.
+ */
+int offload_forget(struct offload *o, const struct offload_subject *s, enum disk_kind kind,
+                   void (*done)(void *ctx, int err), void *ctx);

@@ -1,0 +1,145 @@
+/* CONTROL_TIER: the disk tier for operators: its state, flush, resume, drop. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "daemon/loop/log.h"
+#include "daemon/offload/offload.h"
+#include "daemon/operator/handlers.h"
+#include "daemon/requests/job.h"
+#include "daemon/requests/request.h"
+#include "daemon/requests/state.h"
+
+struct tier_job { /* waits for a DROP */
+    struct job job;
+    struct offload_drop drop;
+};
+
+static void tier_fill(struct request *rq)
+{
+    const struct server *s = rq->server;
+    Kvcobra__ControlTierReply *reply = &s->scratch->body.control_tier;
+    struct offload_status *o = &s->scratch->tier;
+
+    offload_status(s->offload, o);
+    kvcobra__control_tier_reply__init(reply);
+    reply->state = (char *) disk_state_names[o->disk.state];
+    reply->message = o->disk.sentence;
+    reply->folder = (char *) s->config->disk_dir;
+    reply->flushed = o->is_flushed;
+    reply->locked = o->disk.is_locked;
+    reply->segment_bytes = o->disk.segment_bytes;
+    reply->segments = o->disk.n_segments_used;
+    reply->segments_max = o->disk.n_segments_max;
+    reply->physical_bytes = o->disk.physical_bytes;
+    reply->pages = o->disk.n_pages;
+    reply->writing = o->n_writing;
+    reply->fetching = o->n_fetching;
+    reply->written_pages = o->disk.n_written;
+    reply->written_bytes = o->disk.written_bytes;
+    reply->read_pages = o->disk.n_read;
+    reply->read_bytes = o->disk.read_bytes;
+    reply->missed = o->disk.n_missed;
+    reply->refused = o->disk.n_refused;
+    reply->timeouts = o->disk.n_timeouts;
+    reply->failed = o->disk.n_failed;
+    reply->unopened = o->n_unopened;
+    reply->discarded = o->disk.n_discarded;
+    reply->lost = o->n_lost;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_CONTROL_TIER;
+    rq->reply.control_tier = reply;
+}
+
+static int tier_conclude_drop(struct job *job, struct request *rq)
+{
+    const struct tier_job *j = (const struct tier_job *) job;
+    int r = j->drop.request.result;
+
+    if (!rq)
+        return 0;
+    if (r < 0)
+        return fail(&rq->error, r, "the disk tier did not drop the pages: %s",
+                    r == -ENODEV ? "it is off" : "the disk did not answer in time");
+
+    log_event(LOG_NOTICE, "disk-tier-dropped", "tenant=%s",
+              rq->message->control_tier->tenant[0] ? rq->message->control_tier->tenant : "all");
+    tier_fill(rq);
+    return 0;
+}
+
+static void tier_on_dropped(struct offload_drop *d)
+{
+    struct tier_job *j = (struct tier_job *) ((char *) d - offsetof(struct tier_job, drop));
+
+    job_end(&j->job);
+}
+
+static int tier_drop(struct request *rq)
+{
+    const Kvcobra__ControlTier *m = rq->message->control_tier;
+    _cleanup_(freep) struct tier_job *j = NULL;
+    const uint8_t *digest = NULL;
+    int r = 0;
+
+    if (strlen(m->tenant) >= ACCOUNT_NAME_BYTES)
+        return fail(&rq->error, -EINVAL, "\"%.40s\" is not the name of a tenant", m->tenant);
+    if (m->table_digest.len > 0)
+        r = request_digest(rq, &m->table_digest, "table digest", &digest);
+    if (r < 0)
+        return r;
+
+    j = calloc(1, sizeof(*j));
+    if (!j)
+        return fail(&rq->error, -ENOMEM, "out of memory for a request");
+
+    j->job.finish = tier_conclude_drop;
+    j->drop.done = tier_on_dropped;
+    r = job_begin(&j->job, rq);
+    if (r < 0)
+        return r;
+
+    r = offload_drop(rq->server->offload, m->tenant[0] ? m->tenant : NULL, digest, &j->drop);
+    if (r < 0) {
+        job_cancel(&j->job);
+        return fail(&rq->error, r, "the disk tier is off or has too many requests: see its state");
+    }
+
+    (void) take_ptr(j);
+    return REQUEST_PENDING;
+}
+
+static int tier_resume(struct request *rq)
+{
+    if (offload_resume(rq->server->offload) < 0)
+        return fail(&rq->error, -EALREADY, "the disk tier is not off");
+
+    log_event(LOG_NOTICE, "disk-tier-resume", "folder=%s", rq->server->config->disk_dir);
+    tier_fill(rq);
+    return 0;
+}
+
+int tier_handle_control(struct request *rq)
+{
+    if (!rq->server->offload)
+        return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad has no disk tier: set disk-dir and restart it");
+
+    switch (rq->message->control_tier->action) {
+    case KVCOBRA__TIER_ACTION__TIER_ASK:
+        break;
+    case KVCOBRA__TIER_ACTION__TIER_FLUSH:
+        offload_flush(rq->server->offload);
+        break;
+    case KVCOBRA__TIER_ACTION__TIER_RESUME:
+        return tier_resume(rq);
+    case KVCOBRA__TIER_ACTION__TIER_DROP:
+        return tier_drop(rq);
+    default:
+        return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad does not know action %d of the disk tier",
+                    (int) rq->message->control_tier->action);
+    }
+
+    tier_fill(rq);
+    return 0;
+}

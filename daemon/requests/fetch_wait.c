@@ -1,0 +1,207 @@
+/* See fetch_wait.h. */
+#include "daemon/requests/fetch_wait.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "daemon/offload/offload.h"
+#include "daemon/requests/job.h"
+#include "daemon/requests/pages.h"
+#include "daemon/requests/state.h"
+
+struct fetch_wait_page {
+    struct offload_waiter waiter; /* first member */
+    struct fetch_wait_job *job;
+    struct fetch_wait_item item; /* its slot is held; SLOT_NONE: not yet, or not at all */
+    bool waits;
+};
+
+struct fetch_wait_job {
+    struct job job;
+    struct store *store;
+    int (*again)(struct request *rq);
+    bool rechecked;
+    size_t n, n_end; /* pages; those from n_end on are not in the run */
+    size_t n_waiting;
+    struct fetch_wait_page pages[];
+};
+
+/* ---- the end ---- */
+
+/* The run ends before page @at: what follows is not worth the wait. */
+static void fetch_wait_cut(struct fetch_wait_job *j, size_t at)
+{
+    for (size_t i = at; i < j->n_end; i++) {
+        if (!j->pages[i].waits)
+            continue;
+        offload_waiter_leave(&j->pages[i].waiter);
+        j->pages[i].waits = false;
+        j->n_waiting--;
+    }
+    if (at < j->n_end)
+        j->n_end = at;
+}
+
+static void fetch_wait_release(struct fetch_wait_job *j)
+{
+    fetch_wait_cut(j, 0);
+    for (size_t i = 0; i < j->n; i++)
+        if (j->pages[i].item.slot != SLOT_NONE)
+            store_unhold(j->store, j->pages[i].item.slot);
+}
+
+static int fetch_wait_conclude(struct job *job, struct request *rq)
+{
+    struct fetch_wait_job *j = (struct fetch_wait_job *) job;
+    int r = 0;
+
+    if (rq) {
+        rq->rechecked = j->rechecked;
+        rq->fetched = true;
+        r = j->again(rq); /* takes holds of its own */
+    }
+
+    fetch_wait_release(j);
+    return r;
+}
+
+static void fetch_wait_on_ended(struct offload_waiter *w, uint32_t slot)
+{
+    struct fetch_wait_page *p = (struct fetch_wait_page *) w;
+    struct fetch_wait_job *j = p->job;
+
+    p->waits = false;
+    j->n_waiting--;
+    p->item.slot = slot;
+    if (slot != SLOT_NONE)
+        store_hold(j->store, slot);
+    else
+        fetch_wait_cut(j, (size_t) (p - j->pages));
+    if (j->n_waiting == 0)
+        job_end(&j->job);
+}
+
+/* ---- begin ---- */
+
+/* Holds the pages of the run that are in memory. The run ends at a page that no tier has. */
+static int fetch_wait_hold(struct fetch_wait_job *j, struct request *rq, const struct page_context *c,
+                           const struct fetch_wait_run *run)
+{
+    for (; j->n < run->n; j->n++) {
+        struct fetch_wait_page *p = &j->pages[j->n];
+        int r;
+
+        *p = (struct fetch_wait_page){.job = j, .item.slot = SLOT_NONE};
+        r = run->item(rq, c, j->n, &p->item);
+        if (r < 0)
+            return r;
+        if (p->item.slot != SLOT_NONE)
+            store_hold(j->store, p->item.slot);
+        else if (!offload_has(rq->server->offload, rq->tenant, &p->item.key))
+            break;
+    }
+
+    j->n_end = j->n;
+    return 0;
+}
+
+/* Return: 0: the page is on its way; -EINPROGRESS: a new extent is being made; errno: the run ends here. */
+static int fetch_wait_fetch(struct fetch_wait_job *j, struct fetch_wait_page *p, struct request *rq,
+                            const struct page_context *c, uint64_t deadline_ms)
+{
+    struct group *g;
+    int r = page_group(rq, c->space, p->item.page_class, &g);
+
+    if (r < 0)
+        return r;
+
+    p->waiter.ended = fetch_wait_on_ended;
+    p->waiter.deadline_ms = deadline_ms;
+    r = offload_fetch(rq->server->offload, g, &p->item.key, &p->waiter, &rq->error);
+    p->waits = r == 0;
+    j->n_waiting += r == 0;
+    return r;
+}
+
+/* Return: 0; -EINPROGRESS. */
+static int fetch_wait_fetch_all(struct fetch_wait_job *j, struct request *rq, const struct page_context *c,
+                                uint64_t deadline_ms)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < j->n_end && r == 0; i++) {
+        if (j->pages[i].item.slot != SLOT_NONE)
+            continue;
+        r = fetch_wait_fetch(j, &j->pages[i], rq, c, deadline_ms);
+        if (r < 0)
+            fetch_wait_cut(j, i);
+    }
+
+    errmsg_clear(&rq->error); /* the run is shorter: that is no error */
+    return r == -EINPROGRESS ? r : 0;
+}
+
+/* Whether the first page of the request that is not in memory is on the disk. */
+static bool fetch_wait_is_needed(struct request *rq, const struct page_context *c,
+                                 const struct fetch_wait_run *run)
+{
+    bool is_needed = false, is_here = true;
+
+    if (!rq->server->offload || rq->fetched || run->fetch_ms == 0 || rq->store->pool.on_gpu)
+        return false;
+
+    for (size_t i = 0; i < run->n && is_here; i++) {
+        struct fetch_wait_item item;
+
+        if (run->item(rq, c, i, &item) < 0)
+            break;
+        is_here = item.slot != SLOT_NONE;
+        is_needed = !is_here && offload_has(rq->server->offload, rq->tenant, &item.key);
+    }
+
+    errmsg_clear(&rq->error); /* the handler reports a bad key later */
+    return is_needed;
+}
+
+static void fetch_wait_freep(struct fetch_wait_job **j)
+{
+    if (!*j)
+        return;
+    fetch_wait_release(*j);
+    free(*j);
+}
+
+int fetch_wait_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run,
+                     int (*again)(struct request *rq))
+{
+    _cleanup_(fetch_wait_freep) struct fetch_wait_job *j = NULL;
+    int r;
+
+    if (!fetch_wait_is_needed(rq, c, run))
+        return 0;
+
+    j = calloc(1, sizeof(*j) + run->n * sizeof(j->pages[0]));
+    if (!j)
+        return 0; /* nothing is fetched */
+
+    j->store = rq->store;
+    j->again = again;
+    j->rechecked = rq->rechecked;
+    j->job.finish = fetch_wait_conclude;
+    r = fetch_wait_hold(j, rq, c, run);
+    if (r < 0)
+        return r;
+
+    r = fetch_wait_fetch_all(j, rq, c, rq->began_ns / 1000000 + run->fetch_ms);
+    if (r == -EINPROGRESS && extent_wait_begin(rq, again) == REQUEST_PENDING)
+        return REQUEST_PENDING;
+    if (j->n_waiting == 0 || job_begin(&j->job, rq) != REQUEST_PENDING) {
+        errmsg_clear(&rq->error);
+        return 0;
+    }
+
+    (void) take_ptr(j);
+    return REQUEST_PENDING;
+}

@@ -1,0 +1,38 @@
+/*
+ * A request that waits for pages of the disk tier (offload.h): LEASE for a run of pages, APPEND_RAW that only
+ * looks for one. The job holds the pages of the run that are in memory, fetches the others, and handles the
+ * request again when all have arrived, one is missing, or its time is over: then the handler finds the
+ * leading run in memory.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/page.h"
+
+struct page_context;
+struct request;
+
+struct fetch_wait_item {
+    struct chunk_key key;
+    unsigned page_class;
+    uint32_t slot; /* of the page, if it is in memory; else SLOT_NONE */
+};
+
+struct fetch_wait_run {
+    size_t n;
+    uint32_t fetch_ms; /* how long the request waits, from its begin; 0: not at all */
+    /* Page @i of the request, as it is now. Return: 0; -EINVAL with a sentence: a bad key or class. */
+    int (*item)(struct request *rq, const struct page_context *c, size_t i, struct fetch_wait_item *ret);
+};
+
+/**
+ * fetch_wait_begin() - fetch the pages of a request that only a slower tier has
+ * @again: the handler, called again later
+ *
+ * Does nothing for a request without fetch_ms, or one that waited already. Failures end the run, so they are
+ * no errors here. Return: 0: continue; REQUEST_PENDING: return it; -EINVAL: see item().
+ */
+int fetch_wait_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run,
+                     int (*again)(struct request *rq));

@@ -1,0 +1,83 @@
+/* See server_tier.h. */
+#include "daemon/server_tier.h"
+
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "daemon/offload/offload.h"
+#include "daemon/requests/state.h"
+#include "daemon/tables/state_folder.h"
+#include "daemon/tier/disk_io.h"
+#include "daemon/tier/keyring.h"
+
+/* ---- start ---- */
+
+/*
+ * Chunk keys derive from the index secret of the key ring. Without a file, the state folder has the secret.
+ */
+static int server_tier_start_keys(struct server *s, struct errmsg *e)
+{
+    const char *file = s->config->key_file;
+    int r;
+
+    if (file) {
+        r = keyring_read_named(file, &s->keyring, e);
+    } else {
+        r = state_folder_secret(s->config->state_dir, s->devices.secret, e);
+        if (r == 0)
+            r = keyring_of_host(s->devices.secret, &s->keyring, e);
+    }
+    if (r < 0)
+        return r;
+
+    memcpy(s->devices.secret, keyring_index_secret(s->keyring), sizeof(s->devices.secret));
+    return 0;
+}
+
+static void server_tier_on_table_retired(void *ctx, const uint8_t *digest)
+{
+    const struct server *s = ctx;
+
+    offload_drop_table(s->offload, digest);
+}
+
+int server_tier_start(struct server *s, struct errmsg *e)
+{
+    const struct offload_rooms rooms = {s->config, s->ev, s->work, &s->devices, &disk_uring_ops};
+    int r = server_tier_start_keys(s, e);
+
+    if (r < 0)
+        return r;
+
+    s->tables.retired = server_tier_on_table_retired;
+    s->tables.ctx = s;
+    return s->config->disk_dir ? offload_new(&rooms, s->keyring, &s->offload, e) : 0;
+}
+
+void server_tier_set_keyring(struct server *s, struct keyring *ring)
+{
+    (void) keyring_unref(s->keyring);
+    s->keyring = keyring_ref(ring);
+    if (s->offload)
+        offload_set_keyring(s->offload, ring);
+}
+
+/* ---- end ---- */
+
+bool server_tier_begin_stop(struct server *s, uint64_t most_ms)
+{
+    if (!s->offload || s->stop_by_ms > 0) {
+        ev_stop(s->ev);
+        return false;
+    }
+
+    s->stop_by_ms = ev_now_ms(s->ev) + most_ms;
+    offload_flush(s->offload);
+    return true;
+}
+
+void server_tier_stop_if_flushed(struct server *s)
+{
+    if (s->stop_by_ms > 0 && (offload_is_flushed(s->offload) || ev_now_ms(s->ev) >= s->stop_by_ms))
+        ev_stop(s->ev);
+}

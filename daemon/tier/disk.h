@@ -1,0 +1,152 @@
+/*
+ * The disk tier: sealed pages in a folder. A thread of its own does everything that can block: files,
+ * records, io_uring. The loop submits requests and gets them back through done(), one per event of the
+ * loop.
+ *
+ * Write: the loop takes a buffer, a worker thread seals the page into it (seal.h), the loop submits the
+ * buffer. Read: the loop submits a request without a buffer, and gets one with the sealed page; a worker
+ * thread opens it, and the loop gives the buffer back. A page that does not open is reported with
+ * DISK_FORGET, and is not found again.
+ *
+ * A request always ends, with 0 or an errno that means "this page is not there" or "this page was not
+ * written": nothing else depends on a disk. disk_expire() ends it at its deadline even if the thread and
+ * the disk do not answer; the buffer then stays with them until they do. Requests of a tenant are taken in
+ * turn with those of other tenants, by bytes (loop/fair.h), and a tenant may have as many as places are
+ * free.
+ *
+ *     OPENING --> READY --failure--> OFF --disk_resume() or time--> OPENING
+ *
+ * Any failure of the folder turns the tier off, with a sentence: a full, vanished, read-only or broken file
+ * system, a folder of another daemon, a kernel without io_uring. What is on the disk stays there.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/errmsg.h"
+#include "daemon/loop/fair.h"
+#include "daemon/tier/disk_folder.h"
+#include "daemon/tier/disk_format.h"
+
+struct disk;
+struct disk_engine_ops;
+struct disk_removed_batch;
+struct ev;
+
+struct disk_options {
+    struct disk_folder_options folder; /* segment_bytes 0: chosen by bytes */
+    uint64_t buffer_bytes;             /* bounce buffers, at most DISK_BUFFERS_BYTES_MAX */
+    uint32_t depth;                    /* operations at the disk at a time; half of them may be writes */
+    uint32_t n_requests_max;
+    uint64_t check_ms; /* how often the folder is looked at */
+    uint64_t stall_ms; /* an operation that takes longer turns the tier off */
+    uint64_t retry_ms; /* pause before the tier is opened anew by itself, doubled each time; 0: never */
+    const struct disk_engine_ops *engine; /* disk_uring_ops */
+    void (*changed)(void *ctx);           /* on the loop, after the state changed; may be NULL */
+    void *ctx;
+};
+
+enum disk_state { DISK_OPENING = 0, DISK_READY = 1, DISK_OFF = 2 };
+extern const char *const disk_state_names[]; /* by enum disk_state */
+
+enum disk_kind {
+    DISK_WRITE = 0,  /* store data as the page of group and key */
+    DISK_READ = 1,   /* read the page of group and key */
+    DISK_FORGET = 2, /* the page of group and key did not open */
+    DISK_DROP = 3,   /* drop all pages of a tenant, of a table, of both, or all */
+    DISK_ASK = 4,    /* whether the tier has the page of group and key: a filter alone may be wrong */
+    DISK_REMOVE = 5, /* drop the page of group and key, which an operator flushed */
+};
+
+struct disk_share { /* embedded by an account; zeroed at first, and without requests when it is freed */
+    struct fair_share waiting, writes, ended;
+    uint32_t n_requests; /* submitted and not done */
+};
+
+struct disk_request {      /* embedded; belongs to the caller before disk_submit() and from done() on */
+    struct fair_item item; /* first member */
+    struct disk_share *share;
+    struct disk_request *next_late;
+    enum disk_kind kind;
+    struct disk_group_id group;
+    struct chunk_key key;
+    uint64_t quota_bytes; /* of the tenant; WRITE */
+    /*
+     * WRITE: a buffer of disk_buffer_take(), transferred. READ: the sealed page if the result is 0; the
+     * caller gives it back with disk_buffer_give_back().
+     */
+    uint8_t *data;
+    bool drops_any_tenant, drops_any_table; /* DROP: else the tenant and the table of the group */
+    uint64_t deadline_ms;                   /* CLOCK_MONOTONIC */
+    /*
+     * READ, FORGET, REMOVE, ASK: -ENOENT: the tier does not have the page. WRITE: -EEXIST: the tier has it;
+     * -EDQUOT, -EBUSY, -ENOSPC, -EFBIG, -ENOMEM: disk_map_claim(). All: -ETIMEDOUT; -ENODEV: the tier is off.
+     */
+    int result;
+    void (*done)(struct disk_request *r); /* on the loop; may free the request */
+};
+
+struct disk_status {
+    enum disk_state state;
+    /* OFF, and OPENING after it: why; READY: why the tier has less than its size; else empty */
+    char sentence[ERRMSG_BYTES];
+    const char *engine;
+    bool is_locked; /* the bounce buffers are registered with the kernel */
+    uint64_t segment_bytes, physical_bytes;
+    uint32_t n_segments, n_segments_used, n_segments_max;
+    uint32_t n_waiting, n_in_flight;
+    uint64_t n_pages;
+    /* since the start */
+    uint64_t n_openings; /* how often the tier became ready */
+    uint64_t n_written, written_bytes, n_read, read_bytes;
+    uint64_t n_missed;  /* reads of pages that the tier does not have */
+    uint64_t n_refused; /* writes without room: quota, busy segments, size, index */
+    uint64_t n_timeouts, n_failed;
+    uint64_t n_forgotten; /* pages that did not open */
+    uint64_t n_discarded; /* pages of discarded segments */
+};
+
+/*
+ * Starts the thread, which opens the folder: an unreachable folder does not delay the caller. Strings of
+ * @options are copied. Return: 0; -EINVAL; -ENOMEM; errno of a descriptor or of the thread.
+ */
+int disk_new(struct ev *ev, const struct disk_options *options, struct disk **ret, struct errmsg *e);
+
+/*
+ * Ends all requests; done() of each runs before the call returns. A thread whose disk does not answer within
+ * @wait_ms is left behind with its memory, until the process ends. NULL is allowed; returns NULL.
+ */
+struct disk *disk_free(struct disk *d, uint64_t wait_ms);
+
+/*
+ * A buffer with room for the sealed page of @page_bytes. NULL: none is free now, or the tier is off, or no
+ * page is so large: drop the page.
+ */
+uint8_t *disk_buffer_take(struct disk *d, uint64_t page_bytes);
+void disk_buffer_give_back(struct disk *d, uint8_t *buffer);
+
+/*
+ * @s: borrowed until @r is done. Return: 0; -EAGAIN: @s has as many requests as places are free; -ENODEV: the
+ * tier is off; -ENOMEM. On failure @r was not submitted, and its buffer is the caller's.
+ */
+int disk_submit(struct disk *d, struct disk_share *s, struct disk_request *r);
+
+/* At each tick: ends requests whose deadline passed. */
+void disk_expire(struct disk *d, uint64_t now_ms);
+
+/* Opens a tier that is off. Return: 0; -EALREADY: it is not off. */
+int disk_resume(struct disk *d);
+
+void disk_status(struct disk *d, struct disk_status *ret);
+
+/* See disk_filters_open() and disk_filters_has(): asked by the loop, without a request. */
+int disk_open_filter(struct disk *d, const char *tenant, int *ret_fd, size_t *ret_bytes,
+                     uint64_t *ret_object);
+/* The number of the tenant's filter; 0: none. It changes when the filter is made anew. */
+uint64_t disk_filter_object(struct disk *d, const char *tenant);
+bool disk_has_probably(struct disk *d, const char *tenant, const struct chunk_key *key);
+
+/* disk_removed_take(): pages that left the tier, but not by DISK_DROP, or since it went off. */
+struct disk_removed_batch *disk_take_removed(struct disk *d, bool *ret_is_incomplete);

@@ -1,0 +1,64 @@
+/*
+ * The Bloom filters that clients see: one per tenant (proto/bloom.h). The thread of the tier writes them, the
+ * loop passes their descriptors to clients and asks them.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/tier/disk_format.h"
+#include "proto/bloom.h"
+
+struct errmsg;
+struct extent;
+
+struct disk_filter {
+    struct disk_filter *next;
+    char tenant[DISK_TENANT_BYTES];
+    struct extent *memory;
+    uint64_t object; /* raised with every new object */
+    struct bloom_writer writer;
+    uint64_t n_removed; /* keys that were removed from the tier since the object was made */
+};
+
+struct disk_filters {
+    pthread_mutex_t lock;
+    struct disk_filter *list;
+    uint64_t last_object;
+};
+
+void disk_filters_init(struct disk_filters *f);
+void disk_filters_deinit(struct disk_filters *f);
+
+/* ---- the thread of the tier ---- */
+
+/*
+ * Makes a filter with room for @n_keys for a tenant that has none, or an empty one instead of the tenant's
+ * filter. disk_filters_add() follows for each key. Return: 0; errno of the memory: the old filter stays.
+ */
+int disk_filters_renew(struct disk_filters *f, const char *tenant, uint64_t n_keys, struct errmsg *e);
+
+void disk_filters_add(struct disk_filters *f, const char *tenant, const struct chunk_key *key);
+void disk_filters_removed(struct disk_filters *f, const char *tenant, uint64_t n_keys);
+
+/* Whether so many keys were added or removed that a new filter is worth its time, or there is none. */
+bool disk_filters_is_worn(struct disk_filters *f, const char *tenant);
+
+/* The tenant has no page on the tier. NULL: no tenant has. */
+void disk_filters_drop(struct disk_filters *f, const char *tenant);
+
+/* ---- the loop ---- */
+
+/*
+ * A descriptor of the tenant's filter, read-only, for a client. @ret_fd: the caller's. Return: 0; -ENOENT:
+ * the tenant has no page on the tier; -EMFILE.
+ */
+int disk_filters_open(struct disk_filters *f, const char *tenant, int *ret_fd, size_t *ret_bytes,
+                      uint64_t *ret_object);
+
+uint64_t disk_filters_object(struct disk_filters *f, const char *tenant); /* its number; 0: none */
+
+/* False: the tier does not have the page. */
+bool disk_filters_has(struct disk_filters *f, const char *tenant, const struct chunk_key *key);

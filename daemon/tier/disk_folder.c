@@ -1,0 +1,427 @@
+/* See disk_folder.h. */
+#include "daemon/tier/disk_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "base/fd_io.h"
+
+static const char records_name[] = "records", records_new_name[] = "records.new", pages_name[] = "pages";
+
+enum {
+    ALIGN_MAX = 1 << 16, /* more than any device asks for */
+    BLOCK_BYTES = 512,   /* of st_blocks */
+    READ_RECORDS = 2048, /* records that are read at a time */
+};
+
+void disk_folder_deinit(struct disk_folder *f)
+{
+    if (!f->path)
+        return;
+    free(f->path);
+    closep(&f->records_fd);
+    closep(&f->pages_fd);
+    closep(&f->fd); /* releases the lock */
+    *f = (struct disk_folder){.path = NULL};
+}
+
+/* ---- opening ---- */
+
+/* Other users could remove and exchange files. Pages are sealed, but the names of tenants are not. */
+static int disk_folder_check_owner(const struct disk_folder *f, struct errmsg *e)
+{
+    struct stat st;
+
+    if (fstat(f->fd, &st) < 0)
+        return fail(e, -errno, "cannot open the folder %s of the disk tier: %s", f->path, strerror(errno));
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        return fail(e, -EPERM,
+                    "the folder %s belongs to user %lu: a disk tier needs one of root or of kvcobrad's user",
+                    f->path, (unsigned long) st.st_uid);
+    if (st.st_mode & (S_IWGRP | S_IWOTH))
+        return fail(e, -EPERM, "other users may write to the folder %s (mode %04o): chmod 0700 it", f->path,
+                    (unsigned) st.st_mode & 07777);
+    return 0;
+}
+
+static int disk_folder_lock(struct disk_folder *f, struct errmsg *e)
+{
+    int r;
+
+    f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->fd < 0)
+        return fail(e, -errno, "cannot open the folder %s of the disk tier: %s", f->path, strerror(errno));
+
+    r = disk_folder_check_owner(f, e);
+    if (r < 0)
+        return r;
+    if (flock(f->fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    if (errno != EWOULDBLOCK)
+        return fail(e, -errno, "cannot lock the folder %s: %s", f->path, strerror(errno));
+    return fail(e, -EADDRINUSE, "another process uses the folder %s: give this kvcobrad another one",
+                f->path);
+}
+
+/* A file system's own folder, and what an interrupted first start leaves. */
+static bool disk_folder_may_have(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lost+found") == 0 ||
+           strcmp(name, records_new_name) == 0;
+}
+
+/* A folder without `records` becomes a tier only if it has no other file. */
+static int disk_folder_check_empty(const struct disk_folder *f, struct errmsg *e)
+{
+    int copy = openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    const struct dirent *d;
+    int r = 0;
+
+    if (!dir) {
+        r = -errno;
+        if (copy >= 0)
+            (void) close(copy);
+        return fail(e, r, "cannot read the folder %s: %s", f->path, strerror(-r));
+    }
+
+    errno = 0;
+    while (r == 0 && (d = readdir(dir)))
+        if (!disk_folder_may_have(d->d_name))
+            r = fail(e, -EEXIST, "the folder %s has a file %s and is not a disk tier: give an empty folder",
+                     f->path, d->d_name);
+    if (r == 0 && errno != 0)
+        r = fail(e, -errno, "cannot read the folder %s: %s", f->path, strerror(errno));
+    (void) closedir(dir);
+    return r;
+}
+
+/* The name `records` appears when the head is on the disk, so no start finds a file without one. */
+static int disk_folder_make_records(const struct disk_folder *f, const struct disk_folder_options *o)
+{
+    struct disk_folder_head h = {.version = DISK_VERSION, .segment_bytes = o->segment_bytes};
+    uint8_t bytes[DISK_FOLDER_HEAD_BYTES];
+    _cleanup_(closep) int fd =
+        openat(f->fd, records_new_name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r;
+
+    if (fd < 0)
+        return -errno;
+
+    memcpy(h.fleet, o->fleet, sizeof(h.fleet));
+    disk_folder_head_store(&h, bytes);
+    r = fd_pwrite_all(fd, bytes, sizeof(bytes), 0);
+    if (r < 0)
+        return r;
+    if (fdatasync(fd) < 0 || renameat(f->fd, records_new_name, f->fd, records_name) < 0 || fsync(f->fd) < 0)
+        return -errno;
+    return 0;
+}
+
+static int disk_folder_open_records(struct disk_folder *f, const struct disk_folder_options *o,
+                                    struct errmsg *e)
+{
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    struct stat st;
+    int r;
+
+    f->records_fd = openat(f->fd, records_name, flags);
+    if (f->records_fd < 0 && errno == ENOENT) {
+        r = disk_folder_check_empty(f, e);
+        if (r < 0)
+            return r;
+
+        r = disk_folder_make_records(f, o);
+        if (r < 0)
+            return fail(e, r, "cannot write %s/%s: %s", f->path, records_name, strerror(-r));
+        f->records_fd = openat(f->fd, records_name, flags);
+    }
+    if (f->records_fd < 0 || fstat(f->records_fd, &st) < 0)
+        return fail(e, -errno, "cannot open %s/%s: %s", f->path, records_name, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fail(e, -EEXIST, "%s/%s is not a file", f->path, records_name);
+    return 0;
+}
+
+static int disk_folder_check_head(struct disk_folder *f, const struct disk_folder_options *o,
+                                  struct errmsg *e)
+{
+    uint8_t bytes[DISK_FOLDER_HEAD_BYTES];
+    struct disk_folder_head h;
+    struct errmsg why = {""};
+    int r = fd_pread_all(f->records_fd, bytes, sizeof(bytes), 0);
+
+    if (r == -ENODATA)
+        return fail(e, -EBADMSG, "%s/%s is cut off: remove the folder's files to begin anew", f->path,
+                    records_name);
+    if (r < 0)
+        return fail(e, r, "cannot read %s/%s: %s", f->path, records_name, strerror(-r));
+
+    r = disk_folder_head_load(bytes, &h, &why);
+    if (r < 0)
+        return fail(e, r, "cannot use %s/%s: %s; remove the folder's files to begin anew", f->path,
+                    records_name, why.text);
+    if (memcmp(h.fleet, o->fleet, sizeof(h.fleet)) != 0)
+        return fail(
+            e, -EXDEV,
+            "the disk tier in %s was written with another index secret: give that key ring, or remove "
+            "the folder's files to begin anew",
+            f->path);
+
+    f->segment_bytes = h.segment_bytes;
+    return 0;
+}
+
+/* Direct I/O: without it, pages would use memory of the page cache, and its writes would come in bursts. */
+static int disk_folder_find_align(struct disk_folder *f, struct errmsg *e)
+{
+    struct statx st;
+
+    f->align = DISK_SLOT_BYTES_MIN; /* where the kernel does not tell (before 6.1): no device asks for more */
+    if (statx(f->pages_fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) < 0 || !(st.stx_mask & STATX_DIOALIGN))
+        return 0;
+    if (st.stx_dio_mem_align == 0 || st.stx_dio_offset_align == 0)
+        return fail(e, -EOPNOTSUPP, "the file system of %s has no direct I/O: give a folder on another one",
+                    f->path);
+
+    if (st.stx_dio_mem_align > f->align)
+        f->align = st.stx_dio_mem_align;
+    if (st.stx_dio_offset_align > f->align)
+        f->align = st.stx_dio_offset_align;
+    if (f->align > ALIGN_MAX || (f->align & (f->align - 1)) != 0)
+        return fail(e, -EOPNOTSUPP, "direct I/O in %s needs an alignment of %" PRIu32 " bytes", f->path,
+                    f->align);
+    return 0;
+}
+
+/*
+ * Cuts off records of segments that do not exist, so that none of them counts for a later segment; and with
+ * @pages, segments beyond the size of the tier.
+ */
+static int disk_folder_cut(const struct disk_folder *f, bool pages, struct errmsg *e)
+{
+    uint64_t end = disk_segment_head_offset(f->n_segments, f->segment_bytes);
+    struct stat st;
+    int r = fstat(f->records_fd, &st);
+
+    if (r == 0 && (uint64_t) st.st_size > end)
+        r = ftruncate(f->records_fd, (off_t) end);
+    if (r == 0 && pages)
+        r = ftruncate(f->pages_fd, (off_t) (f->n_segments * f->segment_bytes));
+    return r < 0 ? fail(e, -errno, "cannot shorten the files in %s: %s", f->path, strerror(errno)) : 0;
+}
+
+static int disk_folder_open_pages(struct disk_folder *f, struct errmsg *e)
+{
+    struct stat st;
+    uint64_t n;
+    int r;
+
+    f->pages_fd =
+        openat(f->fd, pages_name, O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (f->pages_fd < 0 && errno == EINVAL)
+        return fail(e, -EOPNOTSUPP, "the file system of %s has no direct I/O: give a folder on another one",
+                    f->path);
+    if (f->pages_fd < 0 || fstat(f->pages_fd, &st) < 0)
+        return fail(e, -errno, "cannot open %s/%s: %s", f->path, pages_name, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fail(e, -EEXIST, "%s/%s is not a file", f->path, pages_name);
+
+    r = disk_folder_find_align(f, e);
+    if (r < 0)
+        return r;
+
+    n = (uint64_t) st.st_size / f->segment_bytes;
+    f->n_segments = n < f->n_segments_max ? (uint32_t) n : f->n_segments_max;
+    return disk_folder_cut(f, n > f->n_segments_max, e);
+}
+
+int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *ret, struct errmsg *e)
+{
+    _cleanup_(disk_folder_deinit) struct disk_folder f = {
+        .path = strdup(o->path), .fd = -1, .records_fd = -1, .pages_fd = -1};
+    uint64_t n;
+    int r;
+
+    if (!f.path)
+        return fail(e, -ENOMEM, "out of memory for the folder of the disk tier");
+
+    r = disk_folder_lock(&f, e);
+    if (r == 0)
+        r = disk_folder_open_records(&f, o, e);
+    if (r == 0)
+        r = disk_folder_check_head(&f, o, e);
+    if (r < 0)
+        return r;
+
+    n = o->bytes / f.segment_bytes;
+    if (n == 0)
+        return fail(e, -EINVAL,
+                    "%" PRIu64 " bytes have no room for a segment of %" PRIu64
+                    " bytes of the disk tier in %s",
+                    o->bytes, f.segment_bytes, f.path);
+    f.n_segments_max = n < DISK_SEGMENTS_MAX ? (uint32_t) n : DISK_SEGMENTS_MAX;
+    r = disk_folder_open_pages(&f, e);
+    if (r < 0)
+        return r;
+
+    *ret = f;
+    f.path = NULL;
+    return 0;
+}
+
+/* ---- an open folder ---- */
+
+int disk_folder_check(const struct disk_folder *f, struct errmsg *e)
+{
+    struct stat here, there;
+
+    if (fstat(f->fd, &here) < 0 || stat(f->path, &there) < 0)
+        return fail(e, -errno, "the folder %s of the disk tier is not there: %s", f->path, strerror(errno));
+    if (here.st_dev != there.st_dev || here.st_ino != there.st_ino)
+        return fail(e, -ENOENT, "the folder %s of the disk tier was replaced by another one", f->path);
+    if (fstatat(f->fd, pages_name, &there, AT_SYMLINK_NOFOLLOW) < 0 || fstat(f->pages_fd, &here) < 0)
+        return fail(e, -errno, "%s/%s is not there: %s", f->path, pages_name, strerror(errno));
+    if (here.st_ino != there.st_ino)
+        return fail(e, -ENOENT, "%s/%s was replaced by another file", f->path, pages_name);
+    return 0;
+}
+
+uint64_t disk_folder_physical_bytes(const struct disk_folder *f)
+{
+    uint64_t bytes = 0;
+    struct stat st;
+
+    if (fstat(f->records_fd, &st) == 0)
+        bytes += (uint64_t) st.st_blocks * BLOCK_BYTES;
+    if (fstat(f->pages_fd, &st) == 0)
+        bytes += (uint64_t) st.st_blocks * BLOCK_BYTES;
+    return bytes;
+}
+
+static int disk_folder_write(const struct disk_folder *f, const void *bytes, size_t n, uint64_t offset,
+                             struct errmsg *e)
+{
+    int r = fd_pwrite_all(f->records_fd, bytes, n, offset);
+
+    return r < 0 ? fail(e, r, "cannot write %s/%s: %s", f->path, records_name, strerror(-r)) : 0;
+}
+
+int disk_folder_write_head(const struct disk_folder *f, const struct disk_segment_head *h, struct errmsg *e)
+{
+    uint8_t bytes[DISK_SEGMENT_HEAD_BYTES];
+
+    disk_segment_head_store(h, bytes);
+    return disk_folder_write(f, bytes, sizeof(bytes), disk_segment_head_offset(h->number, f->segment_bytes),
+                             e);
+}
+
+int disk_folder_write_record(const struct disk_folder *f, uint32_t segment, const struct disk_record *r,
+                             struct errmsg *e)
+{
+    uint8_t bytes[DISK_RECORD_BYTES];
+
+    disk_record_store(r, segment, bytes);
+    return disk_folder_write(f, bytes, sizeof(bytes), disk_record_offset(segment, r->slot, f->segment_bytes),
+                             e);
+}
+
+int disk_folder_clear_record(const struct disk_folder *f, uint32_t segment, uint32_t slot, struct errmsg *e)
+{
+    static const uint8_t zeros[DISK_RECORD_BYTES];
+
+    return disk_folder_write(f, zeros, sizeof(zeros), disk_record_offset(segment, slot, f->segment_bytes), e);
+}
+
+int disk_folder_clear_head(const struct disk_folder *f, uint32_t segment, struct errmsg *e)
+{
+    static const uint8_t zeros[DISK_SEGMENT_HEAD_BYTES];
+
+    return disk_folder_write(f, zeros, sizeof(zeros), disk_segment_head_offset(segment, f->segment_bytes), e);
+}
+
+int disk_folder_grow(struct disk_folder *f, struct errmsg *e)
+{
+    uint64_t offset = f->n_segments * f->segment_bytes;
+
+    while (fallocate(f->pages_fd, 0, (off_t) offset, (off_t) f->segment_bytes) < 0)
+        if (errno != EINTR)
+            return fail(e, -errno, "cannot allocate %" PRIu64 " bytes of %s/%s: %s", f->segment_bytes,
+                        f->path, pages_name, strerror(errno));
+    f->n_segments++;
+    return 0;
+}
+
+/* ---- the start ---- */
+
+/* Reads what the file has of a range; zeros where it ends. */
+static int disk_folder_read_some(const struct disk_folder *f, uint8_t *to, size_t bytes, uint64_t offset,
+                                 struct errmsg *e)
+{
+    size_t have = 0;
+
+    while (have < bytes) {
+        ssize_t n = pread(f->records_fd, to + have, bytes - have, (off_t) (offset + have));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail(e, -errno, "cannot read %s/%s: %s", f->path, records_name, strerror(errno));
+        if (n == 0)
+            break;
+        have += (size_t) n;
+    }
+
+    memset(to + have, 0, bytes - have);
+    return 0;
+}
+
+static int disk_folder_read_segment(const struct disk_folder *f, const struct disk_segment_head *h,
+                                    const struct disk_folder_reader *reader, uint8_t *buffer,
+                                    struct errmsg *e)
+{
+    for (uint32_t first = 0; first < h->n_slots; first += READ_RECORDS) {
+        uint32_t n = h->n_slots - first < READ_RECORDS ? h->n_slots - first : READ_RECORDS;
+        int r = disk_folder_read_some(f, buffer, (size_t) n * DISK_RECORD_BYTES,
+                                      disk_record_offset(h->number, first, f->segment_bytes), e);
+
+        if (r < 0)
+            return r;
+
+        for (uint32_t i = 0; i < n; i++) {
+            struct disk_record record;
+
+            if (disk_record_load(buffer + (size_t) i * DISK_RECORD_BYTES, h, first + i, &record))
+                reader->on_record(reader->ctx, &record);
+        }
+    }
+
+    return 0;
+}
+
+int disk_folder_read(const struct disk_folder *f, const struct disk_folder_reader *reader, struct errmsg *e)
+{
+    _cleanup_(freep) uint8_t *buffer = malloc((size_t) READ_RECORDS * DISK_RECORD_BYTES);
+    uint8_t head[DISK_SEGMENT_HEAD_BYTES];
+    struct disk_segment_head h;
+    int r = buffer ? 0 : fail(e, -ENOMEM, "out of memory for the records of %s", f->path);
+
+    for (uint32_t i = 0; i < f->n_segments && r == 0; i++) {
+        r = disk_folder_read_some(f, head, sizeof(head), disk_segment_head_offset(i, f->segment_bytes), e);
+        if (r == 0 && disk_segment_head_load(head, i, f->segment_bytes, &h) &&
+            reader->on_segment(reader->ctx, &h))
+            r = disk_folder_read_segment(f, &h, reader, buffer, e);
+    }
+
+    return r;
+}

@@ -1,0 +1,82 @@
+/*
+ * The folder of a disk tier: its lock and its two files. All calls may block: the thread of the tier makes
+ * them.
+ *
+ *     records    what the tier has: disk_format.h
+ *     pages      sealed pages: segment N begins at N times the size of a segment, and is allocated as a whole
+ *                when it is first needed
+ *
+ * The folder belongs to one key ring: its head has the ring's fleet number. A folder with other files, of
+ * another fleet, of another version or that another process uses is refused and not changed.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/tier/disk_format.h"
+
+struct errmsg;
+
+struct disk_folder {
+    char *path;
+    int fd; /* of the folder; has the lock */
+    int records_fd;
+    int pages_fd; /* O_DIRECT */
+    uint32_t n_segments_max;
+    uint32_t n_segments; /* that `pages` has room for */
+    uint64_t segment_bytes;
+    uint32_t align; /* of direct I/O: offsets, sizes and memory */
+};
+
+struct disk_folder_options {
+    const char *path;
+    const uint8_t *fleet;   /* [DISK_FLEET_BYTES] */
+    uint64_t bytes;         /* of all segments at most */
+    uint64_t segment_bytes; /* of a new folder: a power of two; a folder that exists keeps its own */
+};
+
+/**
+ * disk_folder_open() - lock a folder, check it, and open its files
+ *
+ * An empty folder gets its files. Segments beyond ->bytes are cut off.
+ *
+ * Return: 0; -EPERM: other users may write to it; -EADDRINUSE: another process uses it; -EEXIST: it has
+ * files that are not of a tier; -EPROTO: another version; -EXDEV: another fleet; -EBADMSG: the head is
+ * damaged; -EOPNOTSUPP: the file system has no direct I/O; -EINVAL: ->bytes has no room for one segment;
+ * errno of the folder. *ret is untouched on failure.
+ */
+int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *ret, struct errmsg *e);
+void disk_folder_deinit(struct disk_folder *f); /* for a folder that was opened, or zeros */
+
+/*
+ * Whether the folder is still at its path. Return: 0; -ENOENT: it was removed, renamed or replaced; errno.
+ */
+int disk_folder_check(const struct disk_folder *f, struct errmsg *e);
+
+/* Bytes that the file system has allocated for the files. */
+uint64_t disk_folder_physical_bytes(const struct disk_folder *f);
+
+/* Allocates segment number f->n_segments. Return: 0; -ENOSPC: the file system is full; errno. */
+int disk_folder_grow(struct disk_folder *f, struct errmsg *e);
+
+/* Return: 0; errno of the write, with part of the bytes written. */
+int disk_folder_write_head(const struct disk_folder *f, const struct disk_segment_head *h, struct errmsg *e);
+int disk_folder_write_record(const struct disk_folder *f, uint32_t segment, const struct disk_record *r,
+                             struct errmsg *e);
+
+/* Makes a slot's record, or a segment's head, zeros. Return: as above. */
+int disk_folder_clear_record(const struct disk_folder *f, uint32_t segment, uint32_t slot, struct errmsg *e);
+int disk_folder_clear_head(const struct disk_folder *f, uint32_t segment, struct errmsg *e);
+
+/* Reads all records of the file in order of segments and slots. */
+struct disk_folder_reader {
+    /* A segment with pages. Return: whether its records are wanted. */
+    bool (*on_segment)(void *ctx, const struct disk_segment_head *h);
+    void (*on_record)(void *ctx, const struct disk_record *r);
+    void *ctx;
+};
+
+/* Return: 0; -ENOMEM; errno of the reads. */
+int disk_folder_read(const struct disk_folder *f, const struct disk_folder_reader *reader, struct errmsg *e);

@@ -1,0 +1,144 @@
+/* See disk_open.h. */
+#include "daemon/tier/disk_open.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "daemon/tier/disk_state.h"
+
+enum { FILTER_KEYS_MIN = 4096 }; /* a filter has room for so many pages more than its tenant has */
+
+/* ---- filters ---- */
+
+struct disk_open_filter {
+    struct disk_filters *filters;
+    const char *tenant;
+};
+
+static void disk_open_add_key(void *ctx, const struct chunk_key *key)
+{
+    const struct disk_open_filter *f = ctx;
+
+    disk_filters_add(f->filters, f->tenant, key);
+}
+
+/* Without memory for a new filter the old one stays, with more wrong answers. */
+static void disk_open_renew_filter(struct disk *d, const char *tenant)
+{
+    struct disk_open_filter f = {.filters = &d->filters, .tenant = tenant};
+    uint64_t n = disk_map_n_pages(&d->map, tenant);
+
+    if (disk_filters_renew(&d->filters, tenant, 2 * n + FILTER_KEYS_MIN, NULL) == 0)
+        disk_map_for_each(&d->map, tenant, disk_open_add_key, &f);
+}
+
+void disk_open_note_key(struct disk *d, const char *tenant, const struct chunk_key *key)
+{
+    if (disk_filters_is_worn(&d->filters, tenant))
+        disk_open_renew_filter(d, tenant);
+    disk_filters_add(&d->filters, tenant, key); /* again after a new filter: the same bits */
+}
+
+static void disk_open_on_discard(void *ctx, const struct disk_segment *s)
+{
+    const struct disk_owner *o = s->group->owner;
+    struct disk *d = ctx;
+
+    if (o->n_segments == 1)
+        disk_filters_drop(&d->filters, o->name);
+    else
+        disk_filters_removed(&d->filters, o->name, s->n_present);
+    disk_removed_note_segment(&d->removed, s);
+    (void) pthread_mutex_lock(&d->lock);
+    d->status.n_discarded += s->n_present;
+    (void) pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- records ---- */
+
+struct disk_open_reading {
+    struct disk_map *map;
+    uint32_t segment;
+};
+
+static bool disk_open_on_segment(void *ctx, const struct disk_segment_head *h)
+{
+    struct disk_open_reading *x = ctx;
+
+    x->segment = h->number;
+    return disk_map_adopt_segment(x->map, h);
+}
+
+static void disk_open_on_record(void *ctx, const struct disk_record *r)
+{
+    struct disk_open_reading *x = ctx;
+
+    disk_map_adopt_page(x->map, x->segment, r);
+}
+
+static int disk_open_read_map(struct disk *d, struct errmsg *e)
+{
+    const struct disk_folder *f = &d->folder;
+    struct disk_open_reading x = {.map = &d->map};
+    const struct disk_folder_reader reader = {
+        .on_segment = disk_open_on_segment, .on_record = disk_open_on_record, .ctx = &x};
+    int r = disk_map_init(&d->map, f->n_segments, f->n_segments_max, f->segment_bytes, f->align);
+
+    if (r == 0)
+        r = disk_folder_read(f, &reader, e);
+    if (r == 0)
+        r = disk_map_adopt_done(&d->map);
+    if (r == -ENOMEM)
+        return fail(e, r, "out of memory for the pages of the disk tier in %s", d->path);
+    if (r < 0)
+        return r;
+
+    for (const struct disk_owner *o = d->map.owners; o; o = o->next)
+        disk_open_renew_filter(d, o->name);
+    d->map.on_discard = disk_open_on_discard;
+    d->map.ctx = d;
+    return 0;
+}
+
+static int disk_open_engine(struct disk *d, struct errmsg *e)
+{
+    const struct disk_engine_options o = {.fd = d->folder.pages_fd,
+                                          .wake_fd = d->wake_fd,
+                                          .memory = d->buffers.memory,
+                                          .memory_bytes = disk_buffers_bytes(&d->buffers),
+                                          .depth = d->options.depth};
+
+    return disk_io_init(&d->io, d->options.engine, &o, d->folder.align, e);
+}
+
+int disk_open(struct disk *d, struct errmsg *e)
+{
+    int r = disk_folder_open(&d->options.folder, &d->folder, e);
+
+    if (r == 0)
+        r = disk_open_read_map(d, e);
+    if (r == 0)
+        r = disk_open_engine(d, e);
+    if (r < 0) {
+        disk_close(d);
+        return r;
+    }
+
+    (void) pthread_mutex_lock(&d->lock);
+    d->status.engine = d->options.engine->name;
+    d->status.is_locked = d->io.is_locked;
+    d->status.segment_bytes = d->folder.segment_bytes;
+    d->status.physical_bytes = disk_folder_physical_bytes(&d->folder);
+    d->status.n_openings++;
+    (void) pthread_mutex_unlock(&d->lock);
+    return 0;
+}
+
+void disk_close(struct disk *d)
+{
+    disk_io_deinit(&d->io);
+    disk_filters_drop(&d->filters, NULL);
+    disk_map_deinit(&d->map);
+    disk_folder_deinit(&d->folder);
+}

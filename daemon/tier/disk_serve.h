@@ -1,0 +1,17 @@
+/* What the thread of a disk tier does for a request, up to its end. For disk_thread.c. */
+#pragma once
+
+struct disk;
+struct disk_transfer;
+struct errmsg;
+
+/**
+ * disk_serve_begin() - serve a request up to its end, or up to its operation at the disk
+ *
+ * Return: 0; -EAGAIN: a read needs a buffer and none is free, and nothing happened; another errno with a
+ * sentence: the request has ended and the tier cannot go on.
+ */
+int disk_serve_begin(struct disk *d, struct disk_transfer *t, struct errmsg *e);
+
+/* Concludes an operation that has ended. Return: 0; an errno with a sentence: the tier cannot go on. */
+int disk_serve_conclude(struct disk *d, struct disk_transfer *t, struct errmsg *e);

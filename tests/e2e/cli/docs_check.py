@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Checks the pages of docs/ and the top-level README: links, pictures, and that commands, options and settings exist.
+
+    docs_check.py KVCOBRA KVCOBRAD ROOT
+"""
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+failures = []
+
+
+def check(good, sentence):
+    if not good:
+        failures.append(sentence)
+
+
+def help_of(*command):
+    out = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+    return out.stdout if out.returncode == 0 else ""
+
+
+def check_links(root, page, text):
+    """Links are files; names of files in backquotes too, as far as they have a folder of the project."""
+    folder = os.path.dirname(page)
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        check(os.path.exists(os.path.join(folder, target)), f"{page}: the link {target} leads nowhere")
+    for target in re.findall(r"`([a-z]+/[A-Za-z0-9_./-]+\.(?:md|h|c|sh|py))`", text):
+        check(os.path.exists(os.path.join(root, target)), f"{page}: there is no {target}")
+
+
+def check_picture(path):
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    tree = xml.etree.ElementTree.fromstring(text)
+    space = "{http://www.w3.org/2000/svg}"
+    check(tree.find(f"{space}title") is not None, f"{path} has no title")
+    check("prefers-color-scheme: dark" in text, f"{path} has no colours for a dark page")
+    check("script" not in text and "href" not in text, f"{path} loads or runs something")
+    width = float(tree.get("width"))
+    for one in tree.iter(f"{space}rect"):
+        check(float(one.get("x")) + float(one.get("width")) <= width, f"{path}: a box ends behind the right edge")
+
+
+def check_commands(programs, page, text):
+    kvcobra, kvcobrad = programs
+    found = re.findall(r"(?m)(?:^    |`|: |\$\()(kvcobrad?) ([^`\n#]*)", text)
+    for program, words in found:
+        arguments = words.split()
+        command = [kvcobra if program == "kvcobra" else kvcobrad]
+        if program == "kvcobra" and arguments and re.fullmatch(r"[a-z-]+", arguments[0]) and arguments[0] != "help":
+            command.append(arguments[0])
+            if arguments[0] == "bench" and len(arguments) > 1:
+                command.append(arguments[1])
+        described = help_of(*command)
+        check(described, f"{page}: '{program} {words}' is not a command")
+        for option in re.findall(r"(?:^| )(--[a-z-]+)", words):
+            check(option in described + " --help --version", f"{page}: {' '.join(command)} has no option {option}")
+    return len(found)
+
+
+def check_settings(kvcobrad, page, text):
+    settings = help_of(kvcobrad)
+    for name in re.findall(r"`([a-z]+(?:-[a-z]+)+)(?: = [^`]*)?`", text):
+        if re.search(r"-(bytes|ms|extents|threads|queue|fd|dir|pool)$", name):
+            check(f"--{name}=" in settings, f"{page}: kvcobrad has no setting {name}")
+
+
+def check_versions(root, page):
+    """Rows "| format | version | read also | `header` | ..." have the version that the header defines."""
+    with open(page, encoding="utf-8") as f:
+        rows = re.findall(r"(?m)^\| ([^|]+) \| (\d+) \| [^|]* \| `([a-z/_]+\.h)` \|", f.read())
+    check(len(rows) >= 7, f"{page}: only {len(rows)} formats with a header")
+    for name, version, header in rows:
+        with open(os.path.join(root, header), encoding="utf-8") as f:
+            defined = re.findall(r"(?m)^#define [A-Z_]*VERSION (\d+)", f.read())
+        check(defined[:1] == [version], f"{page}: {name} has version {version}, {header} {defined[:1]}")
+
+
+def main():
+    kvcobra, kvcobrad, root = sys.argv[1:]
+    docs = os.path.join(root, "docs")
+    pages = [os.path.join(docs, name) for name in sorted(os.listdir(docs)) if name.endswith(".md")]
+    n_commands = 0
+    index = open(os.path.join(docs, "README.md"), encoding="utf-8").read()
+    for page in [*pages, os.path.join(root, "README.md")]:
+        with open(page, encoding="utf-8") as f:
+            text = f.read()
+        check_links(root, page, text)
+        n_commands += check_commands((kvcobra, kvcobrad), page, text)
+        check_settings(kvcobrad, page, text)
+        name = os.path.basename(page)
+        check(name == "README.md" or f"({name})" in index, f"docs/README.md does not name {name}")
+    pictures = os.path.join(docs, "pictures")
+    concepts = open(os.path.join(docs, "concepts.md"), encoding="utf-8").read()
+    for name in sorted(os.listdir(pictures)):
+        check_picture(os.path.join(pictures, name))
+        check(f"(pictures/{name})" in concepts, f"no page shows {name}")
+    check_versions(root, os.path.join(docs, "compatibility.md"))
+    check(n_commands > 40, f"only {n_commands} commands were found")
+    for sentence in failures:
+        print("FAIL", sentence)
+    print(f"{len(pages)} pages, {n_commands} commands, {len(failures)} failures")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

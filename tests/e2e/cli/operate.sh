@@ -1,0 +1,133 @@
+#!/bin/sh
+# Operators' commands: names of users, limits that are looked at, and checks that come before announcements.
+KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
+# shellcheck source=tests/e2e/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+export KVCOBRA_SOCKET="$dir/kvcobra.sock" KVCOBRA_OPERATOR_SOCKET="$dir/operator.sock"
+me=$(id -un)
+uid=$(id -u)
+"$TINY_MODEL" "$dir/model.gguf"
+"$KVCOBRA" calibrate "$dir/model.gguf" --text "$ROOT/LICENSE" --tokens 1024 --window 256 -o "$dir/m.stats" --quiet >/dev/null
+for budget in 2 3; do
+    "$KVCOBRA" solve "$dir/m.stats" --bpd $budget -o "$dir/$budget.table" >/dev/null
+done
+head -c 1500 "$ROOT/README.md" >"$dir/prompt.txt"
+printf '[tenant crew]\nusers = 4294967290\nquota-bytes = 32M\n' >"$dir/k.conf"
+mkfifo "$dir/ready"
+"$KVCOBRAD" --config "$dir/k.conf" --socket "$KVCOBRA_SOCKET" --operator-socket "$KVCOBRA_OPERATOR_SOCKET" --pool-bytes 64M \
+    --arena-bytes 8M --quota-bytes 64M --log-level 5 --ready-fd 3 3>"$dir/ready" 2>"$dir/daemon.log" &
+daemon_pid=$!
+[ "$(wc -c <"$dir/ready")" -gt 0 ] && ok "the daemon is ready" || not_ok "the daemon is ready"
+expect "stage" 0 "$KVCOBRA" table stage "$dir/3.table"
+expect "activate" 0 "$KVCOBRA" table activate "$dir/3.table"
+expect "publish" 0 "$KVCOBRA" generate "$dir/model.gguf" --prompt-file "$dir/prompt.txt" --share --tokens 4 --ignore-eos
+
+# flushing a prefix
+digest=$("$KVCOBRA" table list --json | sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p' | head -n 1)
+short=$(echo "$digest" | cut -c 1-6)
+matched() {
+    expect "$1" 0 "$KVCOBRA" generate "$dir/model.gguf" --prompt-file "$dir/prompt.txt" --share --tokens 4 --ignore-eos --json
+}
+flush() {
+    name=$1
+    shift
+    expect "$name" 0 "$KVCOBRA" flush --tenant "$me" --table "$short" --yes --json "$@"
+}
+matched "a prompt that was published"
+expect_true "is found" "j['matched_tokens'] >= 128"
+head -c 400 "$dir/prompt.txt" >"$dir/prefix.txt"
+flush "flush its beginning" --model "$dir/model.gguf" --prompt-file "$dir/prefix.txt"
+expect_true "one page goes" "j['tenant'] == 'uid-$uid' and j['pages'] == 1 and j['held'] == 0 and j['tokens'] >= 64"
+flushed=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tokens"])' "$dir/out")
+matched "the prompt after that"
+expect_true "is found up to the flushed page" "j['matched_tokens'] == $flushed - 64"
+matched "once more"
+expect_true "it was published again" "j['matched_tokens'] >= 128"
+seq -s ', ' 1 70 >"$dir/tokens.txt"
+flush "flush tokens that are not there" --tokens-file "$dir/tokens.txt" --salt x
+expect_true "no page goes" "j['pages'] == 0 and j['tokens'] == 64"
+flush "a flush of some heads" --tokens-file "$dir/tokens.txt" --heads 0,1
+expect "without a yes" 1 "$KVCOBRA" flush --tenant "$me" --table "$short" --tokens-file "$dir/tokens.txt"
+for text in "1 2 3" "1 2 x" "4294967296" "-1"; do
+    echo "$text" >"$dir/short.txt"
+    expect_sentence "a prefix '$text'" "$([ "$text" = "1 2 3" ] && echo "pages have 64" || echo "not a list of token ids")" \
+        "$KVCOBRA" flush --tenant "$me" --table "$short" --tokens-file "$dir/short.txt" --yes
+done
+expect_sentence "no such file" "$dir/none.txt" "$KVCOBRA" flush --tenant "$me" --table "$short" --tokens-file "$dir/none.txt" --yes
+expect_sentence "flush for no tenant" "stranger-4711" "$KVCOBRA" flush --tenant stranger-4711 --table "$short" \
+    --tokens-file "$dir/tokens.txt" --yes
+for wrong in "--table $short --tokens-file x" "--tenant $me --tokens-file x" "--tenant $me --table $short" \
+    "--tenant $me --table $short --prompt-file x" "--tenant $me --table $short --tokens-file x --model y" \
+    "--tenant $me --table $short --tokens-file x --heads 3"; do
+    # shellcheck disable=SC2086 # the words of a command
+    expect "flush $wrong" 2 "$KVCOBRA" flush $wrong
+done
+
+# names
+expect "limits of a user by name" 0 "$KVCOBRA" quota "$me" --json
+expect_true "they are of uid-$uid" "j['tenant'] == 'uid-$uid' and j['quota_bytes'] == 64 << 20 and j['used_bytes'] > 0"
+expect "limits of a section that never connected" 0 "$KVCOBRA" quota crew --json
+expect_true "they are its own" "j['tenant'] == 'crew' and j['quota_bytes'] == 32 << 20 and j['used_bytes'] == 0"
+expect "limits of a user that never connected" 0 "$KVCOBRA" quota uid-4242
+grep -qx "uid-4242: maximum 64.0 MiB, guaranteed 0 B, in use 0 B" "$dir/out" && ok "they are the defaults" ||
+    not_ok "they are the defaults"
+expect "looking creates no tenant" 0 "$KVCOBRA" status --json
+expect_true "status has one tenant" "[t['name'] for t in j['tenants']] == ['uid-$uid']"
+expect "status as text" 0 "$KVCOBRA" status
+grep -q "^uid-$uid ($me)" "$dir/out" && ok "status has the user's name" || not_ok "status has the user's name"
+for command in "quota stranger-4711 --max 32M" "evict --tenant stranger-4711" \
+    "table canary $dir/2.table --tenant stranger-4711"; do
+    # shellcheck disable=SC2086 # the words of a command
+    expect_sentence "$command" "there is no tenant 'stranger-4711'" "$KVCOBRA" $command --yes
+done
+
+# sentences that would announce what cannot be done do not come first
+expect_sentence "a maximum below an arena" "no room for a page beside one client's arena (8.0 MiB" \
+    "$KVCOBRA" quota "$me" --max 8M --yes
+expect_sentence "a guarantee above the maximum" "more than the maximum" "$KVCOBRA" quota "$me" --guarantee 65M --yes
+expect_sentence "a guarantee above the pool" "more than the pool" "$KVCOBRA" quota "$me" --max 1G --guarantee 65M --yes
+expect "a maximum above the pool" 0 "$KVCOBRA" quota "$me" --max 128M --yes
+grep -q "more than the pool of 64.0 MiB" "$dir/err" && ok "a note says so" || not_ok "a note says so"
+grep -q "room for 15 clients" "$dir/err" && ok "and how many clients fit" || not_ok "and how many clients fit"
+expect_sentence "evicting from a tenant without anything" "has no sessions and no pages" "$KVCOBRA" evict --tenant uid-4242 --yes
+expect_sentence "a shadow that is not staged" "does not have table" "$KVCOBRA" table shadow "$dir/2.table" --share 5 --yes
+expect_sentence "a shadow that is active" "is active" "$KVCOBRA" table shadow "$dir/3.table" --share 5 --yes
+expect_sentence "a rollback without an earlier table" "no earlier table" "$KVCOBRA" table rollback "$dir/3.table" --yes
+expect_sentence "retiring the active table" "is active" "$KVCOBRA" table retire "$dir/3.table" --yes
+expect_sentence "staging statistics" "is a statistics file: 'kvcobra solve" "$KVCOBRA" table stage "$dir/m.stats"
+head -c 1000 "$dir/3.table" >"$dir/broken.table"
+expect_sentence "staging a damaged table" "rejected" "$KVCOBRA" table stage "$dir/broken.table"
+expect "the list has it" 0 "$KVCOBRA" table list --json
+rejected=$(python3 -c 'import json, sys
+print([t["digest"] for t in json.load(open(sys.argv[1])) if t["state"] == "rejected"][0])' "$dir/out")
+expect "retiring it" 0 "$KVCOBRA" table retire "$rejected" --yes
+expect "the list" 0 "$KVCOBRA" table list --json
+expect_true "no longer has it" "'$rejected' not in [t['digest'] for t in j] and len(j) == 1"
+
+# fetching
+digest=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["digest"])' "$dir/out")
+expect "fetch by eight digits" 0 "$KVCOBRA" table fetch "$(echo "$digest" | cut -c 1-8)" -o "$dir/fetched.table"
+cmp -s "$dir/fetched.table" "$dir/3.table" && ok "it is the file that was staged" || not_ok "it is the file that was staged"
+expect "fetch as a client" 0 "$KVCOBRA" table fetch "$digest" --output "$dir/client.table" --socket "$KVCOBRA_SOCKET" --json
+expect_true "it is the same" "j == {'digest': '$digest', 'file': '$dir/client.table', 'bytes': $(wc -c <"$dir/3.table")}"
+cmp -s "$dir/client.table" "$dir/3.table" && ok "to the byte" || not_ok "to the byte"
+echo precious >"$dir/kept"
+expect_sentence "fetch a table that is not there" "has no table 000000" "$KVCOBRA" table fetch 000000 -o "$dir/kept"
+expect_sentence "fetch by three digits" "first six digits" "$KVCOBRA" table fetch abc -o "$dir/kept"
+expect_sentence "fetch by a file" "first six digits" "$KVCOBRA" table fetch "$dir/3.table" -o "$dir/kept"
+expect_sentence "into a folder that is not there" "$dir/none/x.table" "$KVCOBRA" table fetch "$digest" -o "$dir/none/x.table"
+ln -s kept "$dir/link"
+expect_sentence "into a link" "$dir/link" "$KVCOBRA" table fetch "$digest" -o "$dir/link"
+[ "$(cat "$dir/kept")" = precious ] && [ -z "$(find "$dir" -name '*.tmp*' -o -name '.*table*')" ] && ok "no file is changed or left" ||
+    not_ok "no file is changed or left"
+expect "fetch without --output" 2 "$KVCOBRA" table fetch "$digest"
+expect "list with --output" 2 "$KVCOBRA" table list --output "$dir/kept"
+
+expect_sentence "three digits of a digest" "at least its first six digits" "$KVCOBRA" table activate abc
+expect "stage another" 0 "$KVCOBRA" table stage "$dir/2.table"
+expect "a canary for a user by name" 0 "$KVCOBRA" table canary "$dir/2.table" --tenant "$me" --yes
+grep -q "^all new sequences of 1 tenant use table" "$dir/err" && ok "what it will do" || not_ok "what it will do"
+grep -q "0 of 256" "$dir/err" && not_ok "no share of nothing" || ok "no share of nothing"
+expect "evict by a user's name" 0 "$KVCOBRA" evict --tenant "$me" --yes
+finish

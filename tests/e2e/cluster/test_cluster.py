@@ -1,0 +1,496 @@
+#!/usr/bin/env python3
+"""kvcobra-cluster with real servers: three masters and three replicas on loopback, killed, stopped, resharded and full.
+
+    test_cluster.py KVCOBRA_CLUSTER [NAME...]
+
+Whatever a server does costs misses only: every request is answered, at its deadline at the latest, and memory stays bounded.
+Exit 77: there is no redis-server.
+"""
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+from daemon_side import (EXISTS, GET, PUT, READY, REFUSED, TOUCH, Daemon, Gone, JoiningDaemon)
+from servers import Cluster, Server, end_all, slot_of, wait_until
+
+PROGRAM = sys.argv[1]
+MISSES = {"EAGAIN", "EHOSTDOWN", "ECONNRESET", "ETIMEDOUT", "EHOSTUNREACH"}
+
+
+def name(i):
+    return hashlib.sha256(b"%d" % i).digest()[:16]
+
+
+def key(n):
+    return b"kvcobra:" + n.hex().encode()
+
+
+def value(i, n_bytes=5000):
+    return hashlib.sha256(b"value %d" % i).digest() * (n_bytes // 32)
+
+
+def check(condition, *what):
+    if not condition:
+        raise AssertionError(" ".join(map(str, what)) or "check failed")
+
+
+def equal(a, b):
+    check(a == b, repr(a)[:200], "is not", repr(b)[:200])
+
+
+# ---- one cluster for all of these -----------------------------------------------------------------------------------
+
+
+def test_pages(cluster, d):
+    """Written, found, read; the first value stays unless it is replaced."""
+    names = [name(i) for i in range(60)]
+    equal({slot_of(key(n)) * 3 // 16384 for n in names}, {0, 1, 2})
+    equal(d.exists(names).bits, [0] * 60)
+    equal(d.get(names[0]), "ENOENT")
+    for i, n in enumerate(names[:40]):
+        equal(d.put(n, value(i)).result, 0)
+    reply = d.exists(names)
+    equal((reply.result, reply.bits), (0, [1] * 40 + [0] * 20))
+    for i, n in enumerate(names[:40]):
+        equal(d.get(n), value(i))
+    equal(d.put(names[0], value(1)).result, "EEXIST")
+    equal(d.get(names[0]), value(0))
+    equal(d.put(names[0], value(1), replaces=True).result, 0)
+    equal(d.get(names[0]), value(1))
+    counters = d.status().counters
+    equal((counters["found"], counters["missed"], counters["written"]), (40, 80, 41))
+    equal(counters["written_bytes"], sum(len(value(i)) for i in range(40)) + len(value(1)))
+
+
+def test_pipeline(cluster, d):
+    """All names of a long prompt in one request, and many requests at a time, answered in any order."""
+    names = [name(1000 + i) for i in range(1024)]
+    equal(d.exists(names).bits, [0] * 1024)
+    sent = [d.send(EXISTS, names[i:i + 8], 5000) for i in range(120)]
+    replies = [d.receive() for _ in sent]
+    equal(sorted(r.id for r in replies), sent)
+    equal({r.result for r in replies}, {0})
+
+
+def test_time_to_live(cluster, d):
+    n, missing = name(1), name(999999)
+    equal(d.put(n, b"x", ttl_ms=100000, replaces=True).result, 0)
+    check(0 < cluster.owner(key(n)).ask("PTTL", key(n)) <= 100000)
+    equal(d.ask(TOUCH, [n, missing], 5000, ttl_ms=900000).bits, [1, 0])
+    check(100000 < cluster.owner(key(n)).ask("PTTL", key(n)) <= 900000)
+
+
+def test_damaged_values(cluster, d):
+    """What stands in the cluster is handed on as it is, up to the size asked for: kvcobrad's seal decides."""
+    n = name(2)
+    equal(d.put(n, value(2), replaces=True).result, 0)
+    server = cluster.owner(key(n))
+    server.ask("SETRANGE", key(n), 100, b"damage")
+    equal(d.get(n), value(2)[:100] + b"damage" + value(2)[106:])
+    server.ask("SET", key(n), value(2)[:77])
+    equal(d.get(n), value(2)[:77])
+    equal(d.get(n, room=77), value(2)[:77])
+    equal(d.get(n, room=76), "EFBIG")
+    server.ask("SET", key(n), b"")
+    equal(d.get(n), "ENOENT")
+    server.ask("DEL", key(n))
+    server.ask("RPUSH", key(n), b"a list")
+    equal(d.get(n), "EBADMSG")
+    equal(d.put(n, value(2)).result, "EEXIST")
+    equal(d.put(n, value(2), replaces=True).result, 0)
+
+
+def test_huge_value(cluster, d):
+    """A value far above every limit costs one miss: not the connection, and not its bytes in memory."""
+    n = name(3)
+    before = d.status().counters["node_failures"]
+    cluster.owner(key(n)).ask("SET", key(n), bytes(100 << 20))
+    for _ in range(5):
+        equal(d.get(n), "EFBIG")
+    equal(d.exists([n]).bits, [1])
+    equal(d.status().counters["node_failures"], before)
+    cluster.owner(key(n)).ask("DEL", key(n))
+    check(d.memory_kb() < 80 << 10, "uses", d.memory_kb(), "KiB")
+
+
+def test_limits(cluster, d):
+    """Ranges outside of the memory object, and more requests than agreed."""
+    equal(d.get(name(1), room=17 << 20), "EINVAL")
+    equal(d.ask(GET, [name(1)], 1000, 33 << 20, 1).result, "EINVAL")
+    n = name(5)
+    server = cluster.owner(key(n))
+    patient = Daemon(PROGRAM, tempfile.mkdtemp(dir=FOLDER), f"127.0.0.1:{server.port}", **{"stall-ms": 60000})
+    equal(patient.exists([n]).result, 0)
+    server.signal(signal.SIGSTOP)
+    for _ in range(140):
+        patient.send(EXISTS, [n], 60000)
+    refused = [patient.receive().result for _ in range(12)]
+    server.signal(signal.SIGCONT)
+    equal(set(refused), {"EBUSY"})
+    results = {patient.receive().result for _ in range(128)}
+    check(results <= MISSES | {0}, results)
+    equal(patient.stop(), 0)
+    wait_until("the node serves again", lambda: d.exists([n]).result == 0)
+
+
+def test_reshard(cluster, d):
+    """A slot moves to another master, key by key: ASK, then MOVED, and nothing is missed."""
+    n = name(4)
+    slot = slot_of(key(n))
+    source = cluster.owner(key(n))
+    target = next(o for o in (cluster.owner(key(name(i))) for i in range(100)) if o is not source)
+    equal(d.put(n, value(4), replaces=True).result, 0)
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id())
+    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id())
+    equal(d.get(n), value(4))
+    for k in source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+        source.ask("MIGRATE", "127.0.0.1", target.port, k, 0, 5000)
+    before = d.status().counters["redirected"]
+    equal(d.get(n), value(4))
+    equal(d.put(n, value(5), replaces=True).result, 0)
+    check(d.status().counters["redirected"] >= before + 2)
+    for server in (target, source):
+        server.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id())
+    equal(d.get(n), value(5))
+    wait_until("the new map is known", lambda: redirections(d, n) == 0)
+
+
+def redirections(d, n):
+    before = d.status().counters["redirected"]
+    equal(d.exists([n]).bits, [1])
+    return d.status().counters["redirected"] - before
+
+
+def test_slot_without_node(cluster, d):
+    """One slot that no node serves: CLUSTERDOWN is a miss, for this slot only."""
+    n = name(6)
+    slot, server = slot_of(key(n)), cluster.owner(key(n))
+    for s in cluster.servers:
+        s.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    server.ask("CLUSTER", "DELSLOTS", slot)
+    other = next(o for o in map(name, range(100)) if slot_of(key(o)) != slot)
+    check(d.exists([n]).result in MISSES)
+    equal(d.exists([other]).result, 0)
+    server.ask("CLUSTER", "ADDSLOTS", slot)
+    wait_until("the slot is served", lambda: d.exists([n]).result == 0)
+
+
+def test_full(cluster, d):
+    """maxmemory: writes are refused, and reads go on."""
+    n, new = name(7), name(70000)
+    equal(d.put(n, value(7), replaces=True).result, 0)
+    server = cluster.owner(key(new))
+    server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    server.ask("CONFIG", "SET", "maxmemory", "1")
+    equal(d.put(new, value(8)).result, "ENOSPC")
+    equal(d.exists([new]).bits, [0])
+    equal(d.get(n), value(7))
+    server.ask("CONFIG", "SET", "maxmemory", "0")
+    equal(d.put(new, value(8)).result, 0)
+
+
+def test_hostile_packets(cluster, d):
+    """Packets that kvcobrad never sends end the connection; the next one works."""
+    def reconnected(send):
+        send()
+        try:
+            while True:
+                d.receive()
+        except Gone:
+            d.greet()
+        equal(d.exists([name(0)]).result, 0)
+
+    reconnected(lambda: d.socket.send(b"?"))
+    reconnected(lambda: d.socket.send(bytes(64)))
+    reconnected(d.hello)
+    for bad in ({"version": 2}, {"fds": []}, {"n_bytes": 1}):
+        d.socket.close()
+        d.accept()
+        d.hello(**bad)
+        equal(d.receive().result, "EINVAL")
+        reconnected(lambda: None)
+    d.socket.close()  # with requests on their way
+    d.greet()
+    d.send(EXISTS, [name(i) for i in range(100)], 1000)
+    d.socket.close()
+    d.greet()
+    equal(d.exists([name(0)]).result, 0)
+
+
+def test_other_fleet(cluster, d):
+    """A second fleet in the same cluster is refused, under another prefix it is not."""
+    folder = tempfile.mkdtemp(dir=FOLDER)
+    servers = f"localhost:{cluster.masters[0].port}"
+    other = Daemon(PROGRAM, folder + "/other", servers, fleet=bytes(16))
+    status = other.status()
+    equal(status.counters["state"], REFUSED)
+    check("another fleet" in status.sentence, status.sentence)
+    equal(other.exists([name(0)]).result, "EPERM")
+    equal(other.stop(), 0)
+    apart = Daemon(PROGRAM, folder + "/apart", servers, fleet=bytes(16), **{"key-prefix": "apart:"})
+    equal(apart.status().counters["state"], READY)
+    equal(apart.exists([name(0)]).bits, [0])
+    equal(apart.stop(), 0)
+
+
+def test_rate(cluster, d):
+    """Writes above the rate wait, until their deadline at the longest; reads pass them."""
+    slow = Daemon(PROGRAM, tempfile.mkdtemp(dir=FOLDER), f"127.0.0.1:{cluster.masters[0].port}", **{"write-bytes-per-second": "64K"})
+    size = 1 << 20
+    first, second = name(80000), name(80001)
+    equal(slow.put(first, bytes(size)).result, 0)
+    late = slow.send(PUT, [second], 100, 0, size, 60000)
+    equal(slow.send(EXISTS, [first], 5000), late + 1)
+    replies = [slow.receive(), slow.receive()]
+    equal([r.id for r in replies], [late + 1, late])
+    equal(replies[1].result, "ETIMEDOUT")
+    equal(d.exists([first, second]).bits, [1, 0])
+    equal(slow.stop(), 0)
+
+
+def test_small_buffer(cluster, d):
+    """Values above buffer-bytes: a miss, a dropped write, and no lost connection."""
+    small = Daemon(PROGRAM, tempfile.mkdtemp(dir=FOLDER), f"127.0.0.1:{cluster.masters[0].port}", **{"buffer-bytes": "64K"})
+    fits, large = name(81000), name(81001)
+    equal(small.put(fits, bytes(60000)).result, 0)
+    equal(small.get(fits), bytes(60000))
+    equal(d.put(large, bytes(1 << 20)).result, 0)
+    equal(small.get(large, room=2 << 20), "EFBIG")
+    equal(small.put(large, bytes(1 << 20), replaces=True).result, "ENOBUFS")
+    equal(small.get(fits), bytes(60000))
+    equal(small.status().counters["node_failures"], 0)
+    equal(small.stop(), 0)
+
+
+def test_stopped_master(cluster, d):
+    """A master that hangs: deadlines hold, the others answer, and it is left alone until it, or its replica, serves."""
+    victim = cluster.owner(key(name(9)))
+    names = [name(i) for i in range(40)]
+    of_victim = [cluster.owner(key(n)) is victim for n in names]
+    before = d.exists(names)
+    equal(before.result, 0)
+    check(sum(before.bits) >= 30, before.bits)
+    victim.signal(signal.SIGSTOP)
+    for _ in range(5):
+        reply = d.exists(names, timeout_ms=40)
+        check(reply.result in MISSES | {0}, reply.result)
+
+    def is_left_alone():
+        """The other nodes answer all the time; the deadline is far away, so that a busy machine keeps it."""
+        reply = d.exists(names, timeout_ms=20000)
+        check(reply.result in MISSES | {0}, reply.result)
+        equal([b for b, v in zip(reply.bits, of_victim) if not v], [b for b, v in zip(before.bits, of_victim) if not v])
+        return reply.result in ("EHOSTDOWN", 0)
+
+    wait_until("the breaker opens, or the replica serves", is_left_alone)
+    check(d.status().counters["node_failures"] > 0)
+    wait_until("the replica, or the master, serves", lambda: d.exists(names).result == 0)
+    victim.signal(signal.SIGCONT)
+    wait_until("the cluster is whole", cluster.is_whole_again)
+    wait_until("all answer", lambda: d.exists(names).result == 0)
+
+
+def test_killed_master(cluster, d):
+    """A master that dies: misses, then its replica serves what was replicated."""
+    n = name(10)
+    equal(d.put(n, value(10), replaces=True).result, 0)
+    victim = cluster.owner(key(n))
+    victim.ask("WAIT", 1, 10000)
+    victim.signal(signal.SIGKILL)
+    victim.process.wait()
+    results = set()
+
+    def found():
+        reply = d.exists([n], timeout_ms=100)
+        results.add(reply.result)
+        return reply.bits == [1]
+
+    wait_until("the replica serves", found)
+    check(results - {0} <= MISSES, results)
+    equal(d.get(n), value(10))
+
+
+def test_all_killed(cluster, d):
+    """Without any server every request still gets its answer, and SIGTERM ends the process."""
+    for server in cluster.servers:
+        server.stop()
+    names = [name(i) for i in range(40)]
+    for _ in range(20):
+        reply = d.exists(names, timeout_ms=50)
+        check(reply.result in MISSES, reply.result)
+    check(d.memory_kb() < 80 << 10, "uses", d.memory_kb(), "KiB")
+
+
+def run_cluster(program, wanted):
+    tests = [test_pages, test_pipeline, test_time_to_live, test_damaged_values, test_huge_value, test_limits, test_reshard,
+             test_slot_without_node, test_full, test_hostile_packets, test_other_fleet, test_rate, test_small_buffer,
+             test_stopped_master, test_killed_master, test_all_killed]
+    cluster = Cluster(program, FOLDER)
+    try:
+        d = Daemon(PROGRAM, os.path.join(FOLDER, "main"), ", ".join(f"127.0.0.1:{m.port}" for m in cluster.masters[:2]))
+        cluster.is_whole_again = lambda: all("cluster_state:ok" in s.ask("CLUSTER", "INFO").decode() for s in cluster.servers)
+        equal(d.status().counters["state"], READY)
+        for test in tests:
+            run(test, wanted, cluster, d)
+        equal(d.stop(), 0)
+    finally:
+        cluster.stop()
+
+
+# ---- servers that are no cluster ------------------------------------------------------------------------------------
+
+
+def test_single_server(program):
+    """One server that is no cluster works, with user and password; two of them do not."""
+    password = os.path.join(FOLDER, "password")
+    with open(os.open(password, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as f:
+        f.write("geheim\n")
+    server = Server(program, FOLDER, False, *"--user default off --user kvc on >geheim ~kvcobra:* +@all".split())
+    other = Server(program, FOLDER, False)
+    server.wait("AUTH", "kvc", "geheim")
+    other.wait()
+    login = {"user": "kvc", "password-file": password}
+    d = Daemon(PROGRAM, os.path.join(FOLDER, "single"), f"127.0.0.1:{server.port}", **login)
+    equal(d.status().counters["state"], READY)
+    equal(d.put(name(1), value(1)).result, 0)
+    equal(d.get(name(1)), value(1))
+    server.ask("ACL", "SETUSER", "kvc", "-getrange")
+    equal(d.get(name(1)), "EACCES")
+    equal(d.stop(), 0)
+
+    d = JoiningDaemon(PROGRAM, os.path.join(FOLDER, "anonymous"), f"127.0.0.1:{server.port}")
+    wait_until("the sentence", lambda: "NOAUTH" in d.status().sentence)
+    equal(d.exists([name(1)]).result, "EAGAIN")
+    equal(d.stop(), 0)
+    d = Daemon(PROGRAM, os.path.join(FOLDER, "two"), f"127.0.0.1:{other.port}, localhost:{other.port}")
+    equal(d.status().counters["state"], REFUSED)
+    check("not a node of a cluster" in d.status().sentence, d.status().sentence)
+    equal(d.stop(), 0)
+    server.stop()
+    other.stop()
+
+
+def test_clear_password(program):
+    """A password is not sent to other hosts unless it is allowed; 192.0.2.1 exists nowhere (RFC 5737)."""
+    password = os.path.join(FOLDER, "password")
+    d = JoiningDaemon(PROGRAM, os.path.join(FOLDER, "clear"), "192.0.2.1:6379", **{"password-file": password})
+    wait_until("the sentence", lambda: "in clear" in d.status().sentence)
+    equal(d.stop(), 0)
+
+
+class Liar:
+    """A server that answers every command with the same bytes."""
+
+    def __init__(self, answer, slots=True):
+        self.answer, self.slots = answer, slots
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            connection, _ = self.listener.accept()
+            threading.Thread(target=self.talk, args=(connection,), daemon=True).start()
+
+    def talk(self, connection):
+        whole = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % self.port
+        try:
+            while True:
+                data = connection.recv(65536)
+                if not data:
+                    return
+                for _ in range(data.count(b"PING\r\n")):
+                    connection.sendall(b"+PONG\r\n")
+                for _ in range(data.count(b"SLOTS\r\n")):
+                    connection.sendall(whole)
+                for _ in range(data.count(b"EXISTS\r\n") + data.count(b"SET\r\n") + data.count(b"GETRANGE\r\n")):
+                    connection.sendall(self.answer.replace(b"PORT", b"%d" % self.port))
+        except OSError:
+            pass
+
+
+def test_liars(program):
+    """Replies that no server sends: the fleet's id never compares equal, so nothing is ever asked or written; memory stays."""
+    answers = {
+        "loop": b"-MOVED 1 127.0.0.1:PORT\r\n",
+        "ask": b"-ASK 1 127.0.0.1:PORT\r\n",
+        "many": b"*1000000000\r\n",
+        "long": b"$9000000000\r\n" + bytes(1 << 20),
+        "noise": os.urandom(1000),
+        "twice": b":1\r\n:1\r\n:1\r\n",
+        "deep": b"*1\r\n" * 5000,
+        "line": b"+" + b"x" * (1 << 20),
+    }
+    daemons = {n: JoiningDaemon(PROGRAM, os.path.join(FOLDER, "liar-" + n), f"127.0.0.1:{Liar(a).port}", **{"buffer-bytes": "1M"})
+               for n, a in answers.items()}
+    for n, d in daemons.items():
+        if n in ("loop", "ask"):
+            wait_until(n, lambda: d.status().counters["redirected"] >= 3)
+            check(d.status().counters["nodes"] <= 2)
+        else:
+            wait_until(n, lambda: d.status().counters["node_failures"] >= 2)
+        check(d.status().counters["state"] != READY)
+        equal(d.exists([name(1)]).result, "EAGAIN")
+        check(d.memory_kb() < 32 << 10, n, "uses", d.memory_kb(), "KiB")
+        equal(d.stop(), 0)
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+def test_command_line(_):
+    def call(*arguments):
+        return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False)
+
+    path = os.path.join(FOLDER, "x.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("servers = 127.0.0.1:6379\nstall-ms = 1\n")
+    done = call("--check-config", path)
+    equal((done.returncode, done.stdout), (1, ""))
+    check(f"{path}, line 2: stall-ms is a number from 10" in done.stderr, done.stderr)
+    equal(call("--config", path).returncode, 78)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("servers = 127.0.0.1:6379\n")
+    done = call("--check-config", path)
+    equal((done.returncode, done.stdout, done.stderr), (0, f"{path}: ok\n", ""))
+    done = call("--help")
+    equal(done.returncode, 0)
+    for word in ("--check-config", "write-bytes-per-second", "Example: "):
+        check(word in done.stdout, done.stdout)
+    equal(call().returncode, 2)
+    equal(call("--config", path, "more").returncode, 2)
+
+
+def run(test, wanted, *arguments):
+    if not wanted or test.__name__ in wanted:
+        print(test.__name__, flush=True)
+        test(*arguments)
+
+
+def main(wanted):
+    program = shutil.which("redis-server")
+    run(test_command_line, wanted, None)
+    if not program:
+        print("skipped: there is no redis-server (Debian package redis-server)")
+        return 77
+    for test in (test_single_server, test_clear_password, test_liars):
+        run(test, wanted, program)
+    run_cluster(program, wanted)
+    return 0
+
+
+FOLDER = tempfile.mkdtemp(prefix="kvc-cluster-")
+if __name__ == "__main__":
+    try:
+        STATUS_CODE = main(sys.argv[2:])
+    finally:
+        end_all()
+        if not os.environ.get("KVC_TEST_KEEP"):
+            shutil.rmtree(FOLDER, ignore_errors=True)
+    sys.exit(STATUS_CODE)

@@ -1,0 +1,411 @@
+/*
+ * The disk tier through the library: pages that left memory come back with the same bits, also after a daemon
+ * that was stopped or killed; a disk that is damaged, gone, or sealed with other keys gives misses.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/kvcobra-tiers.h"
+#include "tests/e2e/tier_fixture.h"
+#include "tests/lib/random_table.h"
+#include "tests/lib/test.h"
+#include "tests/lib/wait.h"
+
+/* ---- texts ---- */
+
+/* Whether the first @n tokens of @s have the vectors of @want, bit for bit. */
+static bool has_same_bits(const struct embedded *m, kvc_seq *s, const struct embedded *alone, kvc_seq *want,
+                          size_t n)
+{
+    size_t bytes = n * m->g.n_kv_heads * m->g.d * sizeof(float);
+    bool same = true;
+
+    for (uint32_t layer = 0; layer < m->g.n_layers; layer++) {
+        for (int side = 0; side < 2; side++) {
+            float *a = embedded_read(m, s, layer, (enum kvc_side) side, n);
+            float *b = embedded_read(alone, want, layer, (enum kvc_side) side, n);
+
+            same = same && memcmp(a, b, bytes) == 0;
+            free(a);
+            free(b);
+        }
+    }
+    return same;
+}
+
+/* Matches @text. Return: how many tokens. Asserts that they are the right ones. */
+static size_t match(const struct tier *t, const struct embedded *m, uint32_t text, uint32_t fetch_ms)
+{
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .fetch_ms = fetch_ms};
+    struct embedded alone = scene_private(&t->scene);
+    uint32_t *tokens = scene_tokens(text, TIER_TOKENS);
+    kvc_seq *s = NULL, *want = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &o, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &want), 0);
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&alone, want, text, 0, TIER_TOKENS), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(want, tokens, TIER_TOKENS, NULL), 0); /* packs the chunks */
+    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, TIER_TOKENS, &n), 0);
+    CU_ASSERT(n == 0 || has_same_bits(m, s, &alone, want, n));
+    kvc_seq_free(s);
+    kvc_seq_free(want);
+    free(tokens);
+    embedded_free(&alone);
+    return n;
+}
+
+/* Whether every text is found as a whole. */
+static bool finds_all(const struct tier *t)
+{
+    struct embedded m = scene_client(&t->scene);
+    bool all = true;
+
+    for (uint32_t text = 0; text < TIER_TEXTS; text++)
+        all = match(t, &m, text, 8000) == TIER_SHARED && all;
+    embedded_free(&m);
+    return all;
+}
+
+static size_t find_any(const struct tier *t)
+{
+    struct embedded m = scene_client(&t->scene);
+    size_t n = 0;
+
+    for (uint32_t text = 0; text < TIER_TEXTS; text++)
+        n += match(t, &m, text, 8000);
+    embedded_free(&m);
+    return n;
+}
+
+/* ---- tests ---- */
+
+static void test_more_pages_than_memory(void)
+{
+    struct tier t;
+    kvc_tier_state s;
+    kvc_status *status;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    status = scene_status(&t.scene);
+    CU_ASSERT(status->evictions > 0);
+    CU_ASSERT_STRING_EQUAL(status->disk_tier, "ready");
+    status = kvc_status_free(status);
+    s = tier_ask(&t, KVC_TIER_ASK);
+    CU_ASSERT_EQUAL(s.written_pages, TIER_TEXTS * TIER_SHARED / 64);
+    CU_ASSERT_EQUAL(s.lost, 0);
+
+    CU_ASSERT(finds_all(&t));
+    s = tier_ask(&t, KVC_TIER_ASK);
+    CU_ASSERT(s.read_pages > 0);
+    CU_ASSERT_EQUAL(s.unopened, 0);
+    tier_finish(&t);
+}
+
+static void test_cold_start(void)
+{
+    struct tier t;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    tier_restart(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).pages, TIER_TEXTS * TIER_SHARED / 64);
+    CU_ASSERT(finds_all(&t));
+    CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).unopened, 0);
+    tier_finish(&t);
+}
+
+/* What was published just before a stop is on the disk, without a flush. */
+static void test_stop_writes_pages(void)
+{
+    struct tier t;
+    struct embedded m;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    m = scene_client(&t.scene);
+    tier_publish(&m, 0);
+    tier_restart(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    embedded_free(&m);
+    m = scene_client(&t.scene);
+    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), TIER_SHARED);
+    embedded_free(&m);
+    tier_finish(&t);
+}
+
+/* A daemon is killed while it writes. What it finds later is right, and it goes on. */
+static void test_killed_while_writing(void)
+{
+    struct tier t;
+    struct embedded m;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    m = scene_client(&t.scene);
+    for (uint32_t text = 0; text < TIER_TEXTS; text++)
+        tier_publish(&m, text);
+    daemon_kill(&t.scene.daemon);
+    tier_start_again(&t);
+    embedded_free(&m);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    (void) find_any(&t);
+    tier_publish_all(&t);
+    CU_ASSERT(finds_all(&t));
+    CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).unopened, 0);
+    tier_finish(&t);
+}
+
+static void test_peek_has_two_numbers(void)
+{
+    struct tier t;
+    struct embedded m;
+    uint32_t *tokens = scene_tokens(0, TIER_TOKENS);
+    size_t memory = 1, all = 1;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    m = scene_client(&t.scene);
+    CU_ASSERT_EQUAL(kvc_model_peek_tiers(m.model, NULL, tokens, TIER_TOKENS, &memory, &all), 0);
+    CU_ASSERT(memory == 0 && all == 0);
+    tier_publish(&m, 0);
+    CU_ASSERT_EQUAL(kvc_model_peek_tiers(m.model, NULL, tokens, TIER_TOKENS, &memory, &all), 0);
+    CU_ASSERT(memory == TIER_SHARED && all >= TIER_SHARED);
+    (void) tier_flush(&t);
+    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    all = 0;
+    for (struct wait w = wait_begin(); all != TIER_SHARED && wait_again(&w);)
+        CU_ASSERT_EQUAL(kvc_model_peek_tiers(m.model, NULL, tokens, TIER_TOKENS, &memory, &all), 0);
+    CU_ASSERT_EQUAL(kvc_model_peek_tiers(m.model, NULL, tokens, TIER_TOKENS, &memory, &all), 0);
+    CU_ASSERT_EQUAL(memory, 0);
+    CU_ASSERT_EQUAL(all, TIER_SHARED);
+    CU_ASSERT_EQUAL(kvc_model_peek(m.model, NULL, tokens, TIER_TOKENS, &memory), 0);
+    CU_ASSERT_EQUAL(memory, 0);
+
+    CU_ASSERT_EQUAL(match(&t, &m, 0, KVC_FETCH_NEVER), 0);
+    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), TIER_SHARED);
+    CU_ASSERT_EQUAL(kvc_model_peek(m.model, NULL, tokens, TIER_TOKENS, &memory), 0);
+    CU_ASSERT_EQUAL(memory, TIER_SHARED);
+    free(tokens);
+    embedded_free(&m);
+    tier_finish(&t);
+}
+
+/* Every page on the disk is changed by one bit: all are misses, and the daemon serves on. */
+static void test_damaged_disk(void)
+{
+    struct tier t;
+    char path[128];
+    struct stat st;
+    int fd;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    CU_ASSERT(daemon_end(&t.scene.daemon));
+    (void) snprintf(path, sizeof(path), "%s/disk/pages", t.folder);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    CU_ASSERT_FATAL(fd >= 0 && fstat(fd, &st) == 0);
+    for (off_t at = 100; at < st.st_size; at += 4096) {
+        uint8_t byte;
+
+        CU_ASSERT_FATAL(pread(fd, &byte, 1, at) == 1);
+        byte ^= 16;
+        CU_ASSERT_FATAL(pwrite(fd, &byte, 1, at) == 1);
+    }
+    (void) close(fd);
+    tier_start_again(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    CU_ASSERT_EQUAL(find_any(&t), 0);
+    CU_ASSERT(tier_ask(&t, KVC_TIER_ASK).unopened > 0);
+    CU_ASSERT_STRING_EQUAL(tier_ask(&t, KVC_TIER_ASK).state, "ready");
+    tier_publish_all(&t);
+    CU_ASSERT(finds_all(&t));
+    tier_finish(&t);
+}
+
+/* Another sealing key opens no page; another index secret does not get the folder. */
+static void test_other_keys(void)
+{
+    struct tier t;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    tier_write_keys(&t, 'a', '2', 2);
+    tier_restart(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    CU_ASSERT_EQUAL(find_any(&t), 0);
+    CU_ASSERT(tier_ask(&t, KVC_TIER_ASK).unopened > 0);
+
+    tier_write_keys(&t, 'b', '2', 2);
+    tier_restart(&t);
+    CU_ASSERT(tier_reaches(&t, "off"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(tier_ask(&t, KVC_TIER_ASK).message, "index secret"));
+    CU_ASSERT_EQUAL(find_any(&t), 0);
+    tier_finish(&t);
+}
+
+/* The folder is moved away while the daemon runs, and comes back. */
+static void test_folder_vanishes(void)
+{
+    struct tier t;
+    char disk[96], away[96];
+    struct embedded m;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    (void) snprintf(disk, sizeof(disk), "%s/disk", t.folder);
+    (void) snprintf(away, sizeof(away), "%s/away", t.folder);
+    CU_ASSERT_EQUAL_FATAL(rename(disk, away), 0);
+    CU_ASSERT(tier_reaches(&t, "off"));
+    CU_ASSERT(tier_ask(&t, KVC_TIER_ASK).message[0] != '\0');
+    m = scene_client(&t.scene);
+    tier_publish(&m, TIER_TEXTS); /* memory serves on */
+    CU_ASSERT_EQUAL(match(&t, &m, TIER_TEXTS, 0), TIER_SHARED);
+    embedded_free(&m);
+
+    CU_ASSERT_EQUAL_FATAL(rename(away, disk), 0);
+    (void) kvc_tier_control(t.scene.control, KVC_TIER_RESUME, NULL, NULL, NULL); /* or it resumed by itself */
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    CU_ASSERT(finds_all(&t));
+    tier_finish(&t);
+}
+
+/* The file system of the folder is full: the tier keeps to what it has, and memory serves on. */
+static void test_full_file_system(void)
+{
+    struct tier t;
+    kvc_tier_state s;
+
+    tier_prepare(&t);
+    if (mount("none", t.disk_arg + strlen("--disk-dir="), "tmpfs", 0, "size=3m,mode=0700") < 0) {
+        test_skip("only root can mount a small file system");
+        (void) rmdir(t.disk_arg + strlen("--disk-dir="));
+        (void) unlink(t.keys);
+        (void) rmdir(t.folder);
+        return;
+    }
+
+    t.is_mounted = true;
+    tier_start(&t);
+    s = tier_ask(&t, KVC_TIER_ASK);
+    for (struct wait w = wait_begin(); strcmp(s.state, "opening") == 0 && wait_again(&w);)
+        s = tier_ask(&t, KVC_TIER_ASK);
+    if (strcmp(s.state, "ready") == 0) {
+        tier_publish_all(&t);
+        s = tier_ask(&t, KVC_TIER_ASK);
+        CU_ASSERT_STRING_EQUAL(s.state, "ready");
+        CU_ASSERT_PTR_NOT_NULL(strstr(s.message, "No space left on device"));
+        CU_ASSERT(s.segments > 0 && s.segments == s.segments_max && s.physical_bytes <= 3 << 20);
+        CU_ASSERT(s.pages > 0 && s.pages < TIER_TEXTS * TIER_SHARED / 64);
+        CU_ASSERT(find_any(&t) >= TIER_SHARED); /* the newest text is in memory, others are on the disk */
+        CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).unopened, 0);
+    } else {
+        test_skip("tmpfs has direct I/O since Linux 6.6");
+    }
+    tier_finish(&t);
+}
+
+static void test_drop(void)
+{
+    struct tier t;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(kvc_tier_control(t.scene.control, KVC_TIER_DROP, "another", NULL, NULL), 0);
+    CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).pages, TIER_TEXTS * TIER_SHARED / 64);
+    CU_ASSERT_EQUAL(kvc_tier_control(t.scene.control, KVC_TIER_DROP, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(find_any(&t), 0);
+    CU_ASSERT_EQUAL(kvc_tier_control(t.scene.control, KVC_TIER_RESUME, NULL, NULL, NULL), -EALREADY);
+    CU_ASSERT_EQUAL(kvc_tier_control(t.scene.control, KVC_TIER_ASK, "a", NULL, NULL), -EINVAL);
+    tier_finish(&t);
+}
+
+/* What continues the first @n tokens of @text is found neither in memory nor on the disk. */
+static void flush_prefix(struct tier *t, uint32_t text, size_t n)
+{
+    char tenant[32];
+    uint32_t *tokens = scene_tokens(text, n);
+    kvc_table_info *tables = NULL;
+    kvc_flush_options o = {.struct_bytes = sizeof(o), .tenant = tenant};
+    size_t n_tables = 0;
+
+    (void) snprintf(tenant, sizeof(tenant), "uid-%lu", (unsigned long) geteuid());
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(t->scene.control, sizeof(*tables), &tables, &n_tables), 0);
+    o.table_digest = tables[0].digest;
+    CU_ASSERT_EQUAL(kvc_flush(t->scene.control, &o, tokens, n, NULL), 0);
+    free(tables);
+    free(tokens);
+}
+
+static void test_flushed_prefixes(void)
+{
+    enum { PREFIX = 10 * 64 };
+    struct embedded m;
+    struct tier t;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    flush_prefix(&t, 0, PREFIX); /* on the disk alone */
+    m = scene_client(&t.scene);
+    tier_publish(&m, TIER_TEXTS); /* in memory, and on its way to the disk */
+    flush_prefix(&t, TIER_TEXTS, PREFIX);
+    flush_prefix(&t, TIER_TEXTS - 1, 64);
+    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), PREFIX - 64);
+    CU_ASSERT_EQUAL(match(&t, &m, 1, 8000), TIER_SHARED);
+    (void) tier_flush(&t);
+    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(match(&t, &m, TIER_TEXTS, 8000), PREFIX - 64);
+    embedded_free(&m);
+
+    tier_restart(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    m = scene_client(&t.scene);
+    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), PREFIX - 64);
+    CU_ASSERT_EQUAL(match(&t, &m, 1, 8000), TIER_SHARED);
+    CU_ASSERT_EQUAL(match(&t, &m, TIER_TEXTS - 1, 8000), 0);
+    CU_ASSERT_EQUAL(match(&t, &m, TIER_TEXTS, 8000), PREFIX - 64);
+    embedded_free(&m);
+    tier_finish(&t);
+}
+
+static void test_no_disk_tier(void)
+{
+    struct scene sc;
+
+    scene_start(&sc, random_table_geometry(1, 1, 1, 32), 3, 1, NULL);
+    CU_ASSERT_EQUAL(kvc_tier_control(sc.control, KVC_TIER_ASK, NULL, NULL, NULL), -EOPNOTSUPP);
+    scene_end(&sc);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_more_pages_than_memory),
+    TEST(test_cold_start),
+    TEST(test_stop_writes_pages),
+    TEST(test_killed_while_writing),
+    TEST(test_peek_has_two_numbers),
+    TEST(test_damaged_disk),
+    TEST(test_other_keys),
+    TEST(test_folder_vanishes),
+    TEST(test_full_file_system),
+    TEST(test_drop),
+    TEST(test_flushed_prefixes),
+    TEST(test_no_disk_tier),
+    TEST_END,
+};
+const char test_suite[] = "client_tier";

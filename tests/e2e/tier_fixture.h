@@ -1,0 +1,52 @@
+/* A daemon with a disk tier whose memory is too small for ten texts, for tests of the tier by the library. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/kvcobra-tiers.h"
+#include "tests/e2e/client_fixture.h"
+
+enum {
+    TIER_TEXTS = 10,
+    TIER_TOKENS = 25 * 64,
+    TIER_SHARED = 24 * 64, /* the newest chunk stays private */
+};
+
+struct tier {
+    struct scene scene;
+    char folder[64], keys[80], disk_arg[96], key_arg[112];
+    const char *args[10];
+    bool is_mounted; /* the folder of the disk is a file system of its own */
+};
+
+/* ---- the daemon ---- */
+
+/* Replaces the key file. @index, @seal: digits that the keys consist of. */
+void tier_write_keys(const struct tier *t, char index, char seal, unsigned seal_id);
+
+/* Makes the folder and the arguments; tier_begin() does so and starts the daemon. Failures are asserted. */
+void tier_prepare(struct tier *t);
+void tier_start(struct tier *t);
+void tier_begin(struct tier *t);
+
+void tier_remove_files(struct tier *t);
+void tier_finish(struct tier *t); /* ends the daemon, removes the files */
+
+void tier_start_again(struct tier *t);
+void tier_restart(struct tier *t);
+
+kvc_tier_state tier_ask(struct tier *t, enum kvc_tier_action action);
+
+/* Waits for a state of the tier. False: it does not come. */
+bool tier_reaches(struct tier *t, const char *state);
+
+/* Waits until the disk has all pages. */
+kvc_tier_state tier_flush(struct tier *t);
+
+/* ---- texts ---- */
+
+void tier_publish(const struct embedded *m, uint32_t text);
+
+/* Each text is on the disk before the next one takes its place in memory. */
+void tier_publish_all(struct tier *t);

@@ -1,0 +1,363 @@
+/*
+ * Refitting a table to other vectors: what stays, what improves, and by how much it misses the least squares
+ * of the codes that the new table really gives to these vectors.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/levels.h"
+#include "alloc/linalg.h"
+#include "alloc/moments.h"
+#include "alloc/refit.h"
+#include "alloc/solve.h"
+#include "alloc/stats.h"
+#include "alloc/table.h"
+#include "alloc/table_expected.h"
+#include "alloc/table_format.h"
+#include "base/cleanup.h"
+#include "tests/unit/alloc/shapes.h"
+
+enum { HEADS = 2, D = 32, WIDTH = HEADS * D, TOKENS = 4000, WINDOW = 500 };
+
+/* Normal vectors [TOKENS, WIDTH] of one layer. Values depend on the keys of both heads. */
+struct vectors {
+    float *x[2]; /* by side */
+};
+
+static void vectors_deinit(struct vectors *v)
+{
+    free(v->x[0]);
+    free(v->x[1]);
+}
+
+/* @drifted: another mean, other scales, and other values of the same keys */
+static void vectors_draw(struct vectors *v, bool drifted)
+{
+    v->x[0] = malloc(TOKENS * WIDTH * sizeof(float));
+    v->x[1] = malloc(TOKENS * WIDTH * sizeof(float));
+    assert(v->x[0] && v->x[1]);
+    fill_normal(v->x[0], TOKENS, WIDTH, D, drifted ? 0.8 : 0.3);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t i = 0; i < WIDTH; i++) {
+            float *k = v->x[0] + t * WIDTH, *to = v->x[1] + t * WIDTH;
+            size_t other = (i + D) % WIDTH;
+
+            if (drifted && i % 3 == 0)
+                k[i] *= 2.5f;
+            to[i] = 0.3f * (float) test_rand_normal() +
+                    (drifted ? 0.5f - k[i] + 0.7f * k[other] : k[i] + 0.5f * k[other]);
+        }
+}
+
+static struct geometry tiny(void)
+{
+    return shape(1, HEADS, HEADS, D, D);
+}
+
+static struct moments *moments_of(const struct vectors *v, size_t n, bool joint)
+{
+    struct moments_options o = {.geometry = tiny(), .joint = joint};
+    struct moments *m = NULL;
+    struct errmsg e = {""};
+
+    CU_ASSERT_EQUAL_FATAL(moments_new(&o, &m, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(moments_add(m, 0, 0, HEADS, n, v->x[0], v->x[1], &e), 0);
+    return m;
+}
+
+/* A table that was solved from vectors. */
+static struct table *solved(const struct vectors *v, enum prediction from)
+{
+    _cleanup_(stats_freep) struct stats *s = NULL;
+    _cleanup_(freep) void *bytes = NULL;
+    struct geometry g = tiny();
+    struct solve_report report;
+    struct solve_options o;
+    struct stats_options so;
+    struct table *t = NULL;
+    struct errmsg e = {""};
+    size_t n;
+
+    stats_options_default(&so, &g);
+    so.n_samples = TOKENS;
+    so.n_sink = 0;
+    so.want_attention = so.want_output = false;
+    CU_ASSERT_EQUAL_FATAL(stats_new(&so, &s, &e), 0);
+    for (uint64_t at = 0; at < TOKENS; at += WINDOW)
+        CU_ASSERT_EQUAL(
+            stats_add_layer(s, at, 0, 0, WINDOW, NULL, v->x[0] + at * WIDTH, v->x[1] + at * WIDTH, NULL, &e),
+            0);
+    solve_options_default(&o, 2.5);
+    o.metric = METRIC_MSE;
+    o.depth_weights = false;
+    o.v_from = from;
+    CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), 0);
+    CU_ASSERT_STRING_EQUAL(e.text, "");
+    assert(bytes);
+    CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, &e), 0);
+    return t;
+}
+
+static struct table *refitted(const struct table *t, const struct moments *m, struct refit_report *ret_report)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    struct table *to = NULL;
+    struct errmsg e = {""};
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL(refit_table(t, m, &bytes, &n, ret_report, &e), 0);
+    CU_ASSERT_STRING_EQUAL(e.text, "");
+    assert(bytes);
+    CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &to, &e), 0);
+    return to;
+}
+
+/* ---- codes and errors of vectors ---- */
+
+static void quantise(const struct table *t, const struct codec *c, enum side side, const double *z,
+                     uint8_t *ret)
+{
+    for (size_t i = 0; i < c->r; i++)
+        ret[i] = c->bits[i / 8]
+                     ? levels_quantise(&t->levels[side][c->bits[i / 8]], c->bits[i / 8], (float) z[i])
+                     : 0;
+}
+
+/* Codes of one token: K of all heads, then V of each head. */
+static void encode(const struct table *t, const struct vectors *v, size_t token, uint8_t *keys,
+                   uint8_t values[HEADS][TABLE_RANK_MAX])
+{
+    struct table_sums z[2];
+
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (uint32_t h = 0, at = 0; h < HEADS; h++) {
+            const float *const x[2] = {v->x[0] + token * WIDTH + h * D, v->x[1] + token * WIDTH + h * D};
+            const struct codec *k = table_codec(t, 0, h, SIDE_K);
+
+            table_encode_head(t, 0, h, keys, x, z);
+            if (pass == 0)
+                quantise(t, k, SIDE_K, z[SIDE_K].x, keys + at);
+            else
+                quantise(t, table_codec(t, 0, h, SIDE_V), SIDE_V, z[SIDE_V].x, values[h]);
+            at += k->r;
+        }
+}
+
+/* |x - decoded|^2 / |x - mean|^2 by side. */
+static void errors(const struct table *t, const struct vectors *v, double ret[2])
+{
+    double error[2] = {0}, signal[2] = {0}, mean[2][WIDTH] = {{0}};
+    uint8_t keys[HEADS * TABLE_RANK_MAX] = {0}, values[HEADS][TABLE_RANK_MAX] = {{0}};
+    struct table_sums x[2];
+
+    for (size_t i = 0; i < TOKENS * WIDTH; i++)
+        for (unsigned side = 0; side < 2; side++)
+            mean[side][i % WIDTH] += (double) v->x[side][i] / TOKENS;
+    for (size_t token = 0; token < TOKENS; token++) {
+        encode(t, v, token, keys, values);
+        for (uint32_t h = 0; h < HEADS; h++) {
+            table_decode_head(t, 0, h, keys, values[h], x);
+            for (unsigned side = 0; side < 2; side++)
+                for (size_t i = 0; i < D; i++) {
+                    double true_x = (double) v->x[side][token * WIDTH + h * D + i];
+
+                    error[side] += pow(true_x - x[side].x[i], 2);
+                    signal[side] += pow(true_x - mean[side][h * D + i], 2);
+                }
+        }
+    }
+    for (unsigned side = 0; side < 2; side++)
+        ret[side] = error[side] / signal[side];
+}
+
+/* The error of values that the least squares of all codes of the table would leave, and of a constant. */
+static double least_error(const struct table *t, const struct vectors *v)
+{
+    size_t n_keys = table_layer_codes(t, 0), n = 1;
+    uint8_t keys[HEADS * TABLE_RANK_MAX] = {0}, values[HEADS][TABLE_RANK_MAX] = {{0}};
+    double left = 0, signal = 0;
+
+    for (uint32_t h = 0; h < HEADS; h++) {
+        const struct codec *k = table_codec(t, 0, h, SIDE_K), *c = table_codec(t, 0, h, SIDE_V);
+        size_t first = t->v_from == PREDICT_LAYER ? 0 : h * table_codec(t, 0, 0, SIDE_K)->r;
+        size_t m = 1 + (t->v_from == PREDICT_LAYER ? n_keys : k->r) + c->r;
+        double *G = calloc(m * m, sizeof(*G)), *X = calloc(2 * m * D, sizeof(*X)),
+               *row = calloc(m, sizeof(*row));
+        double squares = 0, mean[D] = {0};
+
+        assert(G && X && row);
+        for (size_t token = 0; token < TOKENS; token++) {
+            const float *x = v->x[1] + token * WIDTH + h * D;
+
+            encode(t, v, token, keys, values);
+            row[0] = 1;
+            n = 1;
+            for (size_t i = first; n + c->r < m; i++)
+                row[n++] = keys[i];
+            for (size_t i = 0; i < c->r; i++)
+                row[n++] = values[h][i];
+            for (size_t i = 0; i < m; i++) {
+                for (size_t j = 0; j < m; j++)
+                    G[i * m + j] += row[i] * row[j];
+                for (size_t j = 0; j < D; j++)
+                    X[i * D + j] += row[i] * (double) x[j];
+            }
+            for (size_t j = 0; j < D; j++) {
+                squares += pow((double) x[j], 2);
+                mean[j] += (double) x[j] / TOKENS;
+            }
+        }
+        for (size_t i = 0; i < m; i++) /* padding has one code; a ridge far below the others' variance */
+            G[i * m + i] += 1e-6 * TOKENS;
+        memcpy(X + m * D, X, m * D * sizeof(*X));
+        CU_ASSERT_EQUAL(linalg_solve(m, D, G, X), 0);
+        for (size_t i = 0; i < m * D; i++)
+            left -= X[i] * X[m * D + i];
+        left += squares;
+        for (size_t j = 0; j < D; j++)
+            squares -= TOKENS * mean[j] * mean[j];
+        signal += squares;
+        free(G);
+        free(X);
+        free(row);
+    }
+    return left / signal;
+}
+
+/* ---- cases ---- */
+
+/* Bits, levels and, but for a factor per band, encoders are those of the first table. */
+static void check_kept(const struct table *a, const struct table *b)
+{
+    CU_ASSERT_EQUAL(memcmp(a->levels, b->levels, sizeof(a->levels)), 0);
+    CU_ASSERT_EQUAL(a->v_from, b->v_from);
+    CU_ASSERT_DOUBLE_EQUAL(a->bpd_code, b->bpd_code, 0);
+    for (uint32_t hs = 0; hs < 2 * HEADS; hs++) {
+        const struct codec *x = &a->codecs[hs], *y = &b->codecs[hs];
+
+        CU_ASSERT_EQUAL_FATAL(x->r, y->r);
+        CU_ASSERT_EQUAL(memcmp(x->bits, y->bits, sizeof(x->bits)), 0);
+        for (size_t i = 0; i < x->r; i++) {
+            const float *p = x->enc + i * D, *q = y->enc + i * D;
+            double pq = 0, pp = 0, qq = 0;
+
+            for (size_t j = 0; j < D; j++) {
+                pq += (double) p[j] * (double) q[j];
+                pp += (double) p[j] * (double) p[j];
+                qq += (double) q[j] * (double) q[j];
+            }
+            CU_ASSERT_DOUBLE_EQUAL(pq, sqrt(pp * qq), 1e-5 * (pq + 1));
+        }
+    }
+}
+
+static void check_refit(enum prediction from)
+{
+    _cleanup_(vectors_deinit) struct vectors old = {{NULL}}, now = {{NULL}};
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL, *new = NULL;
+    double before[2], after[2], expected[2];
+    struct refit_report report = {{0}};
+
+    vectors_draw(&old, false);
+    vectors_draw(&now, true);
+    t = solved(&old, from);
+    m = moments_of(&now, TOKENS, true);
+    new = refitted(t, m, &report);
+    check_kept(t, new);
+    errors(t, &now, before);
+    errors(new, &now, after);
+    /* means moved by a deviation, scales by 2.5: most of the error of the old table was that */
+    CU_ASSERT(after[0] < 0.5 * before[0]);
+    CU_ASSERT(after[1] < 0.5 * before[1]);
+    /* the normal model takes the noises of two codes as uncorrelated: some percent at these bits */
+    CU_ASSERT_DOUBLE_EQUAL(report.error[0], after[0], 0.05 * after[0]);
+    CU_ASSERT_DOUBLE_EQUAL(report.error[1], after[1], 0.05 * after[1]);
+    CU_ASSERT_EQUAL(table_expected_errors(new->provenance, expected), 0);
+    CU_ASSERT_DOUBLE_EQUAL(expected[1], report.error[1], 1e-5);
+    /* codes as numbers are not levels, but the levels of a width are about equidistant */
+    CU_ASSERT(after[1] < 1.1 * least_error(new, &now));
+}
+
+static void test_own_head(void)
+{
+    check_refit(PREDICT_HEAD);
+}
+
+static void test_whole_layer(void)
+{
+    check_refit(PREDICT_LAYER);
+}
+
+static void test_without_prediction(void)
+{
+    _cleanup_(vectors_deinit) struct vectors old = {{NULL}}, now = {{NULL}};
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL, *new = NULL;
+    double before[2], after[2];
+    struct refit_report report;
+
+    vectors_draw(&old, false);
+    vectors_draw(&now, true);
+    t = solved(&old, PREDICT_NONE);
+    m = moments_of(&now, TOKENS, false);
+    new = refitted(t, m, &report);
+    check_kept(t, new);
+    errors(t, &now, before);
+    errors(new, &now, after);
+    CU_ASSERT(after[0] < 0.5 * before[0]);
+    CU_ASSERT(after[1] < 0.7 * before[1]);
+}
+
+/* Without drift a refit is about as good as the least squares of the solve. */
+static void test_no_drift(void)
+{
+    _cleanup_(vectors_deinit) struct vectors v = {{NULL}};
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL, *new = NULL;
+    double before[2], after[2];
+    struct refit_report report;
+
+    vectors_draw(&v, false);
+    t = solved(&v, PREDICT_LAYER);
+    m = moments_of(&v, TOKENS, true);
+    new = refitted(t, m, &report);
+    errors(t, &v, before);
+    errors(new, &v, after);
+    CU_ASSERT(after[0] < 1.03 * before[0]);
+    CU_ASSERT(after[1] < 1.03 * before[1]);
+}
+
+static void test_refusals(void)
+{
+    _cleanup_(vectors_deinit) struct vectors v = {{NULL}};
+    _cleanup_(moments_freep) struct moments *single = NULL, *few = NULL, *other = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    struct moments_options o = {.geometry = tiny(), .joint = true, .n_sink = 1};
+    struct refit_report report = {{-1, -1}};
+    void *bytes = &report;
+    struct errmsg e = {""};
+    size_t n = 7;
+
+    vectors_draw(&v, false);
+    t = solved(&v, PREDICT_LAYER);
+    single = moments_of(&v, TOKENS, false);
+    few = moments_of(&v, 4 * WIDTH - 1, true);
+    CU_ASSERT_EQUAL_FATAL(moments_new(&o, &other, &e), 0);
+    CU_ASSERT_EQUAL(refit_table(t, single, &bytes, &n, &report, &e), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "between heads"));
+    CU_ASSERT_EQUAL(refit_table(t, few, &bytes, &n, &report, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "255 tokens"));
+    CU_ASSERT_EQUAL(refit_table(t, other, &bytes, &n, &report, &e), -EINVAL); /* other sinks */
+    CU_ASSERT_PTR_EQUAL(bytes, &report);
+    CU_ASSERT_EQUAL(n, 7);
+    CU_ASSERT_DOUBLE_EQUAL(report.error[0], -1, 0);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_own_head), TEST(test_whole_layer), TEST(test_without_prediction),
+    TEST(test_no_drift), TEST(test_refusals),    TEST_END,
+};
+const char test_suite[] = "refit";

@@ -1,0 +1,164 @@
+/* Tests of cluster/slots.c. */
+#include "cluster/slots.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/errmsg.h"
+#include "cluster/reply.h"
+#include "tests/lib/test.h"
+
+const char test_suite[] = "slots";
+
+static uint16_t slot(const char *key)
+{
+    return slots_of_key(key, strlen(key));
+}
+
+/* The check value of the specification is CRC16("123456789") = 0x31c3; "foo" is from CLUSTER KEYSLOT. */
+static void test_known_slots(void)
+{
+    CU_ASSERT_EQUAL(slot("123456789"), 0x31c3);
+    CU_ASSERT_EQUAL(slot("foo"), 12182);
+    CU_ASSERT_EQUAL(slot(""), 0);
+}
+
+static void test_hash_tags(void)
+{
+    CU_ASSERT_EQUAL(slot("{user1000}.following"), slot("user1000"));
+    CU_ASSERT_EQUAL(slot("a{foo}{bar}"), slot("foo"));
+    CU_ASSERT_NOT_EQUAL(slot("foo{}{bar}"), slot("bar")); /* an empty tag: the whole key */
+    CU_ASSERT_EQUAL(slot("foo{{bar}}zap"), slot("{bar"));
+    CU_ASSERT_NOT_EQUAL(slot("foo{bar"), slot("bar"));
+    CU_ASSERT_EQUAL(slots_of_key("foo{bar}", 7), slots_of_key("foo{bar", 7)); /* reads no further */
+}
+
+static struct reply *parse(const char *text)
+{
+    struct reply_reader *reader = reply_reader_new(1 << 20);
+    struct reply *r = NULL;
+
+    assert(reader && reply_feed(reader, text, strlen(text)) == 0 && reply_take(reader, &r) == 1);
+    (void) reply_reader_free(reader);
+    return r;
+}
+
+struct seen {
+    unsigned n;
+    struct slots_range last;
+};
+
+static void on_range(void *ctx, const struct slots_range *s)
+{
+    struct seen *seen = ctx;
+
+    seen->n++;
+    seen->last = *s;
+}
+
+static int read_map(const char *text, struct seen *seen)
+{
+    struct reply *r = parse(text);
+    struct errmsg e = {""};
+    int err;
+
+    *seen = (struct seen){.n = 0};
+    err = slots_parse(r, on_range, seen, &e);
+    CU_ASSERT_EQUAL(err == 0, e.text[0] == '\0');
+    (void) reply_free(r);
+    return err;
+}
+
+static void test_map(void)
+{
+    struct seen seen;
+
+    CU_ASSERT_EQUAL(read_map("*2\r\n"
+                             "*4\r\n:0\r\n:5460\r\n*3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$1\r\na\r\n"
+                             "*2\r\n$9\r\n127.0.0.1\r\n:7003\r\n"
+                             "*3\r\n:5461\r\n:16383\r\n*2\r\n$3\r\n::1\r\n:7001\r\n",
+                             &seen),
+                    0);
+    CU_ASSERT_EQUAL(seen.n, 2);
+    CU_ASSERT(seen.last.first == 5461 && seen.last.last == 16383 && seen.last.port == 7001);
+    CU_ASSERT_STRING_EQUAL(seen.last.host, "::1");
+    CU_ASSERT_EQUAL(read_map("*0\r\n", &seen), 0);
+    CU_ASSERT_EQUAL(read_map("*1\r\n*3\r\n:0\r\n:0\r\n*2\r\n$-1\r\n:1\r\n", &seen), 0);
+    CU_ASSERT_STRING_EQUAL(seen.last.host, "");
+    CU_ASSERT_EQUAL(read_map("*1\r\n*3\r\n:0\r\n:0\r\n*2\r\n$1\r\n?\r\n:65535\r\n", &seen), 0);
+    CU_ASSERT_STRING_EQUAL(seen.last.host, "");
+}
+
+static void test_malformed_maps(void)
+{
+    static const char *const maps[] = {
+        "+OK\r\n",
+        "-ERR unknown command\r\n",
+        "*1\r\n:1\r\n",
+        "*1\r\n*2\r\n:0\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*0\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:0\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:65536\r\n",
+        "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\na\r\n:1\r\n",
+        "*1\r\n*3\r\n:-1\r\n:1\r\n*2\r\n$1\r\na\r\n:1\r\n",
+        "*1\r\n*3\r\n:5\r\n:4\r\n*2\r\n$1\r\na\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$3\r\na b\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n:1\r\n:1\r\n",
+    };
+    struct seen seen;
+
+    for (size_t i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
+        CU_ASSERT_EQUAL(read_map(maps[i], &seen), -EBADMSG);
+        CU_ASSERT_EQUAL(seen.n, 0);
+    }
+}
+
+static int redirect(const char *text, struct redirection *ret)
+{
+    struct reply *r = parse(text);
+    int err = redirection_parse(r, ret);
+
+    (void) reply_free(r);
+    return err;
+}
+
+static void test_redirections(void)
+{
+    struct redirection d = {.slot = 42};
+
+    CU_ASSERT_EQUAL(redirect("-MOVED 3999 127.0.0.1:6381\r\n", &d), 0);
+    CU_ASSERT(!d.is_ask && d.slot == 3999 && d.port == 6381);
+    CU_ASSERT_STRING_EQUAL(d.host, "127.0.0.1");
+    CU_ASSERT_EQUAL(redirect("-ASK 16383 ::1:1\r\n", &d), 0);
+    CU_ASSERT(d.is_ask && d.slot == 16383 && d.port == 1);
+    CU_ASSERT_STRING_EQUAL(d.host, "::1");
+    CU_ASSERT_EQUAL(redirect("-MOVED 1 :6381\r\n", &d), 0);
+    CU_ASSERT_STRING_EQUAL(d.host, "");
+}
+
+static void test_malformed_redirections(void)
+{
+    static const char *const texts[] = {
+        "-MOVED\r\n",         "-MOVED \r\n",          "-MOVED 1\r\n",     "-MOVED 1 a\r\n",
+        "-MOVED x a:1\r\n",   "-MOVED 16384 a:1\r\n", "-MOVED 1 a:0\r\n", "-MOVED 1 a:65536\r\n",
+        "-MOVED 1 a:1 b\r\n", "-MOVED 1 a b:1\r\n",   "-ASK  a:1\r\n",    "-ASK 99999999999 a:1\r\n"};
+    struct redirection d = {.slot = 42};
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        CU_ASSERT_EQUAL(redirect(texts[i], &d), -EBADMSG);
+    CU_ASSERT_EQUAL(redirect("-MOVEDX 1 a:1\r\n", &d), -ENOENT);
+    CU_ASSERT_EQUAL(redirect("+MOVED 1 a:1\r\n", &d), -ENOENT);
+    CU_ASSERT_EQUAL(redirect("*0\r\n", &d), -ENOENT);
+    CU_ASSERT_EQUAL(d.slot, 42);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_known_slots),
+    TEST(test_hash_tags),
+    TEST(test_map),
+    TEST(test_malformed_maps),
+    TEST(test_redirections),
+    TEST(test_malformed_redirections),
+    TEST_END,
+};

@@ -1,0 +1,114 @@
+/* Tests of daemon/tier/disk_filter.c. */
+#include "daemon/tier/disk_filter.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/errmsg.h"
+#include "tests/lib/test.h"
+
+const char test_suite[] = "disk_filter";
+
+static struct chunk_key make_key(uint64_t n)
+{
+    struct chunk_key k;
+    uint64_t words[2] = {n * UINT64_C(0x9e3779b97f4a7c15), n * UINT64_C(0xd1342543de82ef95)};
+
+    memcpy(k.bytes, words, sizeof(words));
+    return k;
+}
+
+static void test_tenants_apart(void)
+{
+    struct disk_filters f;
+    struct chunk_key one = make_key(1), two = make_key(2);
+
+    disk_filters_init(&f);
+    CU_ASSERT_TRUE(disk_filters_is_worn(&f, "a"));
+    disk_filters_add(&f, "a", &one); /* there is none yet: without effect */
+    CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one));
+    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 100, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "b", 100, NULL), 0);
+    CU_ASSERT_FALSE(disk_filters_is_worn(&f, "a"));
+    disk_filters_add(&f, "a", &one);
+    disk_filters_add(&f, "b", &two);
+    CU_ASSERT_TRUE(disk_filters_has(&f, "a", &one));
+    CU_ASSERT_FALSE(disk_filters_has(&f, "a", &two));
+    CU_ASSERT_FALSE(disk_filters_has(&f, "b", &one));
+    disk_filters_drop(&f, "a");
+    CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one));
+    CU_ASSERT_TRUE(disk_filters_has(&f, "b", &two));
+    disk_filters_drop(&f, NULL);
+    CU_ASSERT_FALSE(disk_filters_has(&f, "b", &two));
+    disk_filters_deinit(&f);
+}
+
+/* A client maps the object, cannot write it, and learns that it was replaced. */
+static void test_client(void)
+{
+    struct disk_filters f;
+    struct chunk_key one = make_key(1);
+    struct bloom_reader r;
+    uint64_t object = 0, next = 0;
+    size_t bytes = 0;
+    void *at;
+    int fd = -1;
+
+    disk_filters_init(&f);
+    CU_ASSERT_EQUAL(disk_filters_open(&f, "a", &fd, &bytes, &object), -ENOENT);
+    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 100, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(disk_filters_open(&f, "a", &fd, &bytes, &object), 0);
+    CU_ASSERT(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    CU_ASSERT_FATAL(at != MAP_FAILED);
+    (void) close(fd);
+    CU_ASSERT_EQUAL_FATAL(bloom_reader_init(&r, at, bytes, NULL), 0);
+    CU_ASSERT_EQUAL(bloom_lookup(&r, &one), BLOOM_NO);
+    disk_filters_add(&f, "a", &one);
+    CU_ASSERT_EQUAL(bloom_lookup(&r, &one), BLOOM_PROBABLY);
+
+    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 100, NULL), 0);
+    CU_ASSERT_EQUAL(bloom_lookup(&r, &one), BLOOM_MOVED);
+    CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one)); /* the keys are added again */
+    CU_ASSERT_EQUAL_FATAL(disk_filters_open(&f, "a", &fd, &bytes, &next), 0);
+    CU_ASSERT(next > object);
+    (void) close(fd);
+    disk_filters_deinit(&f);
+    CU_ASSERT_EQUAL(munmap(at, bytes), 0);
+}
+
+static void test_worn(void)
+{
+    struct disk_filters f;
+
+    disk_filters_init(&f);
+    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 3000, NULL), 0);
+    for (uint64_t i = 0; i < 2100; i++) {
+        struct chunk_key k = make_key(i);
+
+        disk_filters_add(&f, "a", &k);
+    }
+    disk_filters_removed(&f, "a", 1050);
+    CU_ASSERT_FALSE(disk_filters_is_worn(&f, "a")); /* half of the keys are gone, not more */
+    disk_filters_removed(&f, "a", 1);
+    CU_ASSERT_TRUE(disk_filters_is_worn(&f, "a"));
+
+    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 1, NULL), 0);
+    for (uint64_t i = 0; i < bloom_capacity(&f.list->writer); i++) {
+        struct chunk_key k = make_key(i);
+
+        CU_ASSERT_FALSE_FATAL(disk_filters_is_worn(&f, "a"));
+        disk_filters_add(&f, "a", &k);
+    }
+    CU_ASSERT_TRUE(disk_filters_is_worn(&f, "a"));
+    disk_filters_deinit(&f);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_tenants_apart),
+    TEST(test_client),
+    TEST(test_worn),
+    TEST_END,
+};

@@ -1,0 +1,107 @@
+/* Traces: requests with their blocks numbered from 0, and lines that are refused. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/errmsg.h"
+#include "tests/lib/test.h"
+#include "tools/bench/capacity_trace.h"
+
+const char test_suite[] = "capacity_trace";
+
+static char path[32];
+static struct errmsg error;
+
+static int read_text(const char *text, uint32_t n_max, struct capacity_trace *ret)
+{
+    size_t n = strlen(text);
+    int fd, r;
+
+    (void) strcpy(path, "/tmp/kvcobra-trace-XXXXXX");
+    fd = mkstemp(path);
+    assert(fd >= 0 && write(fd, text, n) == (ssize_t) n && close(fd) == 0);
+    errmsg_clear(&error);
+    r = capacity_trace_read(path, n_max, ret, &error);
+    (void) unlink(path);
+    return r;
+}
+
+static void test_requests(void)
+{
+    static const char text[] = "{\"timestamp\": 3, \"hash_ids\": [7, 9223372036854775807, 7]}\n"
+                               "\n"
+                               "{\"hash_ids\": []}\r\n"
+                               "{\"hash_ids\": [0], \"other\": {\"hash_ids\": [5]}}";
+    static const uint32_t blocks[] = {1, 2, 1, 0};
+    struct capacity_trace t = CAPACITY_TRACE_INIT;
+
+    CU_ASSERT_EQUAL_FATAL(read_text(text, UINT32_MAX, &t), 0);
+    CU_ASSERT(t.n_requests == 3 && t.n_blocks == 4 && t.n_distinct == 3);
+    CU_ASSERT(memcmp(t.blocks, blocks, sizeof(blocks)) == 0);
+    CU_ASSERT_EQUAL(capacity_trace_length(&t, 0), 3);
+    CU_ASSERT_EQUAL(capacity_trace_length(&t, 1), 0);
+    CU_ASSERT_EQUAL(capacity_trace_length(&t, 2), 1);
+    capacity_trace_deinit(&t);
+
+    CU_ASSERT_EQUAL_FATAL(read_text(text, 1, &t), 0);
+    CU_ASSERT(t.n_requests == 1 && t.n_blocks == 3 && t.n_distinct == 2);
+    capacity_trace_deinit(&t);
+}
+
+static void test_many(void)
+{
+    enum { REQUESTS = 3000, LINE = 64 };
+    char *text = malloc(REQUESTS * LINE), *at = text;
+    struct capacity_trace t = CAPACITY_TRACE_INIT;
+
+    assert(text);
+    for (int i = 0; i < REQUESTS; i++)
+        at += snprintf(at, LINE, "{\"hash_ids\": [%d, %d]}\n", 2 * i, 2 * i + 1);
+    CU_ASSERT_EQUAL_FATAL(read_text(text, UINT32_MAX, &t), 0);
+    CU_ASSERT(t.n_requests == REQUESTS && t.n_distinct == 2 * REQUESTS);
+    for (uint32_t i = 0; i < 2 * REQUESTS; i++)
+        CU_ASSERT_EQUAL(t.blocks[i], i);
+    capacity_trace_deinit(&t);
+    free(text);
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        {"", "has no request"},
+        {"{\"hash_ids\": []}\n", "has no request"},
+        {"{\"hash_ids\": [1]}\n{\"hash_ids\": [1", "line 2: no JSON"},
+        {"[1]\n", "line 1: no array"},
+        {"{\"hash_ids\": 1}\n", "line 1: no array"},
+        {"{\"hash_ids\": [1, -1]}\n", "numbers from 0 on"},
+        {"{\"hash_ids\": [1.5]}\n", "numbers from 0 on"},
+        {"{\"hash_ids\": [\"1\"]}\n", "numbers from 0 on"},
+        {"{\"hash_ids\": [9223372036854775808]}\n", "line 1: no JSON"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct capacity_trace t = CAPACITY_TRACE_INIT;
+
+        CU_ASSERT_EQUAL(read_text(cases[i].text, UINT32_MAX, &t), -EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, cases[i].sentence));
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, path));
+        capacity_trace_deinit(&t);
+    }
+}
+
+static void test_no_file(void)
+{
+    struct capacity_trace t = CAPACITY_TRACE_INIT;
+
+    CU_ASSERT_EQUAL(capacity_trace_read("/nowhere/trace", 1, &t, &error), -ENOENT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/nowhere/trace"));
+    CU_ASSERT(capacity_trace_read("/", 1, &t, &error) < 0);
+    capacity_trace_deinit(&t);
+}
+
+const struct test_case test_cases[] = {TEST(test_requests), TEST(test_many), TEST(test_refused),
+                                       TEST(test_no_file), TEST_END};

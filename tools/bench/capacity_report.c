@@ -1,0 +1,191 @@
+/* See capacity_report.h. */
+#include "tools/bench/capacity_report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "tools/bench/machine.h"
+#include "tools/command/command.h"
+#include "tools/command/human.h"
+#include "tools/command/report.h"
+#include "tools/page/html.h"
+#include "tools/page/svg.h"
+
+static double capacity_percent(const struct capacity_results *x, uint64_t hits)
+{
+    return 100 * (double) hits / (double) x->n_blocks;
+}
+
+static uint64_t capacity_tokens(uint32_t blocks)
+{
+    return (uint64_t) blocks * CAPACITY_BLOCK_TOKENS;
+}
+
+/* ---- text ---- */
+
+int capacity_print_text(const struct capacity_results *x)
+{
+    struct report *t =
+        report_new(">bits\t>tokens in the pool\t>hits %\t>LRU %\t>evicted\t>request ms\t>p99\t>seconds");
+    char cpu[MACHINE_CPU_NAME_BYTES], memory[HUMAN_BYTES], token[HUMAN_BYTES];
+    int r;
+
+    machine_cpu_name(cpu);
+    printf("%s, %u clients on %s\n%" PRIu32 " requests of %" PRIu64 " blocks, %d tokens each; %" PRIu32
+           " different blocks\n%s for a model that needs %s per token in 16 bits\n\n",
+           x->trace, x->n_clients, cpu, x->n_requests, x->n_blocks, CAPACITY_BLOCK_TOKENS, x->n_distinct,
+           human_bytes(x->memory_bytes, memory), human_bytes(x->token_bytes, token));
+    for (size_t i = 0; i < x->n_points; i++) {
+        const struct capacity_point *p = &x->points[i];
+
+        report_row(t, "%g\t%" PRIu64 "\t%.1f\t%.1f\t%" PRIu64 "\t%.3f\t%.3f\t%.1f", p->bits,
+                   capacity_tokens(p->run.capacity), capacity_percent(x, p->run.hits),
+                   capacity_percent(x, p->lru_hits), p->run.n_evicted, p->run.request.median * 1e3,
+                   p->run.request.p99 * 1e3, p->run.seconds);
+    }
+
+    r = report_print(t, stdout);
+    t = report_free(t);
+    printf("\nhits: blocks at the beginning of requests that were found. A pool without a limit: %.1f %%.\n"
+           "LRU: the same size, dropping the least recently used block.\n",
+           capacity_percent(x, x->ceiling_hits));
+    for (size_t i = 0; i < x->n_points; i++)
+        if (x->points[i].run.n_unpublished > 0)
+            printf("%g bits: %" PRIu64 " blocks were not stored: %s\n", x->points[i].bits,
+                   x->points[i].run.n_unpublished, x->points[i].run.why_unpublished.text);
+    return r < 0 ? command_fail("out of memory") : COMMAND_OK;
+}
+
+/* ---- JSON ---- */
+
+static json_t *capacity_rows(const struct capacity_results *x)
+{
+    json_t *rows = json_array();
+
+    for (size_t i = 0; i < x->n_points; i++) {
+        const struct capacity_point *p = &x->points[i];
+
+        json_array_append_new(
+            rows,
+            json_pack("{s:f, s:I, s:I, s:I, s:f, s:I, s:f, s:I, s:I, s:o, s:f}", "bits", p->bits,
+                      "tokens_asked", (json_int_t) capacity_tokens(p->asked), "tokens",
+                      (json_int_t) capacity_tokens(p->run.capacity), "hits", (json_int_t) p->run.hits,
+                      "hit_percent", capacity_percent(x, p->run.hits), "lru_hits", (json_int_t) p->lru_hits,
+                      "lru_percent", capacity_percent(x, p->lru_hits), "evicted",
+                      (json_int_t) p->run.n_evicted, "not_stored", (json_int_t) p->run.n_unpublished,
+                      "request_ms", timing_json(p->run.request, 1e3), "seconds", p->run.seconds));
+    }
+    return rows;
+}
+
+static json_t *capacity_document(const struct capacity_results *x)
+{
+    char cpu[MACHINE_CPU_NAME_BYTES];
+
+    machine_cpu_name(cpu);
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:f, s:I, s:I, s:i, s:o}", "cpu", cpu, "compiler",
+                     COMPILER, "trace", x->trace, "requests", (json_int_t) x->n_requests, "blocks",
+                     (json_int_t) x->n_blocks, "different_blocks", (json_int_t) x->n_distinct, "block_tokens",
+                     CAPACITY_BLOCK_TOKENS, "ceiling_percent", capacity_percent(x, x->ceiling_hits),
+                     "memory_bytes", (json_int_t) x->memory_bytes, "token_bytes", (json_int_t) x->token_bytes,
+                     "clients", (int) x->n_clients, "points", capacity_rows(x));
+}
+
+int capacity_print_json(const struct capacity_results *x)
+{
+    return report_json(capacity_document(x));
+}
+
+/* ---- the page ---- */
+
+static const struct html_column columns[] = {
+    {"bits", "bits per number"}, {"tokens", "tokens in the pool"},
+    {"hit_percent", "hits, %"},  {"lru_percent", "LRU, %"},
+    {"evicted", "evicted"},      {"not_stored", "not stored"},
+    {"seconds", "seconds"},      {NULL, NULL},
+};
+
+static int capacity_by_bits(const void *a, const void *b)
+{
+    double x = ((const struct capacity_point *) a)->bits, y = ((const struct capacity_point *) b)->bits;
+
+    return (x > y) - (x < y);
+}
+
+static void capacity_plot(FILE *f, const struct capacity_results *x)
+{
+    struct capacity_point sorted[CAPACITY_POINTS_MAX];
+    double bits[CAPACITY_POINTS_MAX], hits[CAPACITY_POINTS_MAX], lru[CAPACITY_POINTS_MAX],
+        ceiling[CAPACITY_POINTS_MAX];
+    size_t n = x->n_points;
+    struct svg_plot p = {.f = f,
+                         .width = 720,
+                         .height = 360,
+                         .left = 56,
+                         .right = 20,
+                         .top = 16,
+                         .bottom = 44,
+                         .y = {.title = "hits, % of blocks", .min = 0}};
+
+    memcpy(sorted, x->points, n * sizeof(sorted[0]));
+    qsort(sorted, n, sizeof(sorted[0]), capacity_by_bits);
+    for (size_t i = 0; i < n; i++) {
+        bits[i] = sorted[i].bits;
+        hits[i] = capacity_percent(x, sorted[i].run.hits);
+        lru[i] = capacity_percent(x, sorted[i].lru_hits);
+        ceiling[i] = capacity_percent(x, x->ceiling_hits);
+    }
+
+    p.x = svg_axis_of("bits per number", bits, n, true);
+    p.y.max = fmax(ceiling[0] * 1.1, 1);
+    svg_begin(&p, "hits by bits per number");
+    svg_line(&p, "s4", bits, ceiling, n);
+    svg_line(&p, "s2", bits, lru, n);
+    svg_line(&p, "s1", bits, hits, n);
+    for (size_t i = 0; i < n; i++)
+        svg_marker(&p, "s1", SVG_CIRCLE, bits[i], hits[i], 4, true);
+    svg_end(&p);
+}
+
+int capacity_page(FILE *f, const struct capacity_results *x)
+{
+    json_t *document = capacity_document(x);
+    char memory[HUMAN_BYTES], token[HUMAN_BYTES];
+
+    if (!document)
+        return -ENOMEM;
+
+    html_begin(f);
+    fputs("What capacity buys", f);
+    html_begin_body(f);
+    fprintf(f,
+            "<header><h1>What capacity buys</h1>\n<p class=\"lead\">%s of memory for a model that needs %s "
+            "per token "
+            "in 16 bits. Fewer bits per number hold more prompts, and more requests find the beginning of "
+            "theirs.</p></header>\n<main><section>\n<figure>",
+            human_bytes(x->memory_bytes, memory), human_bytes(x->token_bytes, token));
+    capacity_plot(f, x);
+    fputs("<p class=\"legend\">", f);
+    svg_line_key(f, "s1", "kvcobrad");
+    svg_line_key(f, "s2", "least recently used, the same size");
+    svg_line_key(f, "s4", "a pool without a limit");
+    fputs("</p></figure>\n", f);
+    html_table(f, "points", "Blocks at the beginning of requests that were found",
+               json_object_get(document, "points"), columns);
+    fputs("<p>Trace: ", f);
+    html_text(f, x->trace);
+    fprintf(f,
+            ", %" PRIu32 " requests of %" PRIu64 " blocks of %d tokens, %" PRIu32
+            " different blocks. Replayed through a kvcobrad by %u clients in turn; one page of a small model "
+            "stands "
+            "for a block.</p>\n</section></main>\n<footer><p>Written by <code>kvcobra bench capacity "
+            "--html</code>.</p></footer>\n</body></html>\n",
+            x->n_requests, x->n_blocks, CAPACITY_BLOCK_TOKENS, x->n_distinct, x->n_clients);
+    json_decref(document);
+    return 0;
+}

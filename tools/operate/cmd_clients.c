@@ -1,0 +1,239 @@
+/* kvcobra clients list|disconnect: sessions of a daemon's clients, what they hold, how to close one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "client/kvcobra-operator.h"
+#include "tools/command/human.h"
+#include "tools/command/operator.h"
+#include "tools/command/option.h"
+#include "tools/command/report.h"
+#include "tools/command/tenant_name.h"
+#include "tools/command/utf8_json.h"
+
+enum { OPT_TENANT = 1 };
+
+struct clients_options {
+    struct operator_options operator;
+    const char *tenant;
+    const char *action; /* NULL: list */
+    uint64_t session;   /* to disconnect; 0: not given */
+};
+
+static const char doc[] =
+    "List the clients of a daemon and the pages that they hold, or close a client's connection.\v"
+    "  list                   print all sessions (default)\n"
+    "  disconnect SESSION     close the connection of a session\n\n"
+    "A session is what one process has from the daemon. It has a number that the log uses, too. A process "
+    "that "
+    "lost its connection keeps its session, as \"detached\", while it holds pages: they cannot be evicted "
+    "until "
+    "it exits. A client that is disconnected loses the pages that it is writing, and may connect again.\n\n"
+    "Examples:\n\n"
+    "  kvcobra clients\n"
+    "  kvcobra clients --json --tenant uid-0";
+
+static const struct argp_option options[] = {
+    {"tenant", OPT_TENANT, "NAME", 0, "Only clients of this tenant, or user", 1},
+    {0},
+};
+
+static void cmd_clients_take_argument(struct clients_options *o, const char *arg,
+                                      const struct argp_state *state)
+{
+    if (!o->action) {
+        if (strcmp(arg, "list") != 0 && strcmp(arg, "disconnect") != 0)
+            argp_error(state, "'%s' is none of list, disconnect", arg);
+        o->action = arg;
+        return;
+    }
+
+    if (strcmp(o->action, "list") == 0 || o->session > 0)
+        argp_error(state, "'%s' is one argument too many", arg);
+    o->session = option_uint(state, "SESSION", arg, 1, UINT64_MAX);
+}
+
+static error_t cmd_clients_parse(int key, char *arg, struct argp_state *state)
+{
+    struct clients_options *o = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->operator;
+        return 0;
+    case OPT_TENANT:
+        o->tenant = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        cmd_clients_take_argument(o, arg, state);
+        return 0;
+    case ARGP_KEY_END:
+        if (o->action && strcmp(o->action, "disconnect") == 0 && o->session == 0)
+            argp_error(state, "disconnect needs the number of a SESSION");
+        if (o->session > 0 && o->tenant)
+            argp_error(state, "--tenant is for list");
+        return 0;
+    }
+
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = {
+    options, cmd_clients_parse, "[list|disconnect SESSION]", doc, operator_children, NULL, NULL};
+
+/* ---- list ---- */
+
+/* The name of the process on this host; "-": it is gone, or of another PID namespace. */
+static const char *cmd_clients_program(uint32_t pid, char ret[static 32])
+{
+    char path[48];
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "/proc/%" PRIu32 "/comm", pid);
+    f = fopen(path, "re");
+    if (!f || !fgets(ret, 32, f))
+        (void) snprintf(ret, 32, "-");
+    if (f)
+        (void) fclose(f);
+    for (char *c = ret; *c; c++) /* a process chooses its name */
+        if (*c < ' ' || *c > '~')
+            *c = *c == '\n' && c[1] == '\0' ? '\0' : '?';
+    return ret;
+}
+
+static json_t *cmd_clients_json(const kvc_session_info *s)
+{
+    char program[32];
+
+    return json_pack(
+        "{s:I, s:I, s:I, s:s, s:o, s:s, s:b, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "session",
+        (json_int_t) s->session, "pid", (json_int_t) s->pid, "uid", (json_int_t) s->uid, "program",
+        cmd_clients_program(s->pid, program), "client", utf8_json(s->client_name, strlen(s->client_name)),
+        "tenant", s->tenant, "connected", s->connected != 0, "age_s", (double) s->age_ms * 1e-3, "idle_s",
+        (double) s->idle_ms * 1e-3, "models", (json_int_t) s->models, "leases", (json_int_t) s->leases,
+        "held_pages", (json_int_t) s->held_pages, "reservations", (json_int_t) s->reservations, "arena_bytes",
+        (json_int_t) s->arena_bytes, "hits", (json_int_t) s->hits, "misses", (json_int_t) s->misses);
+}
+
+static int cmd_clients_print_json(const kvc_session_info *sessions, size_t n, const char *tenant)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        if (!tenant || strcmp(sessions[i].tenant, tenant) == 0)
+            if (json_array_append_new(all, cmd_clients_json(&sessions[i])) < 0) {
+                json_decref(all);
+                return report_json(NULL);
+            }
+    return report_json(all);
+}
+
+static int cmd_clients_print_text(const kvc_session_info *sessions, size_t n, const char *tenant)
+{
+    _cleanup_(report_freep) struct report *r = report_new(
+        ">session\t>process\t<program\t<tenant\t<state\t>age\t>idle\t>held pages\t>leases\t>writing\t>hits\t>"
+        "misses\t>arena\t<client");
+    size_t n_shown = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const kvc_session_info *s = &sessions[i];
+        char age[HUMAN_BYTES], idle[HUMAN_BYTES], arena[HUMAN_BYTES], program[32], name[TENANT_NAME_BYTES];
+
+        if (tenant && strcmp(s->tenant, tenant) != 0)
+            continue;
+
+        report_row(r, "%ju\t%u\t%s\t%s\t%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%s\t%s", (uintmax_t) s->session,
+                   s->pid, cmd_clients_program(s->pid, program),
+                   tenant_name_show(s->tenant, sizeof(s->tenant), name),
+                   s->connected ? "connected" : "detached", human_seconds((double) s->age_ms * 1e-3, age),
+                   human_seconds((double) s->idle_ms * 1e-3, idle), (uintmax_t) s->held_pages,
+                   (uintmax_t) s->leases, (uintmax_t) s->reservations, (uintmax_t) s->hits,
+                   (uintmax_t) s->misses, human_bytes(s->arena_bytes, arena), s->client_name);
+        n_shown++;
+    }
+
+    if (n_shown == 0)
+        puts("the daemon has no clients");
+    else if (report_print(r, stdout) < 0)
+        return command_fail("out of memory");
+    return COMMAND_OK;
+}
+
+static int cmd_clients_list(kvc_client *c, const struct clients_options *o)
+{
+    _cleanup_(freep) kvc_session_info *sessions = NULL;
+    char tenant[TENANT_NAME_BYTES];
+    const char *only = NULL;
+    size_t n;
+
+    if (o->tenant) {
+        kvc_quota_state limits;
+        int code = tenant_name_find(c, o->tenant, tenant, &limits);
+
+        if (code != COMMAND_OK)
+            return code;
+        only = tenant;
+    }
+
+    if (kvc_session_list(c, sizeof(*sessions), &sessions, &n) < 0)
+        return operator_fail(c);
+    return o->operator.common.json ? cmd_clients_print_json(sessions, n, only)
+                                   : cmd_clients_print_text(sessions, n, only);
+}
+
+/* ---- disconnect ---- */
+
+static int cmd_clients_disconnect(kvc_client *c, const struct clients_options *o)
+{
+    _cleanup_(freep) kvc_session_info *sessions = NULL;
+    const kvc_session_info *x = NULL;
+    char program[32];
+    uint32_t pid;
+    size_t n;
+
+    if (kvc_session_list(c, sizeof(*sessions), &sessions, &n) < 0)
+        return operator_fail(c);
+    for (size_t i = 0; i < n; i++)
+        if (sessions[i].session == o->session)
+            x = &sessions[i];
+    if (!x)
+        return command_fail("there is no session %ju; 'kvcobra clients' lists them", (uintmax_t) o->session);
+    if (!x->connected)
+        return command_fail("session %ju is not connected: its process %u holds pages until it exits",
+                            (uintmax_t) x->session, x->pid);
+
+    if (!operator_confirm(
+            &o->operator,
+            "Session %ju of process %u (%s, %s) loses its connection and the pages that it is writing. "
+            "Pages that it holds stay until it exits. It may connect again.",
+            (uintmax_t) x->session, x->pid, cmd_clients_program(x->pid, program), x->tenant))
+        return COMMAND_FAILED;
+    if (kvc_session_disconnect(c, o->session, &pid) < 0)
+        return operator_fail(c);
+
+    if (o->operator.common.json)
+        return report_json(
+            json_pack("{s:I, s:I}", "session", (json_int_t) o->session, "pid", (json_int_t) pid));
+    printf("disconnected session %ju, process %u\n", (uintmax_t) o->session, pid);
+    return COMMAND_OK;
+}
+
+static int cmd_clients_request(kvc_client *c, void *ctx)
+{
+    const struct clients_options *o = ctx;
+
+    return o->session > 0 ? cmd_clients_disconnect(c, o) : cmd_clients_list(c, o);
+}
+
+static int cmd_clients_run(int argc, char **argv)
+{
+    struct clients_options o = {.tenant = NULL};
+
+    command_parse(&argp, argc, argv, &o);
+    return operator_run(&o.operator, cmd_clients_request, &o);
+}
+
+const struct command cmd_clients = {
+    "clients", "list a daemon's clients and what they hold, or disconnect one", cmd_clients_run};

@@ -1,0 +1,275 @@
+/* See doctor_check.h. */
+#include "tools/operate/doctor_check.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "gpu/attend.h"
+#include "tools/command/client_model.h"
+#include "tools/command/human.h"
+
+enum { SOCKET_PATH_BYTES = 108 /* struct sockaddr_un */, MEMORY_NOTE_PERCENT = 80 };
+
+void doctor_add(struct doctor *d, enum doctor_result result, const char *subject, const char *fmt, ...)
+{
+    struct doctor_finding *f = &d->findings[d->n];
+    va_list ap;
+
+    if (d->n == DOCTOR_FINDINGS_MAX)
+        return;
+
+    *f = (struct doctor_finding){.result = result, .subject = subject};
+    va_start(ap, fmt);
+    (void) vsnprintf(f->text, sizeof(f->text), fmt, ap);
+    va_end(ap);
+    d->n++;
+}
+
+/* ---- the machine ---- */
+
+static void doctor_check_clock(struct doctor *d)
+{
+    struct timex t = {.modes = 0};
+
+    if (adjtimex(&t) == TIME_ERROR || (t.status & STA_UNSYNC))
+        doctor_add(
+            d, DOCTOR_NOTE, "clock",
+            "no program keeps this machine's clock right: times in logs of several hosts cannot be compared "
+            "(systemd-timesyncd or chrony do)");
+    else
+        doctor_add(d, DOCTOR_OK, "clock", "synchronised");
+}
+
+/* The first line that a command prints; "": none. @command: a constant. */
+static void doctor_first_line(const char *command, char *ret, size_t room)
+{
+    FILE *f = popen(command, "re"); /* NOLINT(cert-env33-c): a constant */
+
+    ret[0] = '\0';
+    if (!f)
+        return;
+    if (fgets(ret, (int) room, f))
+        ret[strcspn(ret, "\n")] = '\0';
+    (void) pclose(f);
+}
+
+static void doctor_check_systemd(struct doctor *d)
+{
+    char state[32];
+
+    if (access("/run/systemd/system", F_OK) != 0) {
+        doctor_add(d, DOCTOR_NOTE, "systemd",
+                   "this system does not run systemd: a restart of kvcobrad loses the pool");
+        return;
+    }
+
+    doctor_first_line("systemctl is-active kvcobrad.service 2>/dev/null", state, sizeof(state));
+    if (strcmp(state, "active") == 0)
+        doctor_add(d, DOCTOR_OK, "systemd", "kvcobrad.service is active");
+    else if (strcmp(state, "failed") == 0)
+        doctor_add(
+            d, DOCTOR_WRONG, "systemd",
+            "kvcobrad.service failed: 'journalctl -u kvcobrad' has the reason, 'systemctl reset-failed "
+            "\"kvcobrad*\"' lets it start again");
+    else
+        doctor_add(d, DOCTOR_NOTE, "systemd",
+                   "kvcobrad.service is %s: 'systemctl enable --now kvcobrad.socket kvcobrad-operator.socket "
+                   "kvcobrad.service' starts it",
+                   state[0] ? state : "not installed");
+}
+
+void doctor_check_machine(struct doctor *d)
+{
+    const char *kernels = attend_kernel_name();
+    char memory[HUMAN_BYTES], unused[HUMAN_BYTES];
+    struct sysinfo info;
+    struct utsname os;
+
+    if (uname(&os) == 0)
+        doctor_add(d, DOCTOR_OK, "version", "library %s, Linux %s, %s", kvc_version(), os.release,
+                   os.machine);
+    doctor_add(d, strcmp(kernels, "reference") == 0 ? DOCTOR_NOTE : DOCTOR_OK, "kernels", "%s%s", kernels,
+               strcmp(kernels, "reference") == 0
+                   ? ": this processor has neither AVX2 nor AVX-512, attention is slow"
+                   : " on this processor");
+    if (sysinfo(&info) == 0)
+        doctor_add(d, DOCTOR_OK, "memory", "%s, %s of it free",
+                   human_bytes((uint64_t) info.totalram * info.mem_unit, memory),
+                   human_bytes((uint64_t) info.freeram * info.mem_unit, unused));
+    doctor_check_clock(d);
+    doctor_check_systemd(d);
+}
+
+/* ---- sockets ---- */
+
+static kvc_client *doctor_check_socket(struct doctor *d, enum kvc_socket which, const char *given,
+                                       uint32_t timeout_ms)
+{
+    const char *subject = which == KVC_SOCKET_OPERATORS ? "operator socket" : "client socket";
+    char path[SOCKET_PATH_BYTES];
+    struct errmsg e = {""};
+    kvc_client *c = NULL;
+
+    if (kvc_socket_path(which, given, path, sizeof(path)) < 0) {
+        doctor_add(d, DOCTOR_WRONG, subject, "its path is longer than %d bytes", SOCKET_PATH_BYTES - 1);
+        return NULL;
+    }
+
+    if (client_open_at(which, given, timeout_ms, &c, &e) < 0) {
+        doctor_add(d, DOCTOR_WRONG, subject, "%s", e.text);
+        return NULL;
+    }
+
+    doctor_add(d, DOCTOR_OK, subject, "kvcobrad answers at %s", path);
+    return c;
+}
+
+void doctor_check_sockets(struct doctor *d, const char *client_path, const char *operator_path,
+                          uint32_t timeout_ms, kvc_client **ret_operator)
+{
+    _cleanup_(kvc_client_freep) kvc_client *c =
+        doctor_check_socket(d, KVC_SOCKET_CLIENTS, client_path, timeout_ms);
+
+    *ret_operator = doctor_check_socket(d, KVC_SOCKET_OPERATORS, operator_path, timeout_ms);
+}
+
+/* ---- the daemon ---- */
+
+static void doctor_check_pool(struct doctor *d, const kvc_status *s)
+{
+    char pool[HUMAN_BYTES], all[HUMAN_BYTES], used[HUMAN_BYTES];
+    struct sysinfo info;
+    uint64_t memory;
+
+    if (sysinfo(&info) < 0)
+        return;
+
+    memory = (uint64_t) info.totalram * info.mem_unit;
+    (void) human_bytes(s->pool_bytes, pool);
+    (void) human_bytes(memory, all);
+    if (s->pool_bytes > memory)
+        doctor_add(d, DOCTOR_WRONG, "pool",
+                   "its maximum of %s is more than this machine's %s: lower pool-bytes", pool, all);
+    else if (s->pool_bytes > memory / 100 * MEMORY_NOTE_PERCENT)
+        doctor_add(d, DOCTOR_NOTE, "pool",
+                   "its maximum of %s leaves little of this machine's %s to the models", pool, all);
+    else
+        doctor_add(d, DOCTOR_OK, "pool", "%s allocated of %s", human_bytes(s->extent_bytes, used), pool);
+}
+
+/* The number at "Max open files" of /proc/PID/limits; 0: unknown, as for another user's process. */
+static uint64_t doctor_descriptor_limit(uint64_t pid)
+{
+    static const char key[] = "Max open files";
+    char path[48], line[256];
+    uint64_t limit = 0;
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "/proc/%" PRIu64 "/limits", pid);
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (strncmp(line, key, strlen(key)) == 0)
+            limit = strtoull(line + strlen(key), NULL, 10);
+    if (f)
+        (void) fclose(f);
+    return limit;
+}
+
+static void doctor_check_descriptors(struct doctor *d, const kvc_status *s)
+{
+    /* sockets, pidfds and objects of a session, and two for each extent: as kvcobrad counts them */
+    uint64_t limit = doctor_descriptor_limit(s->pid), used = 64 + s->sessions * 9;
+
+    for (size_t i = 0; i < s->n_devices; i++)
+        used += s->devices[i].extent_bytes / (1 << 20) / 32;
+    if (limit == 0)
+        doctor_add(d, DOCTOR_NOTE, "descriptors",
+                   "the limit of process %" PRIu64 " cannot be read: run this as root", s->pid);
+    else if (used > limit / 4 * 3)
+        doctor_add(d, DOCTOR_NOTE, "descriptors",
+                   "about %" PRIu64 " of %" PRIu64
+                   " are in use: raise LimitNOFILE= of the unit, or lower connections",
+                   used, limit);
+    else
+        doctor_add(d, DOCTOR_OK, "descriptors", "a limit of %" PRIu64, limit);
+}
+
+static void doctor_check_tenants(struct doctor *d, const kvc_status *s)
+{
+    for (size_t i = 0; i < s->n_tenants; i++) {
+        const kvc_tenant_status *t = &s->tenants[i];
+
+        if (!t->isolated)
+            doctor_add(d, DOCTOR_NOTE, "tenant",
+                       "%s is not isolated: one of its clients runs as root or as the user of kvcobrad",
+                       t->name);
+        if (t->used_bytes > t->quota_bytes / 100 * 95)
+            doctor_add(d, DOCTOR_NOTE, "tenant",
+                       "%s uses %" PRIu64 " %% of its quota: 'kvcobra quota' raises it", t->name,
+                       t->used_bytes / (t->quota_bytes / 100 + 1));
+    }
+}
+
+static void doctor_check_tables(struct doctor *d, kvc_client *control)
+{
+    _cleanup_(freep) kvc_table_info *tables = NULL;
+    size_t n, n_active = 0;
+
+    if (kvc_table_list(control, sizeof(*tables), &tables, &n) < 0) {
+        doctor_add(d, DOCTOR_WRONG, "tables", "%s", kvc_last_error(control));
+        return;
+    }
+
+    for (size_t i = 0; i < n; i++)
+        n_active += tables[i].state == KVC_TABLE_ACTIVE;
+    if (n_active == 0)
+        doctor_add(
+            d, DOCTOR_NOTE, "tables",
+            "no table is active, so no client can share pages: 'kvcobra table stage FILE' and 'kvcobra table "
+            "activate FILE'");
+    else
+        doctor_add(d, DOCTOR_OK, "tables", "%zu active, %zu in all", n_active, n);
+}
+
+void doctor_check_daemon(struct doctor *d, kvc_client *control)
+{
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
+    char up[HUMAN_BYTES];
+    kvc_status *s;
+
+    if (kvc_status_get(control, &sizes, &s) < 0) {
+        doctor_add(d, DOCTOR_WRONG, "daemon", "%s", kvc_last_error(control));
+        return;
+    }
+
+    (void) human_seconds((double) s->uptime_ms * 1e-3, up);
+    if (strcmp(s->version, kvc_version()) == 0)
+        doctor_add(d, DOCTOR_OK, "daemon", "version %s, up %s, %s", s->version, up, s->event_backend);
+    else
+        doctor_add(d, DOCTOR_NOTE, "daemon",
+                   "version %s, and the library is %s: restart the daemon after an upgrade", s->version,
+                   kvc_version());
+    if (strcmp(s->restart, "kept") != 0)
+        doctor_add(d, DOCTOR_NOTE, "restart",
+                   "a restart loses the pool: pages are kept under systemd with state-dir");
+    if (s->draining)
+        doctor_add(d, DOCTOR_NOTE, "draining", "new work is refused until 'kvcobra drain --off'");
+    for (size_t i = 0; i < s->n_devices; i++)
+        if (s->devices[i].state == KVC_DEVICE_UNAVAILABLE)
+            doctor_add(d, DOCTOR_WRONG, "GPU", "%s: %s", s->devices[i].name, s->devices[i].message);
+    doctor_check_pool(d, s);
+    doctor_check_descriptors(d, s);
+    doctor_check_tenants(d, s);
+    doctor_check_tables(d, control);
+    (void) kvc_status_free(s);
+}

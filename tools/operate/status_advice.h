@@ -1,0 +1,16 @@
+/*
+ * The part of `kvcobra status` about capacity: how many of the chunks looked up were found, the most that
+ * could have been, and estimates for pools of other sizes and for other bits per number.
+ */
+#pragma once
+
+#include <stdio.h>
+
+#include "client/kvcobra-operator.h"
+#include "tools/command/report.h"
+
+/* Tables of 80 columns at most if names are short; nothing without a look-up. Return: 0; -ENOMEM. */
+int status_advice_print(const kvc_status *s, FILE *f);
+
+/* An object, or null if no chunk was looked up. NULL: out of memory. */
+json_t *status_advice_json(const kvc_advice *a);

@@ -1,0 +1,22 @@
+/*
+ * Whether a change of a daemon's tables is possible, before a person is asked to confirm it. The daemon
+ * decides in the end: another operator may act meanwhile. Only cmd_table.c uses it.
+ */
+#pragma once
+
+#include "client/kvcobra-operator.h"
+
+enum table_change { TABLE_CHANGE_SHADOW, TABLE_CHANGE_CANARY, TABLE_CHANGE_ROLLBACK, TABLE_CHANGE_RETIRE };
+
+/**
+ * table_check_change() - check that @what can be done with the table @digest
+ * @name: what the user typed, for the sentence
+ *
+ * Return: COMMAND_OK; COMMAND_FAILED with a sentence.
+ */
+int table_check_change(kvc_client *c, enum table_change what, const uint8_t digest[static KVC_DIGEST_BYTES],
+                       const char *name);
+
+/* Whether the file that begins with @bytes [n] can be a table. Return: COMMAND_OK; COMMAND_FAILED with a
+ * sentence that says what it is. */
+int table_check_file(const char *path, const void *bytes, size_t n);
