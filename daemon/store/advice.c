@@ -140,14 +140,15 @@ void advice_read(struct advice *a, uint64_t capacity_bytes, uint64_t now_ms, str
 
 /* ---- tenants and devices ---- */
 
-/* Without memory nothing is counted. */
-static void advice_count_for(struct advice **a, uint64_t hash, uint64_t numbers, uint64_t bytes, bool found,
-                             uint64_t now_ms)
+/* Returns a, made anew if it was NULL. Without memory nothing is counted, and NULL is returned. */
+static struct advice *advice_counted(struct advice *a, uint64_t hash, uint64_t numbers, uint64_t bytes,
+                                     bool found, uint64_t now_ms)
 {
-    if (!*a)
-        *a = advice_new(now_ms);
-    if (*a)
-        advice_count(*a, hash, numbers, bytes, found, now_ms);
+    if (!a)
+        a = advice_new(now_ms);
+    if (a)
+        advice_count(a, hash, numbers, bytes, found, now_ms);
+    return a;
 }
 
 void advice_note(struct tenant *t, const struct space *space, unsigned page_class,
@@ -156,12 +157,13 @@ void advice_note(struct tenant *t, const struct space *space, unsigned page_clas
     const struct page_layout *l = &space->layout;
     const struct geometry *g = &l->table->geometry;
     uint64_t numbers = (uint64_t) CHUNK_TOKENS * g->n_layers * l->shard.n_heads * g->d * 2, hash;
+    uint64_t bytes = l->slot_bytes[page_class];
 
     (void) crypto_shorthash((unsigned char *) &hash, key->bytes, sizeof(key->bytes),
                             t->device->advice_hash_key);
     if (t->has_advice)
-        advice_count_for(&t->advice, hash, numbers, l->slot_bytes[page_class], found, now_ms);
-    advice_count_for(&t->device->advice, hash, numbers, l->slot_bytes[page_class], found, now_ms);
+        t->advice = advice_counted(t->advice, hash, numbers, bytes, found, now_ms);
+    t->device->advice = advice_counted(t->device->advice, hash, numbers, bytes, found, now_ms);
 }
 
 uint64_t advice_tenant_capacity(const struct tenant *t)
