@@ -10,7 +10,7 @@
 #     sh tools/check_engines.sh --short    without the tests that start vLLM's engines, which take up to half an hour
 set -eu
 
-vllm_engines=client/python/tests/test_vllm_engine.py
+vllm_engines="client/python/tests/test_vllm_engine.py client/python/tests/test_vllm_http.py"
 [ "${1:-}" != --short ] || vllm_engines=
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -173,6 +173,6 @@ export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_SECON
 export KVC_ENGINE_MODELS="$models"
 export KVC_WRITE_TABLE="$root/$folder/tests/python/write_table" KVC_HF_MODEL="${models:+$models/f32}" KVC_HF_TABLE="$root/$table"
 export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
-# shellcheck disable=SC2086 # a path without spaces, or nothing
+# shellcheck disable=SC2086 # paths without spaces, or nothing
 run "$python" -B tests/engines/run.py tests/engines/test_*.py client/python/tests/test_hf*.py \
-    client/python/tests/test_calibrate.py client/python/tests/test_lm_eval.py client/python/tests/test_vllm_[!e]*.py $vllm_engines
+    client/python/tests/test_calibrate.py client/python/tests/test_lm_eval.py client/python/tests/test_vllm_[!eh]*.py $vllm_engines
