@@ -81,29 +81,39 @@ static void product(size_t m, size_t n, size_t k, const float *a, size_t lda, co
         stripe(1, n, k, a, lda, b, n, prefetch_bytes, c, ldc);
 }
 
+/* Hides the keys of the last block that are newer than the token of row @i. */
+static void hide(const struct attend_f16_args *a, size_t i, float *scores)
+{
+    for (size_t t = CHUNK_TOKENS - (a->n_tokens - 1 - i / a->group); t < CHUNK_TOKENS; t++)
+        scores[t] = -INFINITY;
+}
+
 static void attend(const struct attend_f16_args *a)
 {
-    float scores[ATTEND_F16_GROUP_MAX * CHUNK_TOKENS];
-    struct softmax_row rows[ATTEND_F16_GROUP_MAX];
-    size_t d = a->d, block = d * CHUNK_TOKENS;
+    float scores[ATTEND_F16_ROWS_MAX * CHUNK_TOKENS];
+    struct softmax_row rows[ATTEND_F16_ROWS_MAX];
+    size_t d = a->d, block = d * CHUNK_TOKENS, n_rows = a->n_tokens * a->group;
 
-    for (size_t i = 0; i < a->group; i++)
+    for (size_t i = 0; i < n_rows; i++)
         rows[i] = (struct softmax_row){.max = -INFINITY};
-    memset(a->out, 0, a->group * d * sizeof(float));
+    memset(a->out, 0, n_rows * d * sizeof(float));
     for (size_t n = 0; n < a->n_blocks; n++) {
-        memset(scores, 0, a->group * CHUNK_TOKENS * sizeof(float));
-        product(a->group, CHUNK_TOKENS, d, a->q, d, a->k + n * block, block * sizeof(uint16_t), scores,
+        memset(scores, 0, n_rows * CHUNK_TOKENS * sizeof(float));
+        product(n_rows, CHUNK_TOKENS, d, a->q, d, a->k + n * block, block * sizeof(uint16_t), scores,
                 CHUNK_TOKENS);
-        for (size_t i = 0; i < a->group; i++) {
-            float factor = softmax(&rows[i], scores + i * CHUNK_TOKENS);
+        for (size_t i = 0; i < n_rows; i++) {
+            float factor;
 
+            if (n + 1 == a->n_blocks)
+                hide(a, i, scores + i * CHUNK_TOKENS);
+            factor = softmax(&rows[i], scores + i * CHUNK_TOKENS);
             for (size_t x = 0; factor != 1 && x < d; x++)
                 a->out[i * d + x] *= factor;
         }
-        product(a->group, d, CHUNK_TOKENS, scores, CHUNK_TOKENS, a->v + n * block, block * sizeof(uint16_t),
+        product(n_rows, d, CHUNK_TOKENS, scores, CHUNK_TOKENS, a->v + n * block, block * sizeof(uint16_t),
                 a->out, d);
     }
-    for (size_t i = 0; i < a->group; i++)
+    for (size_t i = 0; i < n_rows; i++)
         for (size_t x = 0; x < d; x++)
             a->out[i * d + x] /= rows[i].sum;
 }

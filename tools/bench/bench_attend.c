@@ -133,20 +133,41 @@ static void bench_attend_fill_f16(struct attend_case *c, size_t head, size_t pag
     }
 }
 
-static void bench_attend_fill_queries(struct attend_case *c, uint64_t *seed)
+static void bench_attend_fill_queries(struct attend_case *c)
 {
     const struct geometry *g = &c->table->geometry;
-    size_t n_rows = c->n_heads * geometry_group(g);
-    struct rope_phase phase;
+    size_t group = geometry_group(g), first = c->n_pages * CHUNK_TOKENS - c->n_tokens;
+    uint64_t seed = 3;
 
-    rope_phase_at(g, (double) (c->n_pages * CHUNK_TOKENS - 1), &phase);
-    for (size_t i = 0; i < n_rows * g->d; i++)
-        c->q[i] = bench_attend_next_number(seed);
-    for (size_t i = 0; i < n_rows; i++) {
-        rope_rotate(g, &phase, c->q + i * g->d, c->q_rotated + i * g->d);
+    for (size_t i = 0; i < c->n_heads * c->n_tokens * group; i++) {
+        float *q = c->q + i * g->d, *rotated = c->q_rotated + i * g->d;
+        struct rope_phase phase;
+
         for (size_t x = 0; x < g->d; x++)
-            c->q_rotated[i * g->d + x] *= (float) g->attn_scale;
+            q[x] = bench_attend_next_number(&seed);
+        rope_phase_at(g, (double) (first + i / group % c->n_tokens), &phase);
+        rope_rotate(g, &phase, q, rotated);
+        for (size_t x = 0; x < g->d; x++)
+            rotated[x] *= (float) g->attn_scale;
     }
+}
+
+int attend_case_set_tokens(struct attend_case *c, size_t n)
+{
+    const struct geometry *g = &c->table->geometry;
+    size_t numbers = c->n_heads * n * geometry_group(g) * g->d;
+    _cleanup_(freep) float *q = calloc(numbers, sizeof(*q)), *rotated = calloc(numbers, sizeof(*rotated));
+
+    if (!q || !rotated)
+        return -ENOMEM;
+
+    free(c->q);
+    free(c->q_rotated);
+    c->q = take_ptr(q);
+    c->q_rotated = take_ptr(rotated);
+    c->n_tokens = n;
+    bench_attend_fill_queries(c);
+    return 0;
 }
 
 /* Stride of pages: like the slots of a pool, they begin at cache lines. */
@@ -158,17 +179,14 @@ static size_t bench_attend_page_stride(const struct attend_case *c)
 static int bench_attend_allocate(struct attend_case *c)
 {
     const struct geometry *g = &c->table->geometry;
-    size_t numbers = c->n_heads * c->n_pages * CHUNK_TOKENS * g->d,
-           rows = c->n_heads * geometry_group(g) * g->d;
+    size_t numbers = c->n_heads * c->n_pages * CHUNK_TOKENS * g->d;
 
     c->pages = aligned_alloc(PAGE_ALIGN, c->n_pages * bench_attend_page_stride(c));
     c->payloads = calloc(c->n_pages, sizeof(*c->payloads));
     /* 64 binary16 numbers are 128 bytes, so the size is a multiple of the alignment. */
     c->k = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k));
     c->v = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->v));
-    c->q = calloc(rows, sizeof(*c->q));
-    c->q_rotated = calloc(rows, sizeof(*c->q_rotated));
-    return c->pages && c->payloads && c->k && c->v && c->q && c->q_rotated ? 0 : -ENOMEM;
+    return c->pages && c->payloads && c->k && c->v ? attend_case_set_tokens(c, 1) : -ENOMEM;
 }
 
 static int bench_attend_fill(struct attend_case *c)
@@ -189,7 +207,6 @@ static int bench_attend_fill(struct attend_case *c)
             bench_attend_fill_f16(c, head, page, x, &work);
     }
 
-    bench_attend_fill_queries(c, &seed);
     return 0;
 }
 
@@ -243,7 +260,7 @@ static struct attend_args bench_attend_head_args(const struct attend_case *c, si
                                                  float *out)
 {
     const struct geometry *g = &c->table->geometry;
-    size_t row = (size_t) geometry_group(g) * g->d, n = c->n_pages * CHUNK_TOKENS;
+    size_t token = (size_t) geometry_group(g) * g->d, n = c->n_pages * CHUNK_TOKENS;
 
     return (struct attend_args){
         .layout = &c->layout,
@@ -253,12 +270,12 @@ static struct attend_args bench_attend_head_args(const struct attend_case *c, si
         .n_pages = c->n_pages,
         .exact_first = n,
         .exact_stride = g->d,
-        .q = c->q + head * row,
-        .q_stride = row,
-        .q_first = n - 1,
-        .n_q = 1,
+        .q = c->q + head * c->n_tokens * token,
+        .q_stride = token,
+        .q_first = n - c->n_tokens,
+        .n_q = c->n_tokens,
         .out = out,
-        .out_stride = row,
+        .out_stride = token,
         .scratch = scratch,
     };
 }
@@ -289,14 +306,15 @@ void attend_case_folding(const struct attend_case *c, const struct ops *ops, voi
 void attend_case_f16(const struct attend_case *c, const struct attend_f16 *f16, size_t head, float *out)
 {
     const struct geometry *g = &c->table->geometry;
-    size_t group = geometry_group(g), at = head * c->n_pages * CHUNK_TOKENS * g->d;
+    size_t at = head * c->n_pages * CHUNK_TOKENS * g->d;
     struct attend_f16_args a = {
         .d = g->d,
-        .group = group,
+        .group = geometry_group(g),
+        .n_tokens = c->n_tokens,
         .n_blocks = c->n_pages,
         .k = c->k + at,
         .v = c->v + at,
-        .q = c->q_rotated + head * group * g->d,
+        .q = c->q_rotated + head * attend_case_rows(c) * g->d,
         .out = out,
     };
 

@@ -20,8 +20,9 @@ struct attend_case {
     uint8_t *pages; /* [n_pages] payloads of random codes */
     const uint8_t **payloads;
     size_t n_heads;       /* KV heads of all layers */
+    size_t n_tokens;      /* queries: the newest tokens */
     uint16_t *k, *v;      /* [n_heads][n_pages][d][64], [n_heads][n_pages][64][d], keys rotated */
-    float *q, *q_rotated; /* [n_heads][group, d]; rotated to the last position and scaled */
+    float *q, *q_rotated; /* [n_heads][n_tokens][group, d]; rotated to their positions and scaled */
 };
 
 /* A table of one layer, in memory only, with coordinates of 4 bits. */
@@ -40,9 +41,19 @@ struct attend_synthetic_shape {
 int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthetic_shape *shape);
 void attend_synthetic_deinit(struct attend_synthetic *s);
 
-/* Allocates as many pages as give a binary16 cache of at least @f16_bytes. Return: 0; -ENOMEM. */
+/* Allocates as many pages as give a binary16 cache of at least @f16_bytes, for one query token.
+ * Return: 0; -ENOMEM. */
 int attend_case_init(struct attend_case *c, const char *name, const struct table *table, size_t f16_bytes);
 void attend_case_deinit(struct attend_case *c);
+
+/* Makes queries of @n tokens, 1..CHUNK_TOKENS. Return: 0; -ENOMEM, and those before stay. */
+int attend_case_set_tokens(struct attend_case *c, size_t n);
+
+/* Rows of queries of one KV head: [rows, d] are its q and its output. */
+static inline size_t attend_case_rows(const struct attend_case *c)
+{
+    return c->n_tokens * geometry_group(&c->table->geometry);
+}
 
 static inline size_t attend_case_f16_bytes(const struct attend_case *c)
 {
@@ -54,7 +65,7 @@ size_t attend_case_packed_bytes(const struct attend_case *c);
 
 struct ops;
 
-/* One decode step of KV head @head (of all layers): @out [group, d]. */
+/* One decode step of KV head @head (of all layers): @out [n_tokens, group, d]. */
 void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch,
                         float *out);
 

@@ -15,6 +15,7 @@
 #include "base/errmsg.h"
 #include "gpu/cpu.h"
 #include "gpu/cpu/ops.h"
+#include "tools/bench/attend_hogs.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/bench_attend.h"
 #include "tools/bench/machine.h"
@@ -27,7 +28,11 @@ enum {
     OPT_THREADS,
     OPT_TABLE,
     OPT_MIB,
+    OPT_TOKENS,
+    OPT_HOGS,
     THREADS_MAX = 64,
+    TOKENS_MAX = 4, /* numbers of tokens in one run */
+    HOGS_MAX = 16,
     N_SETS = 4,
     N_SYNTHETIC = 4,
     N_CASES = 5
@@ -56,13 +61,16 @@ static const struct {
 struct bench_attend_options {
     struct common_options common;
     size_t repeat, threads, mib;
+    size_t tokens[TOKENS_MAX], n_tokens;
+    double hogs_rate; /* bytes per second of a thread; 0: no hogs */
     const char *table;
 };
 
 struct result {
     const struct attend_case *c; /* the results below are for this case */
     const char *set, *packed_name, *f16_name;
-    bool measured; /* false: this machine lacks the instructions */
+    size_t n_tokens;
+    bool measured; /* false: this machine lacks the instructions, or binary16 has no loop for so many rows */
     struct attend_folding folding;
     double error;              /* packed against binary16, normalised */
     struct timing packed, f16; /* seconds of a run over all heads */
@@ -70,22 +78,44 @@ struct result {
 };
 
 static const char doc[] =
-    "Time the attention of one new token over a long context: packed pages, compared with a binary16 cache "
+    "Time the attention of new tokens over a long context: packed pages, compared with a binary16 cache "
     "of the same keys and values, both with the best loops for each instruction set.\vRatios above 1: packed "
     "is faster. Minimum, median and 99th percentile over all repetitions; the kernels alternate; times are "
     "the processor time of the slowest thread. The caches are larger than those of most processors, so that "
     "binary16 is read from memory. Planes: RoPE planes whose keys are decoded, of all planes; the fold bound "
-    "limits the error that the others add to a score, relative to the scores.\n\n"
+    "limits the error that the others add to a score, relative to the scores. Several tokens in one step are "
+    "those of speculative decoding. Rows of queries are tokens times query heads per KV head: packed pages "
+    "have loops for up to 16 rows, and others for more; binary16 has loops for up to 64.\n\n"
+    "With --hogs other threads read memory meanwhile: as many as it takes to slow binary16 down to RATE, "
+    "which is what it would read on a machine with less bandwidth per core.\n\n"
     "Example:\n\n"
-    "  kvcobra bench attend --table model-3.table";
+    "  kvcobra bench attend --table model-3.table --tokens 1,4";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1},
     {"threads", OPT_THREADS, "N", 0, "Threads that share the heads (default 2)", 1},
     {"table", OPT_TABLE, "FILE", 0, "Also measure with this allocation table", 1},
     {"mib", OPT_MIB, "N", 0, "Size of the binary16 cache (default 64)", 1},
+    {"tokens", OPT_TOKENS, "LIST", 0, "New tokens in one step, 1 to 16, up to 4 numbers (default 1)", 1},
+    {"hogs", OPT_HOGS, "RATE", 0,
+     "Slow binary16 down to RATE GB/s per thread, 1 to 1000, by threads that read memory", 1},
     {0},
 };
+
+static void bench_attend_read_tokens(const struct argp_state *state, char *list,
+                                     struct bench_attend_options *o)
+{
+    char *rest = NULL;
+
+    o->n_tokens = 0;
+    for (char *item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
+        if (o->n_tokens == TOKENS_MAX)
+            argp_error(state, "--tokens takes at most %d numbers", TOKENS_MAX);
+        o->tokens[o->n_tokens++] = (size_t) option_uint(state, "--tokens", item, 1, CHUNK_TOKENS / 4);
+    }
+    if (o->n_tokens == 0)
+        argp_error(state, "--tokens needs a number");
+}
 
 static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
 {
@@ -107,6 +137,12 @@ static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
     case OPT_MIB:
         o->mib = (size_t) option_uint(state, "--mib", arg, 1, 4096);
         return 0;
+    case OPT_TOKENS:
+        bench_attend_read_tokens(state, arg, o);
+        return 0;
+    case OPT_HOGS:
+        o->hogs_rate = 1e9 * option_double(state, "--hogs", arg, 1, 1000);
+        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
@@ -126,7 +162,7 @@ struct bench_attend_run {
     const struct attend_f16 *f16;
     size_t n_threads;
     pthread_barrier_t *start;
-    float *out; /* [n_heads][group, d] */
+    float *out; /* [n_heads][n_tokens, group, d] */
     void *scratch[THREADS_MAX];
 };
 
@@ -149,7 +185,7 @@ static void *bench_attend_work(void *arg)
 {
     struct worker *w = arg;
     const struct bench_attend_run *r = w->run;
-    size_t row = (size_t) geometry_group(&r->c->table->geometry) * r->c->table->geometry.d;
+    size_t row = attend_case_rows(r->c) * r->c->table->geometry.d;
 
     (void) pthread_barrier_wait(r->start);
     w->seconds = bench_attend_thread_seconds();
@@ -216,7 +252,7 @@ static int bench_attend_check_and_time(struct bench_attend_run *packed, struct b
                                        size_t repeat, double *seconds, struct result *ret)
 {
     const struct geometry *g = &packed->c->table->geometry;
-    size_t numbers = packed->c->n_heads * geometry_group(g) * g->d;
+    size_t numbers = packed->c->n_heads * attend_case_rows(packed->c) * g->d;
     double once;
 
     if (bench_attend_run_once(packed, &once) < 0 || bench_attend_run_once(f16, &once) < 0)
@@ -249,17 +285,17 @@ static int bench_attend_measure_set(const struct attend_case *c, unsigned set,
                                     const struct bench_attend_options *o, struct result *ret)
 {
     const struct geometry *g = &c->table->geometry;
-    size_t row = (size_t) geometry_group(g) * g->d;
-    size_t scratch_bytes = attend_scratch_bytes(&c->layout, 1);
+    size_t row = attend_case_rows(c) * g->d;
+    size_t scratch_bytes = attend_scratch_bytes(&c->layout, c->n_tokens);
     struct bench_attend_run packed = {.c = c, .n_threads = o->threads}, f16 = packed;
     _cleanup_(freep) float *out = calloc(2 * c->n_heads * row, sizeof(*out));
     _cleanup_(freep) char *scratch = aligned_alloc(64, o->threads * scratch_bytes);
     _cleanup_(freep) double *seconds = calloc(2 * o->repeat, sizeof(*seconds));
 
-    *ret = (struct result){.c = c, .set = sets[set].name};
+    *ret = (struct result){.c = c, .set = sets[set].name, .n_tokens = c->n_tokens};
     if (!out || !scratch || !seconds)
         return command_fail("out of memory");
-    if (!bench_attend_on_this_machine(sets[set].mask))
+    if (!bench_attend_on_this_machine(sets[set].mask) || attend_case_rows(c) > ATTEND_F16_ROWS_MAX)
         return COMMAND_OK;
 
     for (size_t i = 0; i < o->threads; i++)
@@ -276,7 +312,71 @@ static int bench_attend_measure_set(const struct attend_case *c, unsigned set,
     return bench_attend_check_and_time(&packed, &f16, o->repeat, seconds, ret);
 }
 
+/* ---- less bandwidth ---- */
+
+struct bench_attend_state {
+    struct attend_synthetic synthetic[N_SYNTHETIC];
+    struct table *table;
+    struct attend_case cases[N_CASES];
+    struct result results[N_CASES * N_SETS * TOKENS_MAX];
+    size_t n_results;
+    struct attend_hogs *hogs;
+    double rates[HOGS_MAX + 1]; /* of binary16 with 0, 1, ... threads that read memory: bytes/s of a thread */
+    size_t n_rates;
+};
+
+/* Bytes per second that a thread of the best binary16 kernel reads, by the median of repeated runs. */
+static int bench_attend_f16_rate(const struct attend_case *c, const struct bench_attend_options *o,
+                                 double *ret)
+{
+    _cleanup_(freep) double *seconds = calloc(o->repeat, sizeof(*seconds));
+    _cleanup_(freep) float *out =
+        calloc(c->n_heads * attend_case_rows(c) * c->table->geometry.d, sizeof(*out));
+    struct bench_attend_run f16 = {
+        .c = c, .n_threads = o->threads, .f16 = attend_f16_select(cpu_capabilities()), .out = out};
+
+    if (!f16.f16)
+        return command_fail("--hogs: this processor has no instructions that the binary16 kernel needs");
+    if (!seconds || !out)
+        return command_fail("out of memory");
+
+    for (size_t i = 0; i < o->repeat; i++)
+        if (bench_attend_run_once(&f16, &seconds[i]) < 0)
+            return command_fail("out of memory");
+    *ret = (double) attend_case_f16_bytes(c) / (double) o->threads / timing_of(seconds, o->repeat).median;
+    return COMMAND_OK;
+}
+
+/* Starts one thread more at a time, until binary16 is as slow as the user wants, or there are HOGS_MAX. */
+static int bench_attend_start_hogs(struct bench_attend_state *b, const struct attend_case *c,
+                                   const struct bench_attend_options *o)
+{
+    for (size_t n = 0; n <= HOGS_MAX; n++) {
+        int r;
+
+        b->hogs = attend_hogs_free(b->hogs);
+        r = attend_hogs_new(n, &b->hogs);
+        if (r < 0)
+            return command_fail("cannot start %zu threads that read memory: %s", n, strerror(-r));
+
+        r = bench_attend_f16_rate(c, o, &b->rates[n]);
+        if (r != COMMAND_OK)
+            return r;
+
+        b->n_rates = n + 1;
+        if (b->rates[n] <= o->hogs_rate)
+            return COMMAND_OK;
+    }
+
+    return COMMAND_OK;
+}
+
 /* ---- output ---- */
+
+static size_t bench_attend_rows(const struct result *r)
+{
+    return r->n_tokens * geometry_group(&r->c->table->geometry);
+}
 
 static double bench_attend_nanoseconds(const struct result *r, double seconds)
 {
@@ -286,12 +386,13 @@ static double bench_attend_nanoseconds(const struct result *r, double seconds)
 static void bench_attend_print_row(struct report *t, const struct result *r)
 {
     if (!r->measured) {
-        report_row(t, "%s\t%s\tnot available here", r->c->name, r->set);
+        report_row(t, "%s\t%s\t%zu\t%s", r->c->name, r->set, r->n_tokens,
+                   bench_attend_rows(r) > ATTEND_F16_ROWS_MAX ? "too many rows" : "not here");
         return;
     }
 
-    report_row(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e",
-               r->c->name, r->set, bench_attend_nanoseconds(r, r->packed.min),
+    report_row(t, "%s\t%s\t%zu\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e",
+               r->c->name, r->set, r->n_tokens, bench_attend_nanoseconds(r, r->packed.min),
                bench_attend_nanoseconds(r, r->packed.median), bench_attend_nanoseconds(r, r->packed.p99),
                bench_attend_nanoseconds(r, r->f16.min), bench_attend_nanoseconds(r, r->f16.median),
                bench_attend_nanoseconds(r, r->f16.p99), r->f16.min / r->packed.min,
@@ -299,29 +400,45 @@ static void bench_attend_print_row(struct report *t, const struct result *r)
                r->folding.bound);
 }
 
-static int bench_attend_print_text(const struct result *r, size_t n, const struct bench_attend_options *o,
+static void bench_attend_print_hogs(const struct bench_attend_state *b, const struct bench_attend_options *o)
+{
+    double reached = b->rates[b->n_rates - 1];
+
+    printf("binary16 with 0, 1, ... other threads that read memory, GB/s per thread:");
+    for (size_t i = 0; i < b->n_rates; i++)
+        printf(" %.1f", b->rates[i] / 1e9);
+    printf("\n%s\n\n",
+           reached <= o->hogs_rate
+               ? "Everything below was measured beside the last number of threads."
+               : "That is the most threads this bench starts: binary16 is still faster than --hogs.");
+}
+
+static int bench_attend_print_text(const struct bench_attend_state *b, const struct bench_attend_options *o,
                                    const char *cpu)
 {
-    _cleanup_(report_freep) struct report *t =
-        report_new("<cache\t<instructions\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, "
-                   "min\t>median\t>difference\t>planes\t>fold bound");
+    _cleanup_(report_freep) struct report *t = report_new(
+        "<cache\t<instructions\t>tokens\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, "
+        "min\t>median\t>difference\t>planes\t>fold bound");
 
     printf("CPU %s, %s, %zu threads, %zu repetitions, processor time of the slowest thread in ns per key and "
            "KV head\n\n",
            cpu, COMPILER, o->threads, o->repeat);
-    for (size_t i = 0; i < n; i++)
-        bench_attend_print_row(t, &r[i]);
+    if (b->n_rates > 0)
+        bench_attend_print_hogs(b, o);
+    for (size_t i = 0; i < b->n_results; i++)
+        bench_attend_print_row(t, &b->results[i]);
     return report_print(t, stdout) < 0 ? command_fail("out of memory") : COMMAND_OK;
 }
 
 static json_t *bench_attend_row_json(const struct result *r)
 {
     const struct geometry *g = &r->c->table->geometry;
-    json_t *row = json_pack("{s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I}, s:I, s:I}", "cache", r->c->name,
-                            "instructions", r->set, "measured", r->measured, "shape", "d", (json_int_t) g->d,
-                            "group", (json_int_t) geometry_group(g), "kv_heads", (json_int_t) r->c->n_heads,
-                            "keys", (json_int_t) r->c->n_pages * CHUNK_TOKENS, "f16_bytes",
-                            (json_int_t) attend_case_f16_bytes(r->c), "packed_bytes",
+    json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:b, s:{s:I, s:I, s:I, s:I}, s:I, s:I}", "cache",
+                            r->c->name, "instructions", r->set, "tokens", (json_int_t) r->n_tokens, "rows",
+                            (json_int_t) bench_attend_rows(r), "measured", r->measured, "shape", "d",
+                            (json_int_t) g->d, "group", (json_int_t) geometry_group(g), "kv_heads",
+                            (json_int_t) r->c->n_heads, "keys", (json_int_t) r->c->n_pages * CHUNK_TOKENS,
+                            "f16_bytes", (json_int_t) attend_case_f16_bytes(r->c), "packed_bytes",
                             (json_int_t) attend_case_packed_bytes(r->c));
 
     if (row && r->measured &&
@@ -340,33 +457,27 @@ static json_t *bench_attend_row_json(const struct result *r)
     return row;
 }
 
-static int bench_attend_print_json(const struct result *r, size_t n, const struct bench_attend_options *o,
+static int bench_attend_print_json(const struct bench_attend_state *b, const struct bench_attend_options *o,
                                    const char *cpu)
 {
-    json_t *rows = json_array();
+    _cleanup_(json_decrefp) json_t *rows = json_array(), *rates = json_array();
 
-    for (size_t i = 0; i < n; i++)
-        if (json_array_append_new(rows, bench_attend_row_json(&r[i])) < 0) {
-            json_decref(rows);
+    for (size_t i = 0; i < b->n_results; i++)
+        if (json_array_append_new(rows, bench_attend_row_json(&b->results[i])) < 0)
             return command_fail("out of memory");
-        }
-    return report_json(json_pack("{s:s, s:s, s:I, s:I, s:o}", "cpu", cpu, "compiler", COMPILER, "threads",
-                                 (json_int_t) o->threads, "repetitions", (json_int_t) o->repeat, "rows",
-                                 rows));
+    for (size_t i = 0; i < b->n_rates; i++)
+        if (json_array_append_new(rates, json_real(b->rates[i])) < 0)
+            return command_fail("out of memory");
+    return report_json(json_pack("{s:s, s:s, s:I, s:I, s:O, s:O}", "cpu", cpu, "compiler", COMPILER,
+                                 "threads", (json_int_t) o->threads, "repetitions", (json_int_t) o->repeat,
+                                 "f16_bytes_per_second_by_hogs", rates, "rows", rows));
 }
 
 /* ---- entry ---- */
 
-struct bench_attend_state {
-    struct attend_synthetic synthetic[N_SYNTHETIC];
-    struct table *table;
-    struct attend_case cases[N_CASES];
-    struct result results[N_CASES * N_SETS];
-    size_t n_results;
-};
-
 static void bench_deinit(struct bench_attend_state *b)
 {
+    b->hogs = attend_hogs_free(b->hogs);
     for (size_t i = 0; i < N_CASES; i++)
         attend_case_deinit(&b->cases[i]);
     for (size_t i = 0; i < N_SYNTHETIC; i++)
@@ -377,17 +488,28 @@ static void bench_deinit(struct bench_attend_state *b)
 static int bench_attend_measure_case(struct bench_attend_state *b, size_t i, const char *name,
                                      const struct table *table, const struct bench_attend_options *o)
 {
+    struct attend_case *c = &b->cases[i];
     int r;
 
-    if (attend_case_init(&b->cases[i], name, table, o->mib << 20) < 0)
+    if (attend_case_init(c, name, table, o->mib << 20) < 0)
         return command_fail("out of memory for a cache of %zu MiB", o->mib);
 
-    for (unsigned set = 0; set < N_SETS; set++) {
-        r = bench_attend_measure_set(&b->cases[i], set, o, &b->results[b->n_results]);
+    if (o->hogs_rate > 0 && !b->hogs) {
+        r = bench_attend_start_hogs(b, c, o);
         if (r != COMMAND_OK)
             return r;
+    }
 
-        b->n_results++;
+    for (size_t t = 0; t < o->n_tokens; t++) {
+        if (attend_case_set_tokens(c, o->tokens[t]) < 0)
+            return command_fail("out of memory");
+        for (unsigned set = 0; set < N_SETS; set++) {
+            r = bench_attend_measure_set(c, set, o, &b->results[b->n_results]);
+            if (r != COMMAND_OK)
+                return r;
+
+            b->n_results++;
+        }
     }
 
     return COMMAND_OK;
@@ -418,16 +540,16 @@ static int bench_attend_load(struct bench_attend_state *b, const struct bench_at
     if (b->table && b->table->geometry.d % 16 != 0)
         return command_fail("%s: the binary16 kernel needs head dimensions that are multiples of 16, not %u",
                             o->table, b->table->geometry.d);
-    if (b->table && geometry_group(&b->table->geometry) > ATTEND_F16_GROUP_MAX)
+    if (b->table && geometry_group(&b->table->geometry) > ATTEND_F16_ROWS_MAX)
         return command_fail("%s: the binary16 kernel supports up to %d query heads per KV head, not %u",
-                            o->table, ATTEND_F16_GROUP_MAX, geometry_group(&b->table->geometry));
+                            o->table, ATTEND_F16_ROWS_MAX, geometry_group(&b->table->geometry));
 
     return COMMAND_OK;
 }
 
 static int bench_attend_run(int argc, char **argv)
 {
-    struct bench_attend_options o = {.repeat = 30, .threads = 2, .mib = 64};
+    struct bench_attend_options o = {.repeat = 30, .threads = 2, .mib = 64, .tokens = {1}, .n_tokens = 1};
     _cleanup_(bench_deinit) struct bench_attend_state b = {0};
     char cpu[MACHINE_CPU_NAME_BYTES];
     int r;
@@ -440,8 +562,7 @@ static int bench_attend_run(int argc, char **argv)
         return r;
 
     machine_cpu_name(cpu);
-    return o.common.json ? bench_attend_print_json(b.results, b.n_results, &o, cpu)
-                         : bench_attend_print_text(b.results, b.n_results, &o, cpu);
+    return o.common.json ? bench_attend_print_json(&b, &o, cpu) : bench_attend_print_text(&b, &o, cpu);
 }
 
 const struct command bench_attend = {"attend", "attention on packed pages and on binary16", bench_attend_run};

@@ -18,6 +18,14 @@ expect_json "bench attend --json" cpu rows
 expect_true "bench attend: measured kernels agree with binary16" \
     "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
 positive "bench attend" rows
+expect "bench attend, several tokens" 0 "$KVCOBRA" bench attend --repeat 1 --mib 1 --tokens 2,16 --hogs 1000 --json
+expect_true "bench attend: as many rows as tokens and query heads" \
+    "[(r['tokens'], r['rows']) for r in j['rows'][:8]] == [(2, 8)] * 4 + [(16, 64)] * 4"
+expect_true "bench attend: many rows agree with binary16" \
+    "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
+expect_true "bench attend: binary16 is slower than 1000 GB/s without other threads" \
+    "len(j['f16_bytes_per_second_by_hogs']) == 1 and 0 < j['f16_bytes_per_second_by_hogs'][0] < 1e12"
+expect "bench attend with five numbers of tokens" 2 "$KVCOBRA" bench attend --tokens 1,2,3,4,5
 
 # 300 requests of up to 11 blocks: forty prompts that grow, and prompts that never come back
 python3 - >"$dir/trace.jsonl" <<'PYTHON'

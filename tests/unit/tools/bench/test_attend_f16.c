@@ -29,18 +29,19 @@ static uint16_t *random_halves(size_t n)
     return p;
 }
 
-static void cache_init(struct cache *c, size_t d, size_t group, size_t n_blocks)
+static void cache_init(struct cache *c, size_t d, size_t group, size_t n_tokens, size_t n_blocks)
 {
     c->k = random_halves(n_blocks * BLOCK * d);
     c->v = random_halves(n_blocks * BLOCK * d);
-    c->q = calloc(group * d, sizeof(*c->q));
-    c->out = calloc(group * d, sizeof(*c->out));
+    c->q = calloc(n_tokens * group * d, sizeof(*c->q));
+    c->out = calloc(n_tokens * group * d, sizeof(*c->out));
     assert(c->q && c->out);
-    for (size_t i = 0; i < group * d; i++)
+    for (size_t i = 0; i < n_tokens * group * d; i++)
         c->q[i] = (float) (test_rand_normal() / sqrt((double) d));
     c->args = (struct attend_f16_args){
         .d = d,
         .group = group,
+        .n_tokens = n_tokens,
         .n_blocks = n_blocks,
         .k = c->k,
         .v = c->v,
@@ -67,22 +68,23 @@ static double score(const struct cache *c, size_t n, const float *q)
     return sum;
 }
 
-/* Largest error of one query head's output. */
-static double row_error(const struct cache *c, size_t head)
+/* Largest error of one row's output. */
+static double row_error(const struct cache *c, size_t row)
 {
-    size_t d = c->args.d, n_keys = c->args.n_blocks * BLOCK;
+    size_t d = c->args.d, newer = c->args.n_tokens - 1 - row / c->args.group;
+    size_t n_keys = c->args.n_blocks * BLOCK - newer;
     double *sum = calloc(d, sizeof(*sum)), total = 0, worst = 0;
 
     assert(sum);
     for (size_t n = 0; n < n_keys; n++) {
-        double p = exp(score(c, n, c->q + head * d)); /* scores of about 1: nothing overflows */
+        double p = exp(score(c, n, c->q + row * d)); /* scores of about 1: nothing overflows */
 
         total += p;
         for (size_t i = 0; i < d; i++)
             sum[i] += p * (double) f16_to_f32(c->v[n * d + i]);
     }
     for (size_t i = 0; i < d; i++)
-        worst = fmax(worst, fabs(sum[i] / total - (double) c->out[head * d + i]));
+        worst = fmax(worst, fabs(sum[i] / total - (double) c->out[row * d + i]));
     free(sum);
     return worst;
 }
@@ -98,15 +100,16 @@ static void test_against_binary64(void)
 
     for (size_t m = 0; m < 2; m++)
         for (size_t i = 0; i < 5 && (masks[m] & ~cpu_capabilities()) == 0; i++)
-            for (size_t group = 1; group <= ATTEND_F16_GROUP_MAX; group += group < 5 ? 1 : 11) {
-                struct cache c;
+            for (size_t group = 1; group <= ATTEND_F16_ROWS_MAX; group += group < 5 ? 1 : 11)
+                for (size_t n = 1; n * group <= ATTEND_F16_ROWS_MAX; n *= 2) {
+                    struct cache c;
 
-                cache_init(&c, dims[i], group, 1 + group % 3);
-                attend_f16_select(masks[m])->attend(&c.args);
-                for (size_t head = 0; head < group; head++)
-                    CU_ASSERT(row_error(&c, head) < 1e-5);
-                cache_deinit(&c);
-            }
+                    cache_init(&c, dims[i], group, n, 1 + group % 3);
+                    attend_f16_select(masks[m])->attend(&c.args);
+                    for (size_t row = 0; row < n * group; row++)
+                        CU_ASSERT(row_error(&c, row) < 1e-5);
+                    cache_deinit(&c);
+                }
 }
 
 static void test_selection(void)
