@@ -43,52 +43,65 @@ static struct disk_filter *disk_filter_find(const struct disk_filters *f, const 
     return x;
 }
 
-/* Called with the lock held. */
-static struct disk_filter *disk_filter_find_or_make(struct disk_filters *f, const char *tenant)
+int disk_filter_new(const char *tenant, uint64_t n_keys, struct disk_filter **ret, struct errmsg *e)
 {
-    struct disk_filter *x = disk_filter_find(f, tenant);
+    size_t bytes = bloom_object_bytes(n_keys);
+    struct disk_filter *x = calloc(1, sizeof(*x));
+    int r;
 
-    if (x)
-        return x;
+    if (!x)
+        return fail(e, -ENOMEM, "out of memory for the filter of %s", tenant);
 
-    x = calloc(1, sizeof(*x));
+    r = extent_new("kvc-tier-filter", bytes, EXTENT_READ, &x->memory, e);
+    if (r < 0) {
+        free(x);
+        return r;
+    }
+
+    (void) snprintf(x->tenant, sizeof(x->tenant), "%s", tenant);
+    bloom_writer_init(&x->writer, extent_data(x->memory), bytes);
+    *ret = x;
+    return 0;
+}
+
+void disk_filter_add(struct disk_filter *x, const struct chunk_key *key)
+{
+    bloom_add(&x->writer, key);
+}
+
+/* Takes the filter of @tenant, NULL: the first one, out of the list; called with the lock held. */
+static struct disk_filter *disk_filter_take(struct disk_filters *f, const char *tenant)
+{
+    struct disk_filter **link = &f->list, *x;
+
+    while (*link && tenant && strcmp((*link)->tenant, tenant) != 0)
+        link = &(*link)->next;
+    x = *link;
     if (x) {
-        (void) snprintf(x->tenant, sizeof(x->tenant), "%s", tenant);
-        x->next = f->list;
-        f->list = x;
+        *link = x->next;
+        bloom_mark_moved(&x->writer);
     }
     return x;
 }
 
-int disk_filters_renew(struct disk_filters *f, const char *tenant, uint64_t n_keys, struct errmsg *e)
+static void disk_filter_free(struct disk_filter *x)
 {
-    size_t bytes = bloom_object_bytes(n_keys);
-    struct extent *memory, *old = NULL;
-    struct disk_filter *x;
-    int r = extent_new("kvc-tier-filter", bytes, EXTENT_READ, &memory, e);
+    if (x)
+        disk_filter_end_memory(x->memory);
+    free(x);
+}
 
-    if (r < 0)
-        return r;
+void disk_filters_put(struct disk_filters *f, struct disk_filter *x)
+{
+    struct disk_filter *old;
 
     (void) pthread_mutex_lock(&f->lock);
-    x = disk_filter_find_or_make(f, tenant);
-    if (x) {
-        old = x->memory;
-        if (old)
-            bloom_mark_moved(&x->writer);
-        x->memory = memory;
-        x->object = ++f->last_object;
-        x->n_removed = 0;
-        bloom_writer_init(&x->writer, extent_data(memory), bytes);
-    }
+    old = disk_filter_take(f, x->tenant);
+    x->object = ++f->last_object;
+    x->next = f->list;
+    f->list = x;
     (void) pthread_mutex_unlock(&f->lock);
-    if (!x) {
-        (void) extent_free(memory);
-        return fail(e, -ENOMEM, "out of memory for the filter of %s", tenant);
-    }
-
-    disk_filter_end_memory(old);
-    return 0;
+    disk_filter_free(old);
 }
 
 void disk_filters_add(struct disk_filters *f, const char *tenant, const struct chunk_key *key)
@@ -128,28 +141,14 @@ bool disk_filters_is_worn(struct disk_filters *f, const char *tenant)
 
 void disk_filters_drop(struct disk_filters *f, const char *tenant)
 {
-    struct disk_filter **link = &f->list, *gone = NULL;
+    struct disk_filter *x;
 
-    (void) pthread_mutex_lock(&f->lock);
-    while (*link) {
-        struct disk_filter *x = *link;
-
-        if (tenant && strcmp(x->tenant, tenant) != 0) {
-            link = &x->next;
-            continue;
-        }
-        *link = x->next;
-        bloom_mark_moved(&x->writer);
-        x->next = gone;
-        gone = x;
-    }
-    (void) pthread_mutex_unlock(&f->lock);
-
-    for (struct disk_filter *x = gone, *next; x; x = next) {
-        next = x->next;
-        disk_filter_end_memory(x->memory);
-        free(x);
-    }
+    do {
+        (void) pthread_mutex_lock(&f->lock);
+        x = disk_filter_take(f, tenant);
+        (void) pthread_mutex_unlock(&f->lock);
+        disk_filter_free(x);
+    } while (x);
 }
 
 int disk_filters_open(struct disk_filters *f, const char *tenant, int *ret_fd, size_t *ret_bytes,

@@ -35,11 +35,16 @@ void disk_filters_deinit(struct disk_filters *f);
 /* ---- the thread of the tier ---- */
 
 /*
- * Makes a filter with room for @n_keys for a tenant that has none, or an empty one instead of the tenant's
- * filter. disk_filters_add() follows for each key. Return: 0; errno of the memory: the old filter stays.
+ * A filter with room for @n_keys. disk_filters_put() shows it to clients; while its keys are added, the
+ * tenant's present one answers. Return: 0; errno of the memory.
  */
-int disk_filters_renew(struct disk_filters *f, const char *tenant, uint64_t n_keys, struct errmsg *e);
+int disk_filter_new(const char *tenant, uint64_t n_keys, struct disk_filter **ret, struct errmsg *e);
+void disk_filter_add(struct disk_filter *x, const struct chunk_key *key);
 
+/* Takes @x over, instead of the tenant's present filter if there is one. */
+void disk_filters_put(struct disk_filters *f, struct disk_filter *x);
+
+/* Adds to the tenant's present filter. */
 void disk_filters_add(struct disk_filters *f, const char *tenant, const struct chunk_key *key);
 void disk_filters_removed(struct disk_filters *f, const char *tenant, uint64_t n_keys);
 

@@ -11,26 +11,22 @@ enum { FILTER_KEYS_MIN = 4096 }; /* a filter has room for so many pages more tha
 
 /* ---- filters ---- */
 
-struct disk_open_filter {
-    struct disk_filters *filters;
-    const char *tenant;
-};
-
 static void disk_open_add_key(void *ctx, const struct chunk_key *key)
 {
-    const struct disk_open_filter *f = ctx;
-
-    disk_filters_add(f->filters, f->tenant, key);
+    disk_filter_add(ctx, key);
 }
 
 /* Without memory for a new filter the old one stays, with more wrong answers. */
 static void disk_open_renew_filter(struct disk *d, const char *tenant)
 {
-    struct disk_open_filter f = {.filters = &d->filters, .tenant = tenant};
     uint64_t n = disk_map_n_pages(&d->map, tenant);
+    struct disk_filter *filter = NULL;
 
-    if (disk_filters_renew(&d->filters, tenant, 2 * n + FILTER_KEYS_MIN, NULL) == 0)
-        disk_map_for_each(&d->map, tenant, disk_open_add_key, &f);
+    if (disk_filter_new(tenant, 2 * n + FILTER_KEYS_MIN, &filter, NULL) < 0)
+        return;
+
+    disk_map_for_each(&d->map, tenant, disk_open_add_key, filter);
+    disk_filters_put(&d->filters, filter);
 }
 
 void disk_open_note_key(struct disk *d, const char *tenant, const struct chunk_key *key)

@@ -20,6 +20,19 @@ static struct chunk_key make_key(uint64_t n)
     return k;
 }
 
+static struct disk_filter *make_filter(const char *tenant, uint64_t n_keys)
+{
+    struct disk_filter *x = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(disk_filter_new(tenant, n_keys, &x, NULL), 0);
+    return x;
+}
+
+static void put_new(struct disk_filters *f, const char *tenant, uint64_t n_keys)
+{
+    disk_filters_put(f, make_filter(tenant, n_keys));
+}
+
 static void test_tenants_apart(void)
 {
     struct disk_filters f;
@@ -29,8 +42,8 @@ static void test_tenants_apart(void)
     CU_ASSERT_TRUE(disk_filters_is_worn(&f, "a"));
     disk_filters_add(&f, "a", &one); /* there is none yet: without effect */
     CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one));
-    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 100, NULL), 0);
-    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "b", 100, NULL), 0);
+    put_new(&f, "a", 100);
+    put_new(&f, "b", 100);
     CU_ASSERT_FALSE(disk_filters_is_worn(&f, "a"));
     disk_filters_add(&f, "a", &one);
     disk_filters_add(&f, "b", &two);
@@ -49,7 +62,8 @@ static void test_tenants_apart(void)
 static void test_client(void)
 {
     struct disk_filters f;
-    struct chunk_key one = make_key(1);
+    struct disk_filter *newer;
+    struct chunk_key one = make_key(1), two = make_key(2);
     struct bloom_reader r;
     uint64_t object = 0, next = 0;
     size_t bytes = 0;
@@ -58,7 +72,7 @@ static void test_client(void)
 
     disk_filters_init(&f);
     CU_ASSERT_EQUAL(disk_filters_open(&f, "a", &fd, &bytes, &object), -ENOENT);
-    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 100, NULL), 0);
+    put_new(&f, "a", 100);
     CU_ASSERT_EQUAL_FATAL(disk_filters_open(&f, "a", &fd, &bytes, &object), 0);
     CU_ASSERT(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
     at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -69,9 +83,15 @@ static void test_client(void)
     disk_filters_add(&f, "a", &one);
     CU_ASSERT_EQUAL(bloom_lookup(&r, &one), BLOOM_PROBABLY);
 
-    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 100, NULL), 0);
+    newer = make_filter("a", 100);
+    disk_filter_add(newer, &two);
+    CU_ASSERT_EQUAL(bloom_lookup(&r, &one),
+                    BLOOM_PROBABLY); /* the old one answers until the new one is put */
+    CU_ASSERT_TRUE(disk_filters_has(&f, "a", &one));
+    disk_filters_put(&f, newer);
     CU_ASSERT_EQUAL(bloom_lookup(&r, &one), BLOOM_MOVED);
-    CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one)); /* the keys are added again */
+    CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one));
+    CU_ASSERT_TRUE(disk_filters_has(&f, "a", &two));
     CU_ASSERT_EQUAL_FATAL(disk_filters_open(&f, "a", &fd, &bytes, &next), 0);
     CU_ASSERT(next > object);
     (void) close(fd);
@@ -84,7 +104,7 @@ static void test_worn(void)
     struct disk_filters f;
 
     disk_filters_init(&f);
-    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 3000, NULL), 0);
+    put_new(&f, "a", 3000);
     for (uint64_t i = 0; i < 2100; i++) {
         struct chunk_key k = make_key(i);
 
@@ -95,7 +115,7 @@ static void test_worn(void)
     disk_filters_removed(&f, "a", 1);
     CU_ASSERT_TRUE(disk_filters_is_worn(&f, "a"));
 
-    CU_ASSERT_EQUAL_FATAL(disk_filters_renew(&f, "a", 1, NULL), 0);
+    put_new(&f, "a", 1);
     for (uint64_t i = 0; i < bloom_capacity(&f.list->writer); i++) {
         struct chunk_key k = make_key(i);
 
