@@ -1,16 +1,21 @@
 /*
  * Reads a table; see table.h. Hostile bytes become a view that needs no further checks, or an error with a
- * sentence. The bytes are copied first, so that no other process can change them between check and use.
+ * sentence. The bytes are copied first, so that no other process can change them between check and use; those
+ * of a sealed memory object cannot change, and are mapped.
  */
 #include "alloc/table.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <sodium.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "alloc/table_format.h"
 #include "base/atomic_file.h"
@@ -22,6 +27,7 @@ struct table_owner {
     struct table table; /* first member: a struct table * is also a pointer to the owner */
     atomic_uint refs;
     uint8_t *bytes;
+    size_t mapped_bytes; /* 0: @bytes are allocated */
     struct codec *codecs;
 };
 
@@ -30,7 +36,10 @@ static void table_owner_free(struct table_owner *o)
     if (!o)
         return;
 
-    free(o->bytes);
+    if (o->mapped_bytes > 0)
+        (void) munmap(o->bytes, o->mapped_bytes);
+    else
+        free(o->bytes);
     free(o->codecs);
     free(o);
 }
@@ -66,7 +75,6 @@ struct table *table_unref(struct table *t)
 static int table_check_frame(const struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
-    uint8_t digest[DIGEST_BYTES];
 
     if (memcmp(h->magic, TABLE_MAGIC, sizeof(h->magic)) != 0)
         return fail(e, -EBADMSG, "it is not an allocation table");
@@ -79,11 +87,22 @@ static int table_check_frame(const struct table *t, struct errmsg *e)
         return fail(e, -EBADMSG, "it has %zu bytes, its header says %llu: truncated or damaged", t->n_bytes,
                     (unsigned long long) h->n_bytes);
 
-    (void) crypto_hash_sha256(digest, t->bytes, t->n_bytes - DIGEST_BYTES);
-    if (memcmp(digest, (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES, DIGEST_BYTES) != 0)
-        return fail(e, -EBADMSG, "it is damaged: its SHA-256 does not match its contents");
-
     return 0;
+}
+
+static const uint8_t *table_stored_digest(const struct table *t)
+{
+    return (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES;
+}
+
+static int table_check_digest(const struct table *t, struct errmsg *e)
+{
+    uint8_t digest[DIGEST_BYTES];
+
+    (void) crypto_hash_sha256(digest, t->bytes, t->n_bytes - DIGEST_BYTES);
+    return memcmp(digest, table_stored_digest(t), DIGEST_BYTES) == 0
+               ? 0
+               : fail(e, -EBADMSG, "it is damaged: its SHA-256 does not match its contents");
 }
 
 static bool table_all_zero(const uint8_t *p, size_t n)
@@ -162,11 +181,11 @@ static int table_read_header(struct table *t, struct errmsg *e)
     t->v_from = (enum prediction) h->v_from;
     t->n_sink = h->n_sink;
     memcpy(t->model_digest, h->model_digest, DIGEST_BYTES);
-    memcpy(t->digest, (const uint8_t *) t->bytes + t->n_bytes - DIGEST_BYTES, DIGEST_BYTES);
+    memcpy(t->digest, table_stored_digest(t), DIGEST_BYTES);
     return 0;
 }
 
-static int table_parse_codecs(struct table_owner *o, struct errmsg *e)
+static int table_read_codecs(struct table_owner *o, bool with_numbers, struct errmsg *e)
 {
     size_t n = head_side_count(&o->table.geometry);
 
@@ -178,39 +197,128 @@ static int table_parse_codecs(struct table_owner *o, struct errmsg *e)
     if (!o->codecs)
         return fail(e, -ENOMEM, "out of memory");
 
-    return table_check_codecs(&o->table, o->codecs, e);
+    return table_check_codecs(&o->table, o->codecs, with_numbers, e);
 }
 
-int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, struct errmsg *e)
+/* Everything but the frame; @with_numbers: whether the numbers are checked too. */
+static int table_read(struct table_owner *o, bool with_numbers, struct errmsg *e)
 {
-    _cleanup_(table_owner_freep) struct table_owner *o = NULL;
-    struct table *t;
-    size_t room;
-    int r;
+    struct table *t = &o->table;
+    int r = table_check_sections(t, e);
 
+    if (r == 0)
+        r = table_read_header(t, e);
+    if (r == 0)
+        r = table_read_geometry(t, e);
+    if (r == 0)
+        r = table_check_levels(t, e);
+    if (r == 0)
+        r = table_read_codecs(o, with_numbers, e);
+    if (r == 0)
+        r = table_check_provenance(t, e);
+    return r;
+}
+
+static int table_check_size(size_t n_bytes, struct errmsg *e)
+{
     if (n_bytes < sizeof(struct table_header) + DIGEST_BYTES)
         return fail(e, -EBADMSG, "it is too short to be an allocation table");
-    if (n_bytes > TABLE_FILE_BYTES_MAX || !checked_align(n_bytes, TABLE_ALIGN, &room))
+    if (n_bytes > TABLE_FILE_BYTES_MAX)
         return fail(e, -EBADMSG, "it has more than %zu bytes", TABLE_FILE_BYTES_MAX);
+    return 0;
+}
+
+static int table_owner_new(size_t n_bytes, struct table_owner **ret, struct errmsg *e)
+{
+    struct table_owner *o;
+    int r = table_check_size(n_bytes, e);
+
+    if (r < 0)
+        return r;
 
     o = calloc(1, sizeof(*o));
     if (!o)
         return fail(e, -ENOMEM, "out of memory");
 
     atomic_init(&o->refs, 1);
-    o->bytes = aligned_alloc(TABLE_ALIGN, room);
+    o->table.n_bytes = n_bytes;
+    *ret = o;
+    return 0;
+}
+
+int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, struct errmsg *e)
+{
+    _cleanup_(table_owner_freep) struct table_owner *o = NULL;
+    size_t room;
+    int r = table_owner_new(n_bytes, &o, e);
+
+    if (r < 0)
+        return r;
+
+    if (checked_align(n_bytes, TABLE_ALIGN, &room))
+        o->bytes = aligned_alloc(TABLE_ALIGN, room);
     if (!o->bytes)
         return fail(e, -ENOMEM, "out of memory: the table has %zu bytes", n_bytes);
 
     memcpy(o->bytes, bytes, n_bytes);
-    t = &o->table;
-    t->bytes = o->bytes;
-    t->n_bytes = n_bytes;
+    o->table.bytes = o->bytes;
+    r = table_check_frame(&o->table, e);
+    if (r == 0)
+        r = table_check_digest(&o->table, e);
+    if (r == 0)
+        r = table_read(o, true, e);
+    if (r == 0)
+        r = table_check_golden(&o->table, e);
+    if (r < 0)
+        return r;
 
-    if ((r = table_check_frame(t, e)) < 0 || (r = table_check_sections(t, e)) < 0 ||
-        (r = table_read_header(t, e)) < 0 || (r = table_read_geometry(t, e)) < 0 ||
-        (r = table_check_levels(t, e)) < 0 || (r = table_parse_codecs(o, e)) < 0 ||
-        (r = table_check_provenance(t, e)) < 0 || (r = table_check_golden(t, e)) < 0)
+    *ret_table = &take_ptr(o)->table;
+    return 0;
+}
+
+/* ---- shared memory ---- */
+
+static int table_check_sealed(int fd, size_t n_bytes, struct errmsg *e)
+{
+    const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    struct stat st;
+    int seals;
+
+    if (fstat(fd, &st) < 0)
+        return fail(e, -errno, "cannot look at its memory object: %s", strerror(errno));
+    if ((uint64_t) st.st_size != n_bytes)
+        return fail(e, -EBADMSG, "its memory object does not have %zu bytes", n_bytes);
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & needed) != needed) /* below 0: no memory object */
+        return fail(e, -EPERM, "its memory object is not sealed, so it could change");
+    return 0;
+}
+
+int table_map(int fd, size_t n_bytes, const uint8_t digest[DIGEST_BYTES], struct table **ret_table,
+              struct errmsg *e)
+{
+    _cleanup_(table_owner_freep) struct table_owner *o = NULL;
+    void *at;
+    int r = table_owner_new(n_bytes, &o, e);
+
+    if (r == 0)
+        r = table_check_sealed(fd, n_bytes, e);
+    if (r < 0)
+        return r;
+
+    at = mmap(NULL, n_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return fail(e, -errno, "cannot map its memory object: %s", strerror(errno));
+
+    o->bytes = at;
+    o->mapped_bytes = n_bytes;
+    o->table.bytes = at;
+    r = table_check_frame(&o->table, e);
+    if (r == 0 && memcmp(table_stored_digest(&o->table), digest, DIGEST_BYTES) != 0)
+        r = fail(e, -EBADMSG, "it is another table than the one that was asked for");
+    if (r == 0)
+        r = table_read(o, false, e);
+    if (r < 0)
         return r;
 
     *ret_table = &take_ptr(o)->table;

@@ -24,6 +24,20 @@ struct errmsg;
  */
 int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, struct errmsg *e);
 
+/**
+ * table_map() - make a view of a table in shared memory, which another process verified by table_parse()
+ * @fd:      a memory object of @n_bytes that no process can change: sealed WRITE, SHRINK and GROW; borrowed
+ * @digest:  of the table
+ *
+ * All users of the object share its memory. The structure is checked, so that no read leaves the object; the
+ * SHA-256 over all bytes, the numbers and the golden codes are not, since that takes most of the time of
+ * table_parse(): only the digest that the object names is compared.
+ *
+ * Return: 0; -EBADMSG with a sentence; -EPERM: the object may change; the errno of mmap().
+ */
+int table_map(int fd, size_t n_bytes, const uint8_t digest[DIGEST_BYTES], struct table **ret_table,
+              struct errmsg *e);
+
 /* Reads a file and parses it. Return: as table_parse(); the errno of reading; the sentence names the path. */
 int table_load(const char *path, struct table **ret_table, struct errmsg *e);
 

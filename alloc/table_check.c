@@ -125,6 +125,15 @@ static bool table_check_matrices_finite(const struct codec *c, uint32_t d)
            table_check_all_finite(c->dec, (size_t) c->r_in * d);
 }
 
+static int table_check_numbers(const struct codec *c, struct where w, uint32_t d, struct errmsg *e)
+{
+    if (!table_check_matrices_finite(c, d))
+        return table_check_bad_codec(e, w, "a matrix is not finite");
+    if (!table_check_padding_zero(c, d))
+        return table_check_bad_codec(e, w, "an empty half-tile is not zero");
+    return 0;
+}
+
 static int check_codec(const struct table *t, struct where w, const struct table_codec_entry *entry,
                        size_t n_pred, size_t *cursor, struct codec *ret, struct errmsg *e)
 {
@@ -144,11 +153,6 @@ static int check_codec(const struct table *t, struct where w, const struct table
         return table_check_bad_codec(e, w, "its matrices are not where they must be");
 
     table_codec_view(entry, d, table_section(t, SECTION_MATRICES), ret);
-    if (!table_check_matrices_finite(ret, d))
-        return table_check_bad_codec(e, w, "a matrix is not finite");
-    if (!table_check_padding_zero(ret, d))
-        return table_check_bad_codec(e, w, "an empty half-tile is not zero");
-
     return 0;
 }
 
@@ -164,7 +168,7 @@ static size_t table_check_predicting_codes(const struct table *t, struct where w
     return n;
 }
 
-int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg *e)
+int table_check_codecs(struct table *t, struct codec *ret_codecs, bool with_numbers, struct errmsg *e)
 {
     const struct table_codec_entry *entries = (const void *) table_section(t, SECTION_CODECS);
     uint32_t n = head_side_count(&t->geometry);
@@ -176,6 +180,8 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg 
         int r = check_codec(t, w, &entries[i], table_check_predicting_codes(t, w, entries), &cursor,
                             &ret_codecs[i], e);
 
+        if (r == 0 && with_numbers)
+            r = table_check_numbers(&ret_codecs[i], w, t->geometry.d, e);
         if (r < 0)
             return r;
 

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -130,9 +131,10 @@ void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const u
                       struct codec *ret);
 
 /* Checks of table_parse() on @t, which has geometry, v_from, bytes and sections that lie inside them.
- * @ret_codecs [head_side_count]. Return: 0; -EBADMSG with a sentence. */
+ * @ret_codecs [head_side_count]. @with_numbers: whether matrices are read too. Return: 0; -EBADMSG with a
+ * sentence. */
 int table_check_levels(struct table *t, struct errmsg *e);
-int table_check_codecs(struct table *t, struct codec *ret_codecs, struct errmsg *e);
+int table_check_codecs(struct table *t, struct codec *ret_codecs, bool with_numbers, struct errmsg *e);
 int table_check_provenance(struct table *t, struct errmsg *e);
 int table_check_golden(const struct table *t, struct errmsg *e);
 

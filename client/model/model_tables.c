@@ -4,12 +4,10 @@
  * not have. See model.h.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/fd_io.h"
 #include "client/model/model_remote.h"
 #include "client/model/model_table.h"
 #include "client/model/model_tables.h"
@@ -19,35 +17,13 @@ enum { FOLLOW_TRIES = 8 }; /* activations that may happen while one sequence is 
 
 /* ---- requests ---- */
 
-/* Reads, not maps, the file that the daemon sent: parsing copies anyway, and a copy
- * cannot change under the check. */
-static int model_tables_read_file(int fd, uint64_t bytes, struct table **ret, struct errmsg *e)
-{
-    _cleanup_(freep) uint8_t *image = NULL;
-    int r;
-
-    if (bytes == 0 || bytes > TABLE_FILE_BYTES_MAX)
-        return fail(e, -EPROTO, "kvcobrad sent a table of %" PRIu64 " bytes", bytes);
-
-    image = malloc((size_t) bytes);
-    if (!image)
-        return fail(e, -ENOMEM, "out of memory for a table of %" PRIu64 " bytes", bytes);
-
-    r = fd_pread_all(fd, image, (size_t) bytes, 0);
-    if (r == -ENODATA)
-        return fail(e, -EPROTO, "kvcobrad sent a table file of less than %" PRIu64 " bytes", bytes);
-    if (r < 0)
-        return fail(e, r, "cannot read the table that kvcobrad sent: %s", strerror(-r));
-
-    return table_parse(image, (size_t) bytes, ret, e);
-}
-
 int model_table_download(struct kvc_client *c, const uint8_t digest[DIGEST_BYTES], struct table **ret)
 {
     Kvcobra__FetchTable fetch = KVCOBRA__FETCH_TABLE__INIT;
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     _cleanup_(table_unrefp) struct table *table = NULL;
     _cleanup_(closep) int fd = -1;
+    struct errmsg why = {""};
     int r;
 
     fetch.digest = (ProtobufCBinaryData){DIGEST_BYTES, (uint8_t *) digest};
@@ -60,11 +36,10 @@ int model_table_download(struct kvc_client *c, const uint8_t digest[DIGEST_BYTES
     if (fd < 0)
         return fail(&c->error, -EPROTO, "kvcobrad sent a table without its descriptor");
 
-    r = model_tables_read_file(fd, reply.message->fetch_table->bytes, &table, &c->error);
+    r = table_map(fd, (size_t) reply.message->fetch_table->bytes, digest, &table, &why);
     if (r < 0)
-        return r;
-    if (memcmp(table->digest, digest, DIGEST_BYTES) != 0)
-        return fail(&c->error, -EPROTO, "kvcobrad sent another table than the requested one");
+        return fail(&c->error, r == -EPERM ? -EPROTO : r, "cannot use the table that kvcobrad sent: %s",
+                    why.text);
 
     *ret = take_ptr(table);
     return 0;

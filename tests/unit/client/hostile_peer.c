@@ -2,6 +2,7 @@
 #include "tests/unit/client/hostile_peer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,11 +159,13 @@ static size_t answer_fetch(struct peer *p, Kvcobra__Reply *reply, int *fds)
 {
     static Kvcobra__FetchTableReply fetch;
     static const char other[] = "this is no table at all, whatever the reply says";
-    int fd = memfd_create("table", MFD_CLOEXEC);
+    int fd = memfd_create("table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ssize_t n =
         p->wrong == FETCH_OTHER_TABLE ? write(fd, other, sizeof(other)) : write(fd, p->table, p->n_table);
 
     assert(n > 0);
+    if (p->wrong != FETCH_UNSEALED)
+        assert(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0);
     kvcobra__fetch_table_reply__init(&fetch);
     fetch.bytes = (uint64_t) n + (p->wrong == FETCH_SIZE);
     reply->body_case = KVCOBRA__REPLY__BODY_FETCH_TABLE;

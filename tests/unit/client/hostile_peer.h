@@ -38,6 +38,7 @@ enum wrong_reply {
     FETCH_NO_FD,
     FETCH_SIZE,
     FETCH_OTHER_TABLE,
+    FETCH_UNSEALED,
     CONTROL_ENTRY,
     CONTROL_NONE,
     LEASE_OFFSET,

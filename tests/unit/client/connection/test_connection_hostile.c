@@ -45,8 +45,9 @@ static const struct {
     [OPEN_SHORT_MODEL] = {"model digest of 31 bytes", 0, -EPROTO},
     [OPEN_OTHER_MODEL] = {"alias of a model that the table is not for", 0, -EINVAL},
     [FETCH_NO_FD] = {"table without descriptor", 0, -EPROTO},
-    [FETCH_SIZE] = {"table longer than its object", 0, -EPROTO},
+    [FETCH_SIZE] = {"table longer than its object", 0, -EBADMSG},
     [FETCH_OTHER_TABLE] = {"file that is not a table", 0, -EBADMSG},
+    [FETCH_UNSEALED] = {"table that may change", 0, -EPROTO},
     [CONTROL_ENTRY] = {"word naming entry 200", 0, -EBADMSG},
     [CONTROL_NONE] = {"word naming no table", 0, -ENODATA},
     [LEASE_OFFSET] = {"page beyond its extent", 0, 0, -EPROTO},
@@ -128,11 +129,8 @@ static void check_geometry(const struct peer *p, kvc_client *c, kvc_model *model
     static const struct {
         enum wrong_reply wrong;
         int r;
-    } refused[] = {{FETCH_NO_FD, -EPROTO},
-                   {FETCH_SIZE, -EPROTO},
-                   {FETCH_OTHER_TABLE, -EBADMSG},
-                   {LIST_NO_END, -EPROTO},
-                   {LIST_SHORT_DIGEST, -ENODATA}};
+    } refused[] = {{FETCH_NO_FD, -EPROTO},    {FETCH_SIZE, -EBADMSG}, {FETCH_OTHER_TABLE, -EBADMSG},
+                   {FETCH_UNSEALED, -EPROTO}, {LIST_NO_END, -EPROTO}, {LIST_SHORT_DIGEST, -ENODATA}};
     kvc_geometry g = {.struct_bytes = sizeof(g)};
     double freq[KVC_ROPE_FREQ_MAX];
     int r = kvc_client_get_geometry(c, random_table_model_digest, &g, freq), want = 0;
