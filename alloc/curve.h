@@ -22,12 +22,14 @@ int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q);
 
 /**
  * curve_band() - distortion of a band of unit variance per coordinate
- * @z:   [n, stride] calibration coordinates, those of the band in the first @n_coords columns;
+ * @z:   [n, stride] finite calibration coordinates, those of the band in the first @n_coords columns;
  *       CURVE_MEASURED only, which requires n > 0
  * @ret: by width: squared error summed over the band, mean over tokens; at width 0 that of storing nothing
+ *
+ * Return: 0; -ENOMEM.
  */
-void curve_band(const struct curve_model *m, const float *z, size_t n, size_t n_coords, size_t stride,
-                double ret[static TABLE_BITS_MAX + 1]);
+int curve_band(const struct curve_model *m, const float *z, size_t n, size_t n_coords, size_t stride,
+               double ret[static TABLE_BITS_MAX + 1]);
 
 /* levels_quantise() without branches: b steps of a binary search in the thresholds. @z is not NaN. */
 static inline unsigned quantise_fast(const struct levels *l, unsigned b, float z)
@@ -38,3 +40,11 @@ static inline unsigned quantise_fast(const struct levels *l, unsigned b, float z
         code += z >= l->threshold[code + half - 1] ? half : 0;
     return code;
 }
+
+/* z [n, n_coords], row stride @stride, := the level of each number, in units of z. No number is NaN. */
+void curve_quantise_levels(const struct levels *l, unsigned b, float *z, size_t n, size_t n_coords,
+                           size_t stride);
+
+/* The same, := the stored value of the level, without its step. */
+void curve_quantise_values(const struct levels *l, unsigned b, float *z, size_t n, size_t n_coords,
+                           size_t stride);

@@ -33,7 +33,7 @@ int depth_layer_table(const struct stats *s, uint32_t layer, enum side side, dou
 
     v.only_layer = layer;
     v.only_side = side;
-    r = solve_fit_side(&v, side, e);
+    r = solve_fit_sides(&v, 1u << side, e);
     if (r < 0)
         return r;
 

@@ -358,6 +358,10 @@ typedef struct kvc_solve_options {
      * not call this allocator. NULL: none */
     void (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;
+    /* that share the work, at most 256; 0: as many as the process may use processors. The table does not
+     * depend on it */
+    uint32_t threads;
+    uint32_t unused; /* 0 */
 } kvc_solve_options;
 
 typedef struct kvc_solve_report {
@@ -390,7 +394,8 @@ typedef struct kvc_solve_report {
  * @ret_report: may be NULL
  *
  * The same statistics, options and version give the same bytes. Needs about twice the memory of the
- * statistics.
+ * statistics. OpenBLAS has one thread for the whole process until the last solve that runs returns; then it
+ * has as many as before. A program that calls openblas_set_num_threads() meanwhile loses that setting.
  *
  * Return: 0, or
  *   -EINVAL   the statistics are empty, incomplete or lack the metric, or options exclude each other

@@ -10,62 +10,15 @@
 #include <string.h>
 
 #include "alloc/levels_normal.h"
+#include "alloc/sort.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "base/half.h"
 
 enum { N_MAX = 1 << TABLE_BITS_MAX };
 
-/* ---- sorting ---- */
-
-/* Maps the bits of a binary32 number to an unsigned number of the same order: negative ones are inverted,
- * others get the top bit. */
-static uint32_t levels_fit_sort_key(uint32_t u)
-{
-    return u ^ (uint32_t) - (int32_t) (u >> 31) ^ (~u & 0x80000000u);
-}
-
-static uint32_t levels_fit_sort_key_undo(uint32_t u)
-{
-    return u ^ (u >> 31 ? 0x80000000u : 0xffffffffu);
-}
-
-/* One of three passes of 11 bits of a radix sort, which sorts ten times as
- * many samples per second as qsort(). */
-static void levels_fit_sort_pass(const uint32_t *from, uint32_t *to, size_t n, unsigned shift)
-{
-    size_t start[2048] = {0}, sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        start[from[i] >> shift & 2047]++;
-    for (size_t k = 0; k < 2048; k++) {
-        size_t count = start[k];
-
-        start[k] = sum;
-        sum += count;
-    }
-
-    for (size_t i = 0; i < n; i++)
-        to[start[from[i] >> shift & 2047]++] = from[i];
-}
-
-/* @ret [n] ascending; @scratch [n] */
-static void levels_fit_sort_samples(const float *samples, size_t n, uint32_t *scratch, uint32_t *ret)
-{
-    for (size_t i = 0; i < n; i++)
-        ret[i] = levels_fit_sort_key(half_float_to_bits(samples[i]));
-    levels_fit_sort_pass(ret, scratch, n, 0);
-    levels_fit_sort_pass(scratch, ret, n, 11);
-    levels_fit_sort_pass(ret, scratch, n, 22);
-    for (size_t i = 0; i < n; i++)
-        ret[i] = levels_fit_sort_key_undo(scratch[i]);
-}
-
-/* ---- fitting ---- */
-
 struct sorted {
     size_t n;
-    const uint32_t *x;  /* [n] binary32 bits, ascending by value */
+    const float *x;     /* [n] ascending */
     const double *sum;  /* [n + 1] sum[i] = x_0 + ... + x_(i-1) */
     const double *sum2; /* [n + 1] of squares */
 };
@@ -78,7 +31,7 @@ static size_t levels_fit_rank(const struct sorted *s, double t)
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
 
-        if ((double) half_bits_to_float(s->x[mid]) < t)
+        if ((double) s->x[mid] < t)
             lo = mid + 1;
         else
             hi = mid;
@@ -145,7 +98,7 @@ static void levels_fit_sorted(const struct sorted *s, unsigned b, struct levels 
 
 int levels_fit(const float *samples, size_t n, unsigned b, struct levels *ret)
 {
-    _cleanup_(freep) uint32_t *x = NULL;
+    _cleanup_(freep) float *x = NULL;
     _cleanup_(freep) uint32_t *scratch = NULL;
     _cleanup_(freep) double *sums = NULL;
     struct levels l;
@@ -164,14 +117,15 @@ int levels_fit(const float *samples, size_t n, unsigned b, struct levels *ret)
         return -ENOMEM;
 
     x = calloc(n, sizeof(*x));
-    scratch = calloc(n, sizeof(*scratch));
+    scratch = calloc(n, 2 * sizeof(*scratch));
     sums = calloc(n_sums, sizeof(*sums));
     if (!x || !scratch || !sums)
         return -ENOMEM;
 
-    levels_fit_sort_samples(samples, n, scratch, x);
+    memcpy(x, samples, n * sizeof(*x));
+    sort_floats(x, n, scratch);
     for (size_t i = 0; i < n; i++) {
-        double v = (double) half_bits_to_float(x[i]);
+        double v = (double) x[i];
 
         sums[i + 1] = sums[i] + v;
         sums[n + 1 + i + 1] = sums[n + 1 + i] + v * v;

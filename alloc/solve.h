@@ -32,6 +32,7 @@ struct solve_options {
     double temper;              /* bands: M^temper at the trace of M; 0: metric_power() */
     double floor_bpd, ceil_bpd; /* per head-side; 0, 8 */
     uint64_t seed;              /* signs of rotations */
+    uint32_t n_threads;         /* 0: as many as the process may use processors */
     struct paper_options paper; /* paper: all but bpd; dp: B_min, rank_step, b_min, b_max; bands: not used */
     void (*progress)(void *ctx, const char *what, double fraction);
     void *progress_ctx;

@@ -132,6 +132,7 @@ int solve_allocate(struct solver *v, struct errmsg *e)
 {
     int r;
 
+    solver_progress(v, "bits", 0);
     v->estimated = 0;
     if (v->o.k_bpd > 0) {
         r = solve_allocate_budget(v, 1, v->o.k_bpd, "K", e);
@@ -152,36 +153,20 @@ int solve_allocate(struct solver *v, struct errmsg *e)
  */
 int solve_bands_method(struct solver *v, struct errmsg *e)
 {
-    bool predicts = v->o.v_from != PREDICT_NONE, fits_levels = v->o.fit_levels;
-    int r = solve_fit_side(v, SIDE_K, e);
+    bool predicts = v->o.v_from != PREDICT_NONE;
+    int r = solve_fit_sides(v, 1u << SIDE_K | 1u << SIDE_V, e);
 
-    if (r < 0)
-        return r;
-
-    r = solve_fit_side(v, SIDE_V, e);
-    if (r < 0)
-        return r;
-
-    r = solve_allocate(v, e);
-    if (r < 0)
-        return r;
-
-    for (int round = 0; predicts && round < 2; round++) {
-        r = solve_fit_residuals(v, e);
-        if (r < 0)
-            return r;
-
+    if (r == 0)
         r = solve_allocate(v, e);
-        if (r < 0)
-            return r;
+    for (int round = 0; r == 0 && predicts && round < 2; round++) {
+        r = solve_fit_residuals(v, e);
+        if (r == 0)
+            r = solve_allocate(v, e);
     }
 
-    if (fits_levels && (r = solve_fit_levels(v, SIDE_K, e)) < 0)
-        return r;
-    if (predicts && (r = solve_fit_residuals(v, e)) < 0)
-        return r;
-    if (fits_levels && (r = solve_fit_levels(v, SIDE_V, e)) < 0)
-        return r;
-
-    return v->o.decoder == DECODER_LEAST_SQUARES ? solve_fit_decoders(v, e) : 0;
+    if (r == 0)
+        r = solve_finish_side(v, SIDE_K, e);
+    if (r == 0)
+        r = solve_finish_side(v, SIDE_V, e);
+    return r == 0 && v->o.decoder == DECODER_LEAST_SQUARES ? solve_fit_decoders(v, e) : r;
 }

@@ -64,6 +64,7 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
     };
     int r;
 
+    solver_progress(v, "building the table", 0);
     if (!codecs || !bands)
         return fail(e, -ENOMEM, "out of memory for the table");
 

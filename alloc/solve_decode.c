@@ -25,145 +25,129 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* The K codes of one layer, in units of z: [n, cols]; those of head h begin at column first[h]. */
-struct keys {
-    double *codes;
-    size_t cols;
-    size_t first[GEOMETRY_HEADS_MAX + 1];
-};
-
-static void solve_decode_keys_deinit(struct keys *k)
-{
-    free(k->codes);
-}
-
-static int solve_decode_keys_init(struct keys *k, const struct solver *v, uint32_t layer)
-{
-    uint32_t n_kv = v->g->n_kv_heads;
-
-    for (uint32_t h = 0; h < n_kv; h++) {
-        struct stored_order order;
-
-        solve_stored_order(&v->heads[head_side_index(v->g, layer, h, SIDE_K)], &order);
-        k->first[h] = k->cols;
-        k->cols += order.n_coords;
-    }
-
-    k->first[n_kv] = k->cols;
-    k->codes = malloc((v->n * k->cols + 1) * sizeof(*k->codes));
-    if (!k->codes)
-        return -ENOMEM;
-
-    for (uint32_t h = 0; h < n_kv; h++) {
-        uint32_t hs = head_side_index(v->g, layer, h, SIDE_K);
-        _cleanup_(freep) float *x = solver_samples(v, hs);
-        int r = x ? solve_codes(v, hs, v->heads[hs].mean, x, k->codes + k->first[h], k->cols) : -ENOMEM;
-
-        if (r < 0)
-            return r;
-    }
-
-    return 0;
-}
-
-/* One head-side: [n, ...] over samples. */
+/* One head-side. */
 struct solve_decode_fit {
-    size_t n, d, n_pred, m; /* m = n_pred + coordinates of its own */
-    double *c;              /* [n, m] codes that the decoder reads */
-    double *e;              /* [n, d] x - mean - P c, then the error of the inverse */
-    double *D;              /* [d, m] the inverse, then the result */
+    struct solver *v;
+    uint32_t hs;
+    size_t d, m;            /* m = keys.m + coordinates of its own */
+    struct solve_keys keys; /* that the head-side is predicted from: none for K */
+    struct solve_coder coder;
+    float *c; /* [SOLVE_BLOCK, m] codes that the decoder reads */
+    float *e; /* [SOLVE_BLOCK, d] x - mean - P c, then the error of the inverse */
+    float *D; /* [m, d] columns of the inverse; of V: [P | D_V] */
 };
 
-static void solve_decode_fit_deinit(struct solve_decode_fit *f)
+static void solve_decode_deinit(struct solve_decode_fit *f)
 {
+    solve_keys_deinit(&f->keys);
+    solve_coder_deinit(&f->coder);
     free(f->c);
     free(f->e);
     free(f->D);
 }
 
-static int solve_decode_fit_init(struct solve_decode_fit *f, const struct solver *v, uint32_t hs,
-                                 size_t n_pred)
+/* Rows of D: P', then those of the encoder's inverse in stored order. */
+static void solve_decode_invert(struct solve_decode_fit *f)
 {
-    struct stored_order order;
+    const struct head *h = &f->v->heads[f->hs];
+    float *to = f->D + f->keys.m * f->d;
 
-    solve_stored_order(&v->heads[hs], &order);
-    *f = (struct solve_decode_fit){.n = v->n, .d = v->g->d, .n_pred = n_pred, .m = n_pred + order.n_coords};
-    f->c = malloc((f->n * f->m + 1) * sizeof(*f->c));
-    f->e = calloc(f->n * f->d, sizeof(*f->e));
-    f->D = calloc(f->d * f->m + 1, sizeof(*f->D));
-    return f->c && f->e && f->D ? 0 : -ENOMEM;
+    for (size_t i = 0; i < f->keys.m; i++)
+        for (size_t j = 0; j < f->d; j++)
+            f->D[i * f->d + j] = (float) h->predict[j * f->keys.m + i];
+    for (uint32_t b = 0; b < f->coder.order.n_bands; b++) {
+        const double *from = h->t.dec + (size_t) f->coder.order.band[b] * BAND_COORDS * f->d;
+
+        for (size_t i = 0; i < band_coords(&h->t, f->coder.order.band[b]) * f->d; i++)
+            *to++ = (float) from[i];
+    }
 }
 
-/* e := x - mean - P c, and the predictors' codes; @from: their first column among the layer's. */
-static int solve_decode_subtract_prediction(struct solve_decode_fit *f, const struct solver *v, uint32_t hs,
-                                            const struct keys *k, size_t from)
+static int solve_decode_init(struct solve_decode_fit *f, struct solver *v, uint32_t hs)
 {
-    const struct head *h = &v->heads[hs];
-    _cleanup_(freep) float *x = solver_samples(v, hs);
+    int r = solve_coder_init(&f->coder, v, hs);
 
-    if (!x)
+    f->v = v;
+    f->hs = hs;
+    f->d = v->g->d;
+    if (r == 0 && hs % 2 == SIDE_V)
+        r = solve_keys_init(&f->keys, v, hs / 2);
+    if (r < 0)
+        return r;
+
+    f->m = f->keys.m + f->coder.order.n_coords;
+    f->c = malloc((SOLVE_BLOCK * f->m + 1) * sizeof(*f->c));
+    f->e = malloc(SOLVE_BLOCK * f->d * sizeof(*f->e));
+    f->D = malloc((f->m * f->d + 1) * sizeof(*f->D));
+    if (!f->c || !f->e || !f->D)
         return -ENOMEM;
 
-    for (size_t t = 0; t < f->n; t++) {
-        for (size_t i = 0; i < f->d; i++)
-            f->e[t * f->d + i] = (double) x[t * f->d + i] - h->mean[i];
-        for (size_t j = 0; j < f->n_pred; j++)
-            f->c[t * f->m + j] = k->codes[t * k->cols + from + j];
-    }
-
-    if (f->n_pred > 0)
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) f->n, (int) f->d, (int) f->n_pred, -1.0,
-                    f->c, (int) f->m, h->predict, (int) f->n_pred, 1.0, f->e, (int) f->d);
+    solve_decode_invert(f);
     return 0;
 }
 
-/* The codes of e, as a table's encoder makes them. */
-static int solve_decode_encode(struct solve_decode_fit *f, const struct solver *v, uint32_t hs)
+/* f->c and f->e of a block: codes as a table's encoder makes them, and what their inverse leaves. */
+static int solve_decode_encode(struct solve_decode_fit *f, const struct solve_rows *rows)
 {
-    const double zero[GEOMETRY_DIM_MAX] = {0};
-    _cleanup_(freep) float *u = malloc(f->n * f->d * sizeof(*u));
+    size_t d = f->d, m = f->m, n_pred = f->keys.m;
+    int r = solve_keys_read(&f->keys, rows, f->c, m);
 
-    if (!u)
-        return -ENOMEM;
+    if (r < 0)
+        return r;
 
-    for (size_t i = 0; i < f->n * f->d; i++)
-        u[i] = (float) f->e[i];
-    return solve_codes(v, hs, zero, u, f->c + f->n_pred, f->m);
+    solve_rows_read(f->v, f->hs, rows, f->v->heads[f->hs].mean, f->e);
+    if (n_pred > 0)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) rows->n, (int) d, (int) n_pred, -1.0f,
+                    f->c, (int) m, f->D, (int) d, 1.0f, f->e, (int) d);
+    r = solve_coder_encode(&f->coder, f->e, rows->n, f->c + n_pred, m);
+    if (r == 0 && m > n_pred)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) rows->n, (int) d, (int) (m - n_pred),
+                    -1.0f, f->c + n_pred, (int) m, f->D + n_pred * d, (int) d, 1.0f, f->e, (int) d);
+    return r;
 }
 
-/* D := [P | the inverse of the encoder], columns in stored order. */
-static void solve_decode_invert(struct solve_decode_fit *f, const struct solver *v, uint32_t hs)
+/* Moments of the codes and of the errors that the inverse leaves. */
+static int solve_decode_add_rows(struct solve_decode_fit *f, struct regression *reg)
 {
-    const struct head *h = &v->heads[hs];
-    struct stored_order order;
-    size_t col = f->n_pred;
+    const struct solver *v = f->v;
+    struct solve_rows rows = {.n = 0};
+    int r = regression_begin(reg, f->m, f->d, v->leaves_out ? v->n_sources : 1, SOLVE_BLOCK);
 
-    for (size_t i = 0; i < f->d; i++)
-        for (size_t j = 0; j < f->n_pred; j++)
-            f->D[i * f->m + j] = h->predict[i * f->n_pred + j];
-    solve_stored_order(h, &order);
-    for (uint32_t b = 0; b < order.n_bands; b++)
-        for (uint32_t c = 0; c < band_coords(&h->t, order.band[b]); c++, col++)
-            for (size_t i = 0; i < f->d; i++)
-                f->D[i * f->m + col] = h->t.dec[((size_t) order.band[b] * BAND_COORDS + c) * f->d + i];
+    while (r == 0 && solve_rows_next(v, 1, &rows)) {
+        r = solve_decode_encode(f, &rows);
+        if (r == 0)
+            regression_add(reg, v->leaves_out ? rows.source : 0, f->c, f->m, f->e, rows.n);
+    }
+    if (r == 0)
+        regression_end(reg);
+    return r;
 }
 
-/* Copies D to the head's decoder. */
-static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
+/* The head's decoder := the inverse and its correction [d, m], from the matrices in binary64. */
+static int solve_decode_split(const struct solve_decode_fit *f, const double *change, struct head *h)
 {
-    size_t own = f->m - f->n_pred;
+    size_t d = f->d, m = f->m, n_pred = f->keys.m, own = m - n_pred;
 
     free(h->decoder.predict);
     free(h->decoder.dec);
-    h->decoder.predict = f->n_pred > 0 ? malloc(f->d * f->n_pred * sizeof(double)) : NULL;
-    h->decoder.dec = malloc((f->d * own + 1) * sizeof(double));
-    if (!h->decoder.dec || (f->n_pred > 0 && !h->decoder.predict))
+    h->decoder.predict = n_pred > 0 ? malloc(d * n_pred * sizeof(double)) : NULL;
+    h->decoder.dec = malloc((d * own + 1) * sizeof(double));
+    if (!h->decoder.dec || (n_pred > 0 && !h->decoder.predict))
         return -ENOMEM;
 
-    for (size_t i = 0; i < f->d; i++) {
-        if (f->n_pred > 0)
-            memcpy(h->decoder.predict + i * f->n_pred, f->D + i * f->m, f->n_pred * sizeof(double));
-        memcpy(h->decoder.dec + i * own, f->D + i * f->m + f->n_pred, own * sizeof(double));
+    for (size_t i = 0; i < d; i++) {
+        const double *row = change + i * m + n_pred;
+        size_t col = 0;
+
+        for (size_t j = 0; j < n_pred; j++)
+            h->decoder.predict[i * n_pred + j] = h->predict[i * n_pred + j] + change[i * m + j];
+        for (uint32_t b = 0; b < f->coder.order.n_bands; b++) {
+            uint32_t band = f->coder.order.band[b];
+
+            for (uint32_t c = 0; c < band_coords(&h->t, band); c++, col++)
+                h->decoder.dec[i * own + col] =
+                    h->t.dec[((size_t) band * BAND_COORDS + c) * d + i] + row[col];
+        }
     }
 
     return 0;
@@ -173,79 +157,47 @@ static int solve_decode_split(const struct solve_decode_fit *f, struct head *h)
 static const double decode_ridges[] = {SOLVE_DECODE_RIDGE, 1e-2, 1e-1, 1, REGRESSION_NONE};
 
 /* The correction of D and of the mean; the head's decoder is replaced. */
-static int solve_decode_correct(const struct solver *v, struct solve_decode_fit *f, uint32_t hs)
+static int solve_decode_correct(struct solve_decode_fit *f, const struct regression *reg)
 {
-    size_t n = f->n, d = f->d, m = f->m;
-    struct head *h = &v->heads[hs];
-    _cleanup_(freep) double *change = malloc(d * m * sizeof(*change));
+    size_t d = f->d;
+    struct head *h = &f->v->heads[f->hs];
+    _cleanup_(freep) double *change = malloc(d * f->m * sizeof(*change));
     _cleanup_(freep) double *mean = malloc(d * sizeof(*mean));
-    _cleanup_(regression_deinit) struct regression reg = {.m = 0};
     double ridge = SOLVE_DECODE_RIDGE;
     int r;
 
     if (!change || !mean)
         return -ENOMEM;
 
-    /* P c is already subtracted from e */
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) (m - f->n_pred), -1.0,
-                f->c + f->n_pred, (int) m, f->D + f->n_pred, (int) m, 1.0, f->e, (int) d);
-    r = regression_init(&reg, f->c, m, f->e, d, n, v->leaves_out ? v->source_of : NULL,
-                        v->leaves_out ? v->n_sources : 1);
+    r = solve_predict_choose(f->v, f->hs, reg, decode_ridges, sizeof(decode_ridges) / sizeof(*decode_ridges),
+                             &ridge);
     if (r == 0)
-        r = solve_predict_choose(v, hs, &reg, decode_ridges, sizeof(decode_ridges) / sizeof(*decode_ridges),
-                                 &ridge);
-    if (r == 0)
-        r = regression_fit(&reg, REGRESSION_ALL, ridge, change, mean); /* mean: E[e] - change E[c] */
+        r = regression_fit(reg, REGRESSION_ALL, ridge, change, mean); /* mean: E[e] - change E[c] */
     if (r != 0)
         return r;
 
     for (size_t i = 0; i < d; i++)
         mean[i] += h->mean[i];
-    for (size_t i = 0; i < d * m; i++)
-        f->D[i] += change[i];
     free(h->decoder.mean);
     h->decoder.mean = take_ptr(mean);
-    return solve_decode_split(f, h);
+    return solve_decode_split(f, change, h);
 }
 
-static int solve_decode_fit_head_side(struct solver *v, uint32_t layer, uint32_t head, enum side side,
-                                      const struct keys *k)
+static int solve_decode_fit_head_side(struct solver *v, uint32_t hs, void *ctx)
 {
-    uint32_t hs = head_side_index(v->g, layer, head, side);
-    struct head_run run = prediction_heads(v->o.v_from, v->g->n_kv_heads, head);
-    size_t from = k->first[run.first], n_pred = side == SIDE_V ? k->first[run.first + run.n] - from : 0;
-    _cleanup_(solve_decode_fit_deinit) struct solve_decode_fit f = {0};
-    int r = solve_decode_fit_init(&f, v, hs, n_pred);
+    _cleanup_(solve_decode_deinit) struct solve_decode_fit f = {.m = 0};
+    _cleanup_(regression_deinit) struct regression reg = {.m = 0};
+    int r = solve_decode_init(&f, v, hs);
 
+    (void) ctx;
     if (r < 0 || f.m == 0) /* the decoder is the mean alone */
         return r;
 
-    r = solve_decode_subtract_prediction(&f, v, hs, k, from);
-    if (r == 0)
-        r = solve_decode_encode(&f, v, hs);
-    if (r < 0)
-        return r;
-
-    solve_decode_invert(&f, v, hs);
-    return solve_decode_correct(v, &f, hs);
+    r = solve_decode_add_rows(&f, &reg);
+    return r == 0 ? solve_decode_correct(&f, &reg) : r;
 }
 
 int solve_fit_decoders(struct solver *v, struct errmsg *e)
 {
-    for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
-        _cleanup_(solve_decode_keys_deinit) struct keys k = {0};
-        int r = solve_decode_keys_init(&k, v, layer);
-
-        if (r < 0)
-            return solver_fail(layer, 0, SIDE_K, r, e);
-
-        solver_progress(v, "decoders", (double) layer / v->g->n_layers);
-        for (uint32_t i = 0; i < 2 * v->g->n_kv_heads; i++) {
-            r = solve_decode_fit_head_side(v, layer, i / 2, (enum side)(i % 2), &k);
-            if (r < 0)
-                return solver_fail(layer, i / 2, (enum side)(i % 2), r, e);
-        }
-    }
-
-    return 0;
+    return solver_each_side(v, "decoders", 1u << SIDE_K | 1u << SIDE_V, solve_decode_fit_head_side, NULL, e);
 }

@@ -18,10 +18,11 @@
 
 /* The options of one side's heads, one after another. */
 struct candidates {
+    const struct spectra *p;
+    size_t most; /* of one head */
     struct dp_option *options;
     size_t *first;    /* [n_heads + 1] */
     uint32_t *choice; /* [n_heads] */
-    double *D;        /* of one head */
 };
 
 static void dp_method_candidates_deinit(struct candidates *c)
@@ -29,32 +30,47 @@ static void dp_method_candidates_deinit(struct candidates *c)
     free(c->options);
     free(c->first);
     free(c->choice);
-    free(c->D);
 }
 
-static int dp_method_candidates_init(struct candidates *c, const struct paper_options *o, uint32_t n_heads,
-                                     uint32_t d)
+static int dp_method_candidates_init(struct candidates *c, const struct paper_options *o,
+                                     const struct spectra *p)
 {
-    size_t most = dp_options_max(d, o);
-
-    c->options = calloc(n_heads * most, sizeof(*c->options));
-    c->first = calloc((size_t) n_heads + 1, sizeof(*c->first));
-    c->choice = calloc(n_heads, sizeof(*c->choice));
-    c->D = calloc((size_t) (d / o->rank_step + 1) * (o->b_max - o->b_min + 1), sizeof(*c->D));
-    return c->options && c->first && c->choice && c->D ? 0 : -ENOMEM;
+    c->p = p;
+    c->most = dp_options_max(p->d, o);
+    c->options = calloc(p->n_heads * c->most, sizeof(*c->options));
+    c->first = calloc((size_t) p->n_heads + 1, sizeof(*c->first));
+    c->choice = calloc(p->n_heads, sizeof(*c->choice));
+    return c->options && c->first && c->choice ? 0 : -ENOMEM;
 }
 
-static int dp_method_candidates_fill(struct solver *v, enum side side, const struct spectra *p,
-                                     struct candidates *c, struct errmsg *e)
+/* The options of one head, at its own place; c->first[head + 1] is their number. */
+static int dp_method_candidates_of_head(struct solver *v, uint32_t hs, void *ctx)
 {
-    for (uint32_t i = 0; i < p->n_heads; i++) {
-        int r = dp_head_curve(v, side, p, i, c->D);
+    struct candidates *c = ctx;
+    const struct paper_options *o = &v->o.paper;
+    size_t n = (size_t) (c->p->d / o->rank_step + 1) * (o->b_max - o->b_min + 1);
+    _cleanup_(freep) double *D = calloc(n, sizeof(*D));
+    uint32_t head = hs / 2;
+    int r = D ? dp_head_curve(v, (enum side)(hs % 2), c->p, head, D) : -ENOMEM;
 
-        if (r < 0)
-            return solver_fail(i / v->g->n_kv_heads, i % v->g->n_kv_heads, side, r, e);
+    if (r == 0)
+        c->first[head + 1] = dp_head_options(D, c->p->d, o, c->options + head * c->most);
+    return r;
+}
 
-        solver_progress(v, side == SIDE_K ? "keys" : "values", (double) i / p->n_heads);
-        c->first[i + 1] = c->first[i] + dp_head_options(c->D, p->d, &v->o.paper, c->options + c->first[i]);
+static int dp_method_candidates_fill(struct solver *v, enum side side, struct candidates *c, struct errmsg *e)
+{
+    int r = solver_each_side(v, side == SIDE_K ? "keys" : "values", 1u << side, dp_method_candidates_of_head,
+                             c, e);
+
+    if (r < 0)
+        return r;
+
+    for (uint32_t head = 0; head < c->p->n_heads; head++) {
+        size_t n = c->first[head + 1];
+
+        memmove(c->options + c->first[head], c->options + head * c->most, n * sizeof(*c->options));
+        c->first[head + 1] = c->first[head] + n;
     }
     return 0;
 }
@@ -100,7 +116,7 @@ static int dp_method_solve_side(struct solver *v, enum side side, double bpd, st
     int r = spectra_init(&p, n_heads, d);
 
     if (r == 0)
-        r = dp_method_candidates_init(&c, &v->o.paper, n_heads, d);
+        r = dp_method_candidates_init(&c, &v->o.paper, &p);
     if (r != 0)
         return fail(e, r, "out of memory for the dynamic programme");
 
@@ -108,7 +124,7 @@ static int dp_method_solve_side(struct solver *v, enum side side, double bpd, st
     if (r < 0)
         return r;
 
-    r = dp_method_candidates_fill(v, side, &p, &c, e);
+    r = dp_method_candidates_fill(v, side, &c, e);
     if (r < 0)
         return r;
 

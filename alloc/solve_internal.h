@@ -14,11 +14,12 @@
 
 /* ---- transforms and curves (solve_fit.c) ---- */
 
-/* Transform and curve of a head-side from its view. Return: 0; -EDOM; -ENOMEM. */
-int solve_fit_head(struct solver *v, uint32_t head_side, const struct solve_view *w);
+/* The curve of a head-side from its view, in the basis of solve_view_fit(). Return: 0; -EDOM; -ENOMEM. */
+int solve_fit_curves(struct solve_view *w);
 
-/* solve_fit_head() of every coded head-side of @side from the statistics, without prediction. */
-int solve_fit_side(struct solver *v, enum side side, struct errmsg *e);
+/* Transforms and curves of every coded head-side from the statistics, without prediction.
+ * @sides: bit 0: K, bit 1: V. */
+int solve_fit_sides(struct solver *v, unsigned sides, struct errmsg *e);
 
 /* ---- bits (solve_allocate.c) ---- */
 
@@ -31,30 +32,13 @@ int solve_bands_method(struct solver *v, struct errmsg *e);
 
 /* ---- V from K (solve_predict.c) ---- */
 
-struct stored_order {
-    uint32_t n_bands;                    /* with bits */
-    uint32_t n_coords;                   /* their coordinates, padding left out */
-    uint32_t band[TABLE_HALF_TILES_MAX]; /* descending bits, stable: the order of codes in the table */
+enum predict_pass {
+    PREDICT_ROUND, /* bits are not fixed yet: some of the tokens are enough */
+    PREDICT_FINAL, /* all sampled tokens */
 };
-void solve_stored_order(const struct head *h, struct stored_order *ret);
 
 /**
- * solve_codes() - decoded codes of a head-side, in units of z and in stored order, under v->levels
- * @mean, @x: [d], [v->n, d] input of its encoder
- * @ret_c:    [v->n, coordinates of its stored bands], row stride @stride
- *
- * Return: 0; -EDOM, -ENOMEM.
- */
-int solve_codes(const struct solver *v, uint32_t head_side, const double *mean, const float *x, double *ret_c,
-                size_t stride);
-
-/* The number of K coordinates that V of (layer, head) number @head is
- * predicted from, and their decoded codes. */
-size_t solve_predictors(const struct solver *v, uint32_t head);
-int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, size_t stride);
-
-/**
- * solve_predict_head() - P and mu_V of one (layer, head) from its K codes under v->levels, and its view
+ * solve_predict_view() - the view of a head-side, of values with P and mu_V from K's codes under v->levels
  *
  * The head's mean (mu_V) and predict (P) are replaced. If sources are left out, the ridge of P is the one
  * with the least error on them; P may be 0. K without stored coordinates: no prediction. Statistics made of
@@ -62,7 +46,7 @@ int solve_predictor_codes(const struct solver *v, uint32_t head, double *ret_c, 
  *
  * Return: 0; -EDOM; -ENOMEM.
  */
-int solve_predict_head(struct solver *v, uint32_t layer, uint32_t head, struct solve_view *w);
+int solve_predict_view(struct solve_view *w, enum predict_pass pass);
 
 struct regression;
 
@@ -85,13 +69,15 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
 int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const struct stored_order *order,
                           double *ret_S);
 
-/* solve_predict_head() and solve_fit_head() on the residual, for every V. Does not change bits. */
+/* Transforms and curves of the residuals of every V. Does not change bits. */
 int solve_fit_residuals(struct solver *v, struct errmsg *e);
 
 /* ---- levels (solve_levels.c) ---- */
 
-/* Fits v->levels[side] to the pooled unit-variance coordinates of that side at each width (DESIGN 3.3). */
-int solve_fit_levels(struct solver *v, enum side side, struct errmsg *e);
+/* After the bits are fixed: P, mu_V, basis and scales of values from K's codes as stored (with a prediction),
+ * and v->levels[side] fitted to the pooled unit-variance coordinates of that side at each width (DESIGN 3.3),
+ * if the options say so. K's side first. */
+int solve_finish_side(struct solver *v, enum side side, struct errmsg *e);
 
 /* ---- decoders (solve_decode.c) ---- */
 
@@ -114,7 +100,7 @@ int solve_dp_method(struct solver *v, struct errmsg *e);
 int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);
 
 /* malloc'ed JSON: every option and the digest of the statistics; no time, path or host. */
-int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e);
+int solve_provenance(struct solver *v, char **ret_json, struct errmsg *e);
 
 /* What the table of @v is expected to cost on other sources, into @ret->unseen; if sources are left out. */
 int solve_expect_unseen(struct solver *v, struct solve_report *ret, struct errmsg *e);
@@ -124,5 +110,5 @@ int solve_measure_left_out(const struct solver *v, const void *bytes, size_t n_b
                            struct solve_report *ret, struct errmsg *e);
 
 /* Bits and distortion of a finished table, by encoding the samples with the table's own codecs. */
-int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, struct solve_report *ret,
+int solve_measure(struct solver *v, const void *bytes, size_t n_bytes, struct solve_report *ret,
                   struct errmsg *e);

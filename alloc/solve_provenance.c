@@ -181,14 +181,22 @@ static char *solve_provenance_print(const json_t *root)
     return text && again && strcmp(text, again) == 0 ? take_ptr(text) : NULL;
 }
 
-int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
+/* The digest of the statistics, once for all tables of a solve; zeros for a table of one layer. */
+static int solve_provenance_digest(struct solver *v, struct errmsg *e)
+{
+    int r = v->has_digest || v->only_layer != ALL_LAYERS ? 0 : stats_digest(v->s, v->digest, e);
+
+    v->has_digest = r == 0;
+    return r;
+}
+
+int solve_provenance(struct solver *v, char **ret_json, struct errmsg *e)
 {
     _cleanup_(json_decrefp) json_t *root = json_object();
     json_t *statistics = json_object(), *options = json_object(); /* owned by root once set */
-    uint8_t digest[DIGEST_BYTES] = {0};
     bool ok = true;
     char *text;
-    int r = v->only_layer == ALL_LAYERS ? stats_digest(v->s, digest, e) : 0;
+    int r = solve_provenance_digest(v, e);
 
     solve_provenance_set(&ok, root, "statistics", statistics);
     solve_provenance_set(&ok, root, "options", options);
@@ -197,7 +205,7 @@ int solve_provenance(const struct solver *v, char **ret_json, struct errmsg *e)
 
     solve_provenance_set_text(&ok, root, "model", v->s->o.model_name);
     solve_provenance_set_text(&ok, root, "version", KVC_VERSION_STRING); /* of the program that solved */
-    solve_provenance_describe_statistics(&ok, v, digest, statistics);
+    solve_provenance_describe_statistics(&ok, v, v->digest, statistics);
     solve_provenance_describe_options(&ok, v, options);
     if (v->measured)
         solve_provenance_describe_expected(&ok, v, root);

@@ -26,35 +26,43 @@ static uint64_t regression_count(const struct regression *r, uint32_t without)
     return n;
 }
 
-/* Moments of the rows of one source. @rows [n, m + d] is scratch. */
-static void regression_add_source(struct regression *r, uint32_t source, const double *c, const double *x,
-                                  size_t n, const uint8_t *source_of, double *rows)
+/* Adds the first @n rows of r->rows. */
+static void regression_add_rows(struct regression *r, uint32_t source, size_t n)
 {
-    size_t wide = r->m + r->d, n_rows = 0;
-    double *mean = r->mean + source * wide, *scatter = r->scatter + source * wide * wide;
+    size_t wide = r->m + r->d;
+    double *mean = r->mean + source * wide;
 
     for (size_t t = 0; t < n; t++)
-        if (!source_of || source_of[t] == source) {
-            double *row = rows + n_rows++ * wide;
-
-            if (r->m > 0)
-                memcpy(row, c + t * r->m, r->m * sizeof(*row));
-            memcpy(row + r->m, x + t * r->d, r->d * sizeof(*row));
-            for (size_t i = 0; i < wide; i++)
-                mean[i] += row[i];
-        }
-    r->n[source] = n_rows;
-    if (n_rows == 0)
-        return;
-
-    for (size_t i = 0; i < wide; i++)
-        mean[i] /= (double) n_rows;
-    for (size_t t = 0; t < n_rows; t++)
         for (size_t i = 0; i < wide; i++)
-            rows[t * wide + i] -= mean[i];
-    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) wide, (int) n_rows, 1.0, rows, (int) wide, 0.0,
-                scatter, (int) wide);
-    linalg_mirror(wide, scatter);
+            mean[i] += r->rows[t * wide + i];
+    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int) wide, (int) n, 1.0, r->rows, (int) wide, 1.0,
+                r->scatter + source * wide * wide, (int) wide);
+    r->n[source] += n;
+}
+
+int regression_begin(struct regression *r, size_t m, size_t d, uint32_t n_sources, size_t most)
+{
+    size_t wide = m + d, n_sets = 2 * (size_t) n_sources + 1;
+
+    *r = (struct regression){.m = m, .d = d, .n_sources = n_sources};
+    r->mean = calloc(n_sets * wide, sizeof(*r->mean));
+    r->scatter = calloc(n_sets * wide * wide, sizeof(*r->scatter));
+    r->rows = malloc((most * wide + 1) * sizeof(*r->rows));
+    return r->mean && r->scatter && r->rows ? 0 : -ENOMEM;
+}
+
+void regression_add(struct regression *r, uint32_t source, const float *c, size_t stride, const float *x,
+                    size_t n)
+{
+    size_t m = r->m, d = r->d, wide = m + d;
+
+    for (size_t t = 0; t < n; t++) {
+        for (size_t i = 0; i < m; i++)
+            r->rows[t * wide + i] = (double) c[t * stride + i];
+        for (size_t i = 0; i < d; i++)
+            r->rows[t * wide + m + i] = (double) x[t * d + i];
+    }
+    regression_add_rows(r, source, n);
 }
 
 /* The moments of all sources but one, or of all. */
@@ -73,23 +81,71 @@ static void regression_sum(struct regression *r, uint32_t without)
     }
 }
 
+/* sum of (y - mean)(y - mean)' = sum of y y' - n mean mean'. */
+static void regression_centre(struct regression *r, uint32_t source)
+{
+    size_t wide = r->m + r->d;
+    double *mean = r->mean + source * wide, *scatter = r->scatter + source * wide * wide;
+
+    if (r->n[source] == 0)
+        return;
+
+    for (size_t i = 0; i < wide; i++)
+        mean[i] /= (double) r->n[source];
+    for (size_t i = 0; i < wide; i++)
+        for (size_t j = 0; j <= i; j++)
+            scatter[i * wide + j] -= (double) r->n[source] * mean[i] * mean[j];
+    linalg_mirror(wide, scatter);
+}
+
+void regression_end(struct regression *r)
+{
+    for (uint32_t i = 0; i < r->n_sources; i++)
+        regression_centre(r, i);
+    for (uint32_t i = 0; i < r->n_sources; i++)
+        regression_sum(r, i);
+    regression_sum(r, REGRESSION_ALL);
+}
+
+/* ret := the mean of all rows [c | x]. */
+static void regression_shift(size_t m, size_t d, const double *c, const double *x, size_t n, double *ret)
+{
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < m + d; i++)
+            ret[i] += (i < m ? c[t * m + i] : x[t * d + i - m]) / (double) n;
+}
+
 int regression_init(struct regression *r, const double *c, size_t m, const double *x, size_t d, size_t n,
                     const uint8_t *source_of, uint32_t n_sources)
 {
-    size_t wide = m + d, n_sets = 2 * (size_t) n_sources + 1;
-    _cleanup_(freep) double *rows = malloc((n * wide + 1) * sizeof(*rows));
+    size_t wide = m + d;
+    _cleanup_(freep) double *shift = calloc(wide, sizeof(*shift));
+    int err = regression_begin(r, m, d, n_sources, n);
 
-    *r = (struct regression){.m = m, .d = d, .n_sources = n_sources};
-    r->mean = calloc(n_sets * wide, sizeof(*r->mean));
-    r->scatter = calloc(n_sets * wide * wide, sizeof(*r->scatter));
-    if (!rows || !r->mean || !r->scatter)
+    if (err < 0 || !shift)
         return -ENOMEM;
 
-    for (uint32_t i = 0; i < n_sources; i++)
-        regression_add_source(r, i, c, x, n, source_of, rows);
-    for (uint32_t i = 0; i < n_sources; i++)
-        regression_sum(r, i);
-    regression_sum(r, REGRESSION_ALL);
+    regression_shift(m, d, c, x, n, shift);
+    for (uint32_t source = 0; source < n_sources; source++) {
+        size_t n_rows = 0;
+
+        for (size_t t = 0; t < n; t++)
+            if (!source_of || source_of[t] == source) {
+                double *row = r->rows + n_rows++ * wide;
+
+                for (size_t i = 0; i < wide; i++)
+                    row[i] = (i < m ? c[t * m + i] : x[t * d + i - m]) - shift[i];
+            }
+        if (n_rows > 0)
+            regression_add_rows(r, source, n_rows);
+    }
+    regression_end(r);
+    for (size_t set = 0; set < 2 * (size_t) n_sources + 1; set++) {
+        uint64_t count = set < n_sources ? r->n[set] : regression_count(r, (uint32_t) set - n_sources);
+
+        for (size_t i = 0; count > 0 && i < wide; i++) /* the mean of no rows is 0 */
+            r->mean[set * wide + i] += shift[i];
+    }
     return 0;
 }
 
@@ -97,6 +153,7 @@ void regression_deinit(struct regression *r)
 {
     free(r->mean);
     free(r->scatter);
+    free(r->rows);
     *r = (struct regression){.m = 0};
 }
 

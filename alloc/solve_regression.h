@@ -20,7 +20,8 @@ struct regression {
     uint64_t n[STATS_DOMAINS_MAX];
     /* of the joint vector [c ; x]: one set for each source, then the sets without each source, then of all */
     double *mean;    /* [2 n_sources + 1, m + d] */
-    double *scatter; /* [2 n_sources + 1, m + d, m + d] centred */
+    double *scatter; /* [2 n_sources + 1, m + d, m + d] centred; while adding not centred, lower triangles */
+    double *rows;    /* [most, m + d] scratch */
 };
 
 /**
@@ -33,6 +34,20 @@ struct regression {
 int regression_init(struct regression *r, const double *c, size_t m, const double *x, size_t d, size_t n,
                     const uint8_t *source_of, uint32_t n_sources);
 void regression_deinit(struct regression *r);
+
+/**
+ * regression_begin() - the same in blocks of rows: begin, add all blocks, end
+ * @most: rows of the largest block
+ *
+ * The rows are differences from any point near their mean.
+ *
+ * Return: 0; -ENOMEM. Call regression_deinit() in both cases.
+ */
+int regression_begin(struct regression *r, size_t m, size_t d, uint32_t n_sources, size_t most);
+/* @c: [n, m], row stride @stride; @x: [n, d]. */
+void regression_add(struct regression *r, uint32_t source, const float *c, size_t stride, const float *x,
+                    size_t n);
+void regression_end(struct regression *r);
 
 /* ret_P [d, m] and ret_mean [d] = E[x - P c] of all sources but @without (REGRESSION_ALL: of all).
  * Return: 0; -EDOM; -ENOMEM. */

@@ -8,179 +8,216 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/metric.h"
+#include "alloc/curve.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-/* Scratch memory of one (layer, head); [n, ...] arrays have a row per sample. */
+/* A table that is measured, and what it costs by head-side: [n_heads] sums over samples. */
+struct solve_report_measured {
+    const struct table *table;
+    double *distortion; /* mean e'Me, times the head's weight */
+    double *error2;     /* squares of x - x^ */
+    double *signal2;    /* squares of x - mean */
+};
+
+static void solve_report_measured_deinit(struct solve_report_measured *m)
+{
+    free(m->distortion);
+}
+
+static int solve_report_measured_init(struct solve_report_measured *m, const struct table *t,
+                                      uint32_t n_heads)
+{
+    *m = (struct solve_report_measured){.table = t};
+    m->distortion = calloc(3 * (size_t) n_heads + 1, sizeof(*m->distortion));
+    if (!m->distortion)
+        return -ENOMEM;
+
+    m->error2 = m->distortion + n_heads;
+    m->signal2 = m->error2 + n_heads;
+    return 0;
+}
+
+/* Scratch memory of a head-side for blocks of rows. */
 struct solve_report_scratch {
-    size_t n, d;
-    float *keys;                  /* [n, sum of r_K] decoded levels of all heads of the layer */
-    float *codes;                 /* [n, r] of the current side */
-    float *error;                 /* [n, d] */
-    float *weighted;              /* [n, d] */
-    float *M32;                   /* [d, d] */
-    double *S, *M;                /* [d, d] */
-    double error2[2], signal2[2]; /* sums of squares by side, over samples and the heads of a layer */
+    size_t d, stride;
+    float *keys;     /* [SOLVE_BLOCK, stride] decoded levels that the side is predicted from */
+    float *codes;    /* [SOLVE_BLOCK, r] of the side */
+    float *x;        /* [SOLVE_BLOCK, d] */
+    float *error;    /* [SOLVE_BLOCK, d] */
+    float *weighted; /* [SOLVE_BLOCK, d] */
+    float *M;        /* [d, d] */
 };
 
 static void solve_report_scratch_deinit(struct solve_report_scratch *t)
 {
     free(t->keys);
-    free(t->codes);
-    free(t->S);
 }
 
-static int solve_report_scratch_init(struct solve_report_scratch *t, size_t n, const struct geometry *g)
+static int solve_report_scratch_init(struct solve_report_scratch *t, size_t stride, size_t d)
 {
-    size_t d = g->d;
-
-    *t = (struct solve_report_scratch){.n = n, .d = d};
-    t->keys = malloc(n * g->n_kv_heads * TABLE_RANK_MAX * sizeof(float));
-    t->codes = malloc((n * (TABLE_RANK_MAX + 2 * d) + d * d) * sizeof(float));
-    t->S = malloc(2 * d * d * sizeof(double));
-    if (!t->keys || !t->codes || !t->S)
+    *t = (struct solve_report_scratch){.d = d, .stride = stride};
+    t->keys = malloc((SOLVE_BLOCK * (stride + TABLE_RANK_MAX + 3 * d) + d * d) * sizeof(float));
+    if (!t->keys)
         return -ENOMEM;
 
-    t->error = t->codes + n * TABLE_RANK_MAX;
-    t->weighted = t->error + n * d;
-    t->M32 = t->weighted + n * d;
-    t->M = t->S + d * d;
+    t->codes = t->keys + SOLVE_BLOCK * stride;
+    t->x = t->codes + SOLVE_BLOCK * TABLE_RANK_MAX;
+    t->error = t->x + SOLVE_BLOCK * d;
+    t->weighted = t->error + SOLVE_BLOCK * d;
+    t->M = t->weighted + SOLVE_BLOCK * d;
     return 0;
 }
 
-/* z [n, r] := levels of their codes. */
+/* z [n, r], row stride @stride, := levels of their codes. */
 static void solve_report_quantise_rows(const struct table *table, const struct codec *c, enum side side,
-                                       float *z, size_t n)
+                                       float *z, size_t n, size_t stride)
 {
-    for (size_t i = 0; i < n * c->r; i++) {
-        unsigned b = c->bits[i % c->r / 8];
+    for (uint32_t half = 0; half < c->r / 8u; half++) {
+        unsigned b = c->bits[half];
 
-        z[i] = b > 0 ? table->levels[side][b].value[quantise_fast(&table->levels[side][b], b, z[i])] : 0;
+        if (b > 0)
+            curve_quantise_values(&table->levels[side][b], b, z + half * 8, n, 8, stride);
+        else
+            for (size_t i = 0; i < n; i++)
+                memset(z + i * stride + half * 8, 0, 8 * sizeof(*z));
     }
 }
 
-/* t->codes := levels of one side's codes. @pred [n, n_pred]: levels that V
- * is predicted from, rows of @stride. */
+/* ret [n, r], row stride @stride, := levels of one side's codes of t->x. @pred: levels that it is
+ * predicted from, row stride t->stride. */
 static void solve_report_encode_rows(struct solve_report_scratch *t, const struct table *table,
-                                     const struct codec *c, enum side side, const float *x, const float *pred,
-                                     size_t stride)
+                                     const struct codec *c, enum side side, const float *pred, size_t n,
+                                     float *ret, size_t stride)
 {
-    size_t n = t->n, d = t->d;
+    size_t d = t->d;
 
     if (c->r == 0)
         return;
 
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < d; j++)
-            t->error[i * d + j] = x[i * d + j] - c->enc_mean[j];
+            t->error[i * d + j] = t->x[i * d + j] - c->enc_mean[j];
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) d, 1.0f, t->error, (int) d,
-                c->enc, (int) d, 0.0f, t->codes, c->r);
+                c->enc, (int) d, 0.0f, ret, (int) stride);
     if (c->n_pred > 0)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) c->n_pred, -1.0f, pred,
-                    (int) stride, c->enc_k, (int) c->n_pred, 1.0f, t->codes, c->r);
-    solve_report_quantise_rows(table, c, side, t->codes, n);
+                    (int) t->stride, c->enc_k, (int) c->n_pred, 1.0f, ret, (int) stride);
+    solve_report_quantise_rows(table, c, side, ret, n, stride);
 }
 
 /* t->error := x - x^, from the codes in t->codes. */
-static void solve_report_decode_rows(struct solve_report_scratch *t, const struct codec *c, const float *x,
-                                     const float *pred, size_t stride)
+static void solve_report_decode_rows(struct solve_report_scratch *t, const struct codec *c, size_t n)
 {
-    size_t n = t->n, d = t->d;
+    size_t d = t->d;
 
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < d; j++)
-            t->error[i * d + j] = x[i * d + j] - c->mean[j];
+            t->error[i * d + j] = t->x[i * d + j] - c->mean[j];
     if (c->n_pred > 0)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) c->n_pred, -1.0f, pred,
-                    (int) stride, c->dec, (int) c->r_in, 1.0f, t->error, (int) d);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, (int) c->n_pred, -1.0f,
+                    t->keys, (int) t->stride, c->dec, (int) c->r_in, 1.0f, t->error, (int) d);
     if (c->r > 0)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) d, c->r, -1.0f, t->codes, c->r,
                     c->dec + c->n_pred, (int) c->r_in, 1.0f, t->error, (int) d);
 }
 
-/* Mean of e'Me over the rows e of t->error. */
-static double solve_report_mean_distortion(struct solve_report_scratch *t)
+/* a'b in partial sums, which become vectors. */
+static double solve_report_dot(const float *a, const float *b, size_t n)
 {
-    double sum = 0;
+    double sum[8] = {0};
+    size_t i = 0;
 
-    for (size_t i = 0; i < t->d * t->d; i++)
-        t->M32[i] = (float) t->M[i];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) t->n, (int) t->d, (int) t->d, 1.0f, t->error,
-                (int) t->d, t->M32, (int) t->d, 0.0f, t->weighted, (int) t->d);
-    for (size_t i = 0; i < t->n * t->d; i++)
-        sum += (double) t->error[i] * (double) t->weighted[i];
-    return sum / (double) t->n;
+    for (; i + 8 <= n; i += 8)
+        for (size_t k = 0; k < 8; k++)
+            sum[k] += (double) a[i + k] * (double) b[i + k];
+    for (; i < n; i++)
+        sum[0] += (double) a[i] * (double) b[i];
+    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
 }
 
-/* Sums of plain squares, which clients can also compute from live vectors. */
-static void solve_report_add_squares(struct solve_report_scratch *t, const struct codec *c, enum side side,
-                                     const float *x)
+/* Adds e'Me over the rows e of t->error, and plain squares, which clients can also compute from live
+ * vectors. */
+static void solve_report_add_rows(struct solve_report_scratch *t, const struct codec *c, size_t n,
+                                  double *distortion, double *error2, double *signal2)
 {
-    for (size_t i = 0; i < t->n; i++)
-        for (size_t j = 0; j < t->d; j++) {
-            double away = (double) x[i * t->d + j] - (double) c->mean[j], e = (double) t->error[i * t->d + j];
+    size_t d = t->d;
 
-            t->signal2[side] += away * away;
-            t->error2[side] += e * e;
-        }
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) n, (int) d, (int) d, 1.0f, t->error, (int) d,
+                t->M, (int) d, 0.0f, t->weighted, (int) d);
+    *distortion += solve_report_dot(t->error, t->weighted, n * d);
+    *error2 += solve_report_dot(t->error, t->error, n * d);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < d; j++)
+            t->x[i * d + j] -= c->mean[j];
+    *signal2 += solve_report_dot(t->x, t->x, n * d);
 }
 
-/* Distortion of t->error under the metric of one head-side. */
-static int solve_report_measure(const struct solver *v, struct solve_report_scratch *t, uint32_t layer,
-                                uint32_t head, enum side side, double *ret_distortion, struct errmsg *e)
+/* t->keys of a block: levels of the K codes of @run. */
+static void solve_report_read_keys(struct solve_report_scratch *t, const struct solver *v,
+                                   const struct table *table, uint32_t layer, struct head_run run,
+                                   const struct solve_rows *rows)
 {
-    uint32_t hs = head_side_index(v->g, layer, head, side);
-    int r;
+    const double zero[GEOMETRY_DIM_MAX] = {0};
+    size_t at = 0;
 
-    solver_covariance(v, hs, t->S);
-    r = solver_metric(v, hs, t->S, t->M);
+    for (uint32_t head = run.first; head < run.first + run.n; head++) {
+        const struct codec *c = table_codec(table, layer, head, SIDE_K);
+
+        solve_rows_read(v, head_side_index(v->g, layer, head, SIDE_K), rows, zero, t->x);
+        solve_report_encode_rows(t, table, c, SIDE_K, NULL, rows->n, t->keys + at, t->stride);
+        at += c->r;
+    }
+}
+
+/* One head-side; @ctx: the struct solve_report_measured. */
+static int solve_report_measure_head(struct solver *v, uint32_t hs, void *ctx)
+{
+    struct solve_report_measured *m = ctx;
+    uint32_t layer = hs / 2 / v->g->n_kv_heads, head = hs / 2 % v->g->n_kv_heads;
+    enum side side = (enum side)(hs % 2);
+    const struct codec *c = table_codec(m->table, layer, head, side);
+    struct head_run run = side == SIDE_V ? table_predictors(m->table, head) : (struct head_run){0, 0};
+    _cleanup_(solve_report_scratch_deinit) struct solve_report_scratch t = {0};
+    const double zero[GEOMETRY_DIM_MAX] = {0};
+    const struct head_metric *metric = NULL;
+    struct solve_rows rows = {.n = 0};
+    double distortion = 0;
+    size_t d = v->g->d;
+    int r = solver_head_metric(v, hs, &metric);
+
+    if (r == 0)
+        r = solve_report_scratch_init(&t, c->n_pred, d);
     if (r < 0)
-        return solver_fail(layer, head, side, r, e);
+        return r;
 
-    *ret_distortion = v->heads[hs].weight * solve_report_mean_distortion(t);
+    for (size_t i = 0; i < d * d; i++)
+        t.M[i] = (float) metric->M[i];
+    while (solve_rows_next(v, 1, &rows)) {
+        solve_report_read_keys(&t, v, m->table, layer, run, &rows);
+        solve_rows_read(v, hs, &rows, zero, t.x);
+        solve_report_encode_rows(&t, m->table, c, side, t.keys, rows.n, t.codes, c->r);
+        solve_report_decode_rows(&t, c, rows.n);
+        solve_report_add_rows(&t, c, rows.n, &distortion, &m->error2[hs], &m->signal2[hs]);
+    }
+
+    m->distortion[hs] = v->heads[hs].weight * distortion / (double) v->n;
     return 0;
 }
 
-/* Keys of all heads first, since values may be predicted from their codes; then values.
- * @ret_distortion: [n_kv_heads, 2] */
-static int solve_report_measure_layer(const struct solver *v, const struct table *table,
-                                      struct solve_report_scratch *t, uint32_t layer, double *ret_distortion,
-                                      struct errmsg *e)
+/* All head-sides, coded or not. */
+static int solve_report_measure(struct solver *v, struct solve_report_measured *m, struct errmsg *e)
 {
-    size_t first[GEOMETRY_HEADS_MAX], stride = 0;
-    uint32_t n_heads = v->g->n_kv_heads;
+    _cleanup_(freep) uint32_t *items = calloc((size_t) v->n_heads + 1, sizeof(*items));
 
-    for (uint32_t head = 0; head < n_heads; head++) {
-        first[head] = stride;
-        stride += table_codec(table, layer, head, SIDE_K)->r;
-    }
+    if (!items)
+        return fail(e, -ENOMEM, "out of memory for measuring the table");
 
-    for (uint32_t i = 0; i < 2 * n_heads; i++) {
-        uint32_t head = i < n_heads ? i : i - n_heads;
-        enum side side = i < n_heads ? SIDE_K : SIDE_V;
-        const struct codec *c = table_codec(table, layer, head, side);
-        _cleanup_(freep) float *x = solver_samples(v, head_side_index(v->g, layer, head, side));
-        struct head_run run = table_predictors(table, head);
-        const float *pred = side == SIDE_V && run.n > 0 ? t->keys + first[run.first] : NULL;
-        int r;
-
-        if (!x)
-            return solver_fail(layer, head, side, -ENOMEM, e);
-
-        solve_report_encode_rows(t, table, c, side, x, pred, stride);
-        for (size_t row = 0; side == SIDE_K && row < t->n; row++)
-            memcpy(t->keys + row * stride + first[head], t->codes + row * c->r, c->r * sizeof(float));
-        solve_report_decode_rows(t, c, x, pred, stride);
-        solve_report_add_squares(t, c, side, x);
-        r = solve_report_measure(v, t, layer, head, side, &ret_distortion[2 * head + side], e);
-        if (r < 0)
-            return r;
-    }
-
-    return 0;
+    for (uint32_t hs = 0; hs < v->n_heads; hs++)
+        items[hs] = hs;
+    return solver_each(v, "measuring the table", solve_report_measure_head, m, items, v->n_heads, e);
 }
 
 int solve_distortion_heads(const struct stats *s, const struct table *table, const struct solve_options *o,
@@ -188,7 +225,7 @@ int solve_distortion_heads(const struct stats *s, const struct table *table, con
 {
     const struct geometry *g = &s->o.geometry;
     _cleanup_(solver_deinit) struct solver v = {0};
-    _cleanup_(solve_report_scratch_deinit) struct solve_report_scratch t = {0};
+    _cleanup_(solve_report_measured_deinit) struct solve_report_measured m = {.table = NULL};
     int r;
 
     if (table->geometry.n_layers != g->n_layers || table->geometry.n_kv_heads != g->n_kv_heads ||
@@ -200,17 +237,13 @@ int solve_distortion_heads(const struct stats *s, const struct table *table, con
         return r;
     if (v.n == 0)
         return fail(e, -EINVAL, "the statistics hold no sampled tokens, which measuring a table needs");
-    if (solve_report_scratch_init(&t, v.n, g) < 0)
+    if (solve_report_measured_init(&m, table, v.n_heads) < 0)
         return fail(e, -ENOMEM, "out of memory for measuring the table");
 
-    for (uint32_t layer = 0; layer < g->n_layers; layer++) {
-        r = solve_report_measure_layer(&v, table, &t, layer,
-                                       ret_distortion + head_side_index(g, layer, 0, SIDE_K), e);
-        if (r < 0)
-            return r;
-    }
-
-    return 0;
+    r = solve_report_measure(&v, &m, e);
+    if (r == 0)
+        memcpy(ret_distortion, m.distortion, v.n_heads * sizeof(*ret_distortion));
+    return r;
 }
 
 int solve_distortion(const struct stats *s, const struct table *table, const struct solve_options *o,
@@ -252,24 +285,34 @@ static void solve_report_count_bits(const struct solver *v, const struct table *
     ret->v_bpd = stored[SIDE_V] / numbers;
 }
 
-/* Adds one layer to the means. */
-static void solve_report_add_errors(struct solve_report_scratch *t, uint32_t n_layers,
-                                    struct solve_report *ret)
+/* The sums over head-sides, and the mean of relative errors over layers. */
+static void solve_report_add(const struct solver *v, const struct solve_report_measured *m,
+                             struct solve_report *ret)
 {
-    if (t->signal2[SIDE_K] > 0)
-        ret->error_k += t->error2[SIDE_K] / t->signal2[SIDE_K] / n_layers;
-    if (t->signal2[SIDE_V] > 0)
-        ret->error_v += t->error2[SIDE_V] / t->signal2[SIDE_V] / n_layers;
-    memset(t->error2, 0, sizeof(t->error2));
-    memset(t->signal2, 0, sizeof(t->signal2));
+    uint32_t n_layers = v->g->n_layers, n_hs = 2 * v->g->n_kv_heads;
+
+    for (uint32_t layer = 0; layer < n_layers; layer++)
+        for (uint32_t side = SIDE_K; side <= SIDE_V; side++) {
+            double error2 = 0, signal2 = 0, distortion = 0;
+
+            for (uint32_t hs = layer * n_hs + side; hs < (layer + 1) * n_hs; hs += 2) {
+                error2 += m->error2[hs];
+                signal2 += m->signal2[hs];
+                distortion += m->distortion[hs];
+            }
+            *(side == SIDE_K ? &ret->distortion_k : &ret->distortion_v) += distortion;
+            if (signal2 > 0)
+                *(side == SIDE_K ? &ret->error_k : &ret->error_v) += error2 / signal2 / n_layers;
+        }
+
+    ret->distortion = ret->distortion_k + ret->distortion_v;
 }
 
-int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, struct solve_report *ret,
+int solve_measure(struct solver *v, const void *bytes, size_t n_bytes, struct solve_report *ret,
                   struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *table = NULL;
-    _cleanup_(solve_report_scratch_deinit) struct solve_report_scratch t = {0};
-    double distortion[2 * GEOMETRY_HEADS_MAX] = {0};
+    _cleanup_(solve_report_measured_deinit) struct solve_report_measured m = {.table = NULL};
     int r = table_parse(bytes, n_bytes, &table, e);
 
     if (r < 0)
@@ -279,23 +322,14 @@ int solve_measure(const struct solver *v, const void *bytes, size_t n_bytes, str
     ret->distortion_estimated = v->estimated;
     if (v->n == 0) /* no vectors to encode: the report has the estimate only */
         return 0;
-    if (solve_report_scratch_init(&t, v->n, v->g) < 0)
+    if (solve_report_measured_init(&m, table, v->n_heads) < 0)
         return fail(e, -ENOMEM, "out of memory for measuring the table");
 
-    for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
-        solver_progress(v, "measuring the table", (double) layer / v->g->n_layers);
-        r = solve_report_measure_layer(v, table, &t, layer, distortion, e);
-        if (r < 0)
-            return r;
+    r = solve_report_measure(v, &m, e);
+    if (r < 0)
+        return r;
 
-        solve_report_add_errors(&t, v->g->n_layers, ret);
-        for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-            ret->distortion_k += distortion[2 * head + SIDE_K];
-            ret->distortion_v += distortion[2 * head + SIDE_V];
-        }
-    }
-
-    ret->distortion = ret->distortion_k + ret->distortion_v;
+    solve_report_add(v, &m, ret);
     ret->measured = true;
     return 0;
 }

@@ -12,10 +12,16 @@
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "base/splitmix64.h"
 
-/* z := z - level(z), or z where nothing is stored. */
-static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z)
+/* What one side costs, by head-side: [n_heads]. */
+struct unseen {
+    double *distortion;
+    double *square; /* mean of |e|^2 */
+    double *signal; /* mean of |x - mean|^2 */
+};
+
+/* z [n, n_coords] := z - level(z), or z where nothing is stored. */
+static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z, size_t n)
 {
     const struct head *h = &v->heads[hs];
     size_t r = h->t.n_coords;
@@ -24,7 +30,7 @@ static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z)
         unsigned b = h->bits[band];
         const struct levels *l = &v->levels[hs % 2][b];
 
-        for (size_t t = 0; b > 0 && t < v->n; t++)
+        for (size_t t = 0; b > 0 && t < n; t++)
             for (uint32_t c = 0; c < band_coords(&h->t, band); c++) {
                 float *at = &z[t * r + band * BAND_COORDS + c];
 
@@ -33,95 +39,105 @@ static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z)
     }
 }
 
-/* Distortion and plain squared error of the errors @z: e'Me = sum over bands of scale^2 |e_z|^2, e = dec'
- * e_z. */
-static int solve_unseen_add_errors(const struct solver *v, uint32_t hs, const float *z,
+/* Distortion and plain squared error of the errors @z [n, n_coords], sums over rows: e'Me = sum over bands of
+ * scale^2 |e_z|^2, e = dec' e_z. */
+static int solve_unseen_sum_errors(const struct solver *v, uint32_t hs, const float *z, size_t n,
                                    double *ret_distortion, double *ret_square)
 {
     const struct head *h = &v->heads[hs];
     size_t d = v->g->d, r = h->t.n_coords;
-    _cleanup_(freep) float *dec = malloc((r * d + 1) * sizeof(*dec));
-    _cleanup_(freep) float *e = malloc((v->n * d + 1) * sizeof(*e));
+    _cleanup_(freep) float *dec = malloc((r + SOLVE_BLOCK) * d * sizeof(*dec));
+    float *e;
 
-    *ret_distortion = *ret_square = 0;
-    if (!dec || !e)
+    if (!dec)
         return -ENOMEM;
     if (r == 0)
         return 0;
 
-    for (size_t t = 0; t < v->n; t++)
+    for (size_t t = 0; t < n; t++)
         for (size_t i = 0; i < r; i++) {
             double scaled = h->t.scale[i / BAND_COORDS] * (double) z[t * r + i];
 
-            *ret_distortion += h->weight * scaled * scaled / (double) v->n;
+            *ret_distortion += scaled * scaled;
         }
+    e = dec + r * d;
     for (size_t i = 0; i < r * d; i++)
         dec[i] = (float) h->t.dec[i];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) v->n, (int) d, (int) r, 1.0f, z, (int) r,
-                dec, (int) d, 0.0f, e, (int) d);
-    for (size_t i = 0; i < v->n * d; i++)
-        *ret_square += (double) e[i] * (double) e[i] / (double) v->n;
+    for (size_t t = 0; t < n; t += SOLVE_BLOCK) {
+        size_t rows = n - t < SOLVE_BLOCK ? n - t : SOLVE_BLOCK;
+
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) rows, (int) d, (int) r, 1.0f, z + t * r,
+                    (int) r, dec, (int) d, 0.0f, e, (int) d);
+        for (size_t i = 0; i < rows * d; i++)
+            *ret_square += (double) e[i] * (double) e[i];
+    }
     return 0;
 }
 
-/* One head-side. @w, @M [d, d] are scratch. @ret_signal: mean of |x - mean|^2. */
-static int solve_unseen_head(struct solver *v, uint32_t layer, uint32_t head, enum side side,
-                             struct solve_view *w, double *M, double *ret_distortion, double *ret_square,
-                             double *ret_signal)
+static int solve_unseen_head(struct solver *v, uint32_t hs, void *ctx)
 {
-    uint32_t hs = head_side_index(v->g, layer, head, side);
-    const struct transform *t = &v->heads[hs].t;
+    struct unseen *u = ctx;
     size_t d = v->g->d;
-    _cleanup_(freep) float *z = malloc((v->n * t->n_coords + 1) * sizeof(*z));
-    int r = z ? solve_view_plain(v, hs, w) : -ENOMEM; /* leaves the mean of V as it would be without P */
+    double distortion = 0, square = 0, n = (double) v->n;
+    _cleanup_(solve_view_deinit) struct solve_view w = {0};
+    _cleanup_(freep) float *z = malloc((v->n * v->heads[hs].t.n_coords + 1) * sizeof(*z));
+    int r = z ? solve_view_init(v, hs, &w) : -ENOMEM;
 
-    *ret_signal = 0;
-    for (uint32_t i = 0; r == 0 && i < w->n_sources; i++)
-        *ret_signal += v->share[i] * linalg_trace(d, w->left + i * d * d);
-    if (r == 0 && side == SIDE_V && v->o.v_from != PREDICT_NONE)
-        r = solve_predict_head(v, layer, head, w); /* gives the same P and mean: its inputs are unchanged */
     if (r == 0)
-        r = solver_metric(v, hs, w->S, M);
+        r = solve_view_plain(&w); /* leaves the mean of V as it would be without P */
+    for (uint32_t i = 0; r == 0 && i < w.n_sources; i++)
+        u->signal[hs] += v->share[i] * linalg_trace(d, w.left + i * d * d);
     if (r == 0)
-        r = solve_view_coordinates(v, w, M, splitmix64_seed(v->o.seed, hs), t, z);
+        r = solve_predict_view(&w, PREDICT_FINAL); /* gives the same P and mean: its inputs are unchanged */
+    if (r == 0)
+        r = solve_view_fit_bases(&w);
+    if (r == 0)
+        r = solve_view_coordinates(&w, 1, z);
     if (r != 0)
         return r;
 
-    solve_unseen_quantise(v, hs, z);
-    return solve_unseen_add_errors(v, hs, z, ret_distortion, ret_square);
+    solve_unseen_quantise(v, hs, z, v->n);
+    r = solve_unseen_sum_errors(v, hs, z, v->n, &distortion, &square);
+    u->distortion[hs] = v->heads[hs].weight * distortion / n;
+    u->square[hs] = square / n;
+    return r;
+}
+
+static void solve_unseen_add(const struct solver *v, const struct unseen *u, struct solve_report *ret)
+{
+    uint32_t n_hs = 2 * v->g->n_kv_heads;
+
+    for (uint32_t layer = 0; layer < v->g->n_layers; layer++)
+        for (uint32_t side = SIDE_K; side <= SIDE_V; side++) {
+            double square = 0, signal = 0;
+
+            for (uint32_t hs = layer * n_hs + side; hs < (layer + 1) * n_hs; hs += 2) {
+                ret->unseen.distortion += u->distortion[hs];
+                square += u->square[hs];
+                signal += u->signal[hs];
+            }
+            ret->unseen.error[side] += signal > 0 ? square / signal / v->g->n_layers : 0;
+        }
 }
 
 int solve_expect_unseen(struct solver *v, struct solve_report *ret, struct errmsg *e)
 {
-    _cleanup_(solve_view_deinit) struct solve_view w = {0};
-    _cleanup_(freep) double *M = malloc((size_t) v->g->d * v->g->d * sizeof(*M));
+    _cleanup_(freep) double *sums = calloc(3 * (size_t) v->n_heads + 1, sizeof(*sums));
+    struct unseen u = {sums, sums + v->n_heads, sums + 2 * (size_t) v->n_heads};
+    int r = 0;
 
     if (!v->leaves_out)
         return 0;
-    if (!M || solve_view_init(v, &w) < 0)
+    if (!sums)
         return fail(e, -ENOMEM, "out of memory for measuring the table");
 
-    for (uint32_t layer = 0; layer < v->g->n_layers; layer++) {
-        solver_progress(v, "expecting other texts", (double) layer / v->g->n_layers);
-        for (int side = SIDE_K; side <= SIDE_V; side++) {
-            double square = 0, signal = 0;
+    /* K before V, which reads K's codec while a view of K writes its mean again */
+    for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++)
+        r = solver_each_side(v, "expecting other texts", 1u << side, solve_unseen_head, &u, e);
+    if (r < 0)
+        return r;
 
-            for (uint32_t head = 0; head < v->g->n_kv_heads; head++) {
-                double of_head[3];
-                int r = solve_unseen_head(v, layer, head, (enum side) side, &w, M, &of_head[0], &of_head[1],
-                                          &of_head[2]);
-
-                if (r != 0)
-                    return solver_fail(layer, head, (enum side) side, r, e);
-
-                ret->unseen.distortion += of_head[0];
-                square += of_head[1];
-                signal += of_head[2];
-            }
-            ret->unseen.error[side] += signal > 0 ? square / signal / v->g->n_layers : 0;
-        }
-    }
-
+    solve_unseen_add(v, &u, ret);
     ret->unseen.expected = true;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* See solve_view.h. */
 #include "alloc/solve_view.h"
 
+#include <cblas.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,17 +9,22 @@
 
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
+#include "base/splitmix64.h"
 
-int solve_view_init(const struct solver *v, struct solve_view *w)
+int solve_view_init(struct solver *v, uint32_t head_side, struct solve_view *w)
 {
     size_t d = v->g->d, dd = d * d;
 
-    *w = (struct solve_view){.n = v->n, .d = d, .n_sources = v->leaves_out ? v->n_sources : 0};
-    w->u = malloc((w->n * d + 1) * sizeof(*w->u));
+    *w = (struct solve_view){.v = v, .hs = head_side, .d = d, .n_sources = v->leaves_out ? v->n_sources : 0};
     w->S = malloc((1 + 2 * (size_t) w->n_sources) * dd * sizeof(*w->S));
-    if (!w->u || !w->S)
+    w->mean = calloc(((size_t) w->n_sources + 1) * d, sizeof(*w->mean));
+    w->bases = calloc((size_t) w->n_sources + 1, sizeof(*w->bases));
+    if (!w->S || !w->mean || !w->bases)
         return -ENOMEM;
 
+    for (uint32_t i = 0; i < w->n_sources; i++)
+        if (transform_init(&w->bases[i], v->g->d) < 0)
+            return -ENOMEM;
     w->left = w->S + dd;
     w->rest = w->left + w->n_sources * dd;
     return 0;
@@ -26,9 +32,15 @@ int solve_view_init(const struct solver *v, struct solve_view *w)
 
 void solve_view_deinit(struct solve_view *w)
 {
-    free(w->u);
+    for (uint32_t i = 0; w->bases && i < w->n_sources; i++)
+        transform_deinit(&w->bases[i]);
+    free(w->bases);
+    solve_keys_deinit(&w->keys);
+    free(w->codes);
+    free(w->P);
+    free(w->mean);
     free(w->S);
-    *w = (struct solve_view){.n = 0};
+    *w = (struct solve_view){.d = 0};
 }
 
 /* left := scatter / n + (mean - other)(mean - other)' of one source. */
@@ -43,29 +55,38 @@ static void solve_view_set_left(const struct stats_domain *own, size_t head_side
                 scatter[i * d + j] / (double) own->n_tokens + (mean[i] - other[i]) * (mean[j] - other[j]);
 }
 
-int solve_view_plain(struct solver *v, uint32_t head_side, struct solve_view *w)
+int solve_view_plain(struct solve_view *w)
 {
+    const struct solver *v = w->v;
     size_t d = w->d, dd = d * d;
-    _cleanup_(freep) float *x = solver_samples(v, head_side);
-    double mean[STATS_DOMAINS_MAX + 1][GEOMETRY_DIM_MAX], *own = v->heads[head_side].mean;
+    double *own = v->heads[w->hs].mean;
 
-    if (!x)
-        return -ENOMEM;
-
-    solver_moments(v, head_side, v->mask, own, w->S);
+    solver_moments(v, w->hs, v->mask, own, w->S);
+    memcpy(w->mean, own, d * sizeof(*own));
     for (uint32_t i = 0; i < w->n_sources; i++) {
-        solver_moments(v, head_side, v->mask & ~(1u << v->sources[i]), mean[i], w->rest + i * dd);
-        solve_view_set_left(&v->s->domains[v->sources[i]], head_side, d, mean[i], w->left + i * dd);
-    }
+        double *mean = w->mean + i * d;
 
-    for (size_t t = 0; t < w->n; t++) {
-        const double *from = w->n_sources > 0 ? mean[v->source_of[t]] : own;
-
-        for (size_t i = 0; i < d; i++)
-            w->u[t * d + i] = (float) ((double) x[t * d + i] - from[i]);
+        solver_moments(v, w->hs, v->mask & ~(1u << v->sources[i]), mean, w->rest + i * dd);
+        solve_view_set_left(&v->s->domains[v->sources[i]], w->hs, d, mean, w->left + i * dd);
     }
 
     return 0;
+}
+
+int solve_view_read(struct solve_view *w, const struct solve_rows *r, float *ret_u)
+{
+    size_t d = w->d, m = w->keys.m, set = w->n_sources > 0 ? r->source : 0;
+    int err;
+
+    solve_rows_read(w->v, w->hs, r, w->mean + set * d, ret_u);
+    if (!w->P)
+        return 0;
+
+    err = solve_keys_read(&w->keys, r, w->codes, m);
+    if (err == 0)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) r->n, (int) d, (int) m, -1.0f, w->codes,
+                    (int) m, w->P + set * d * m, (int) m, 1.0f, ret_u, (int) d);
+    return err;
 }
 
 /* Adds the mean square of each band of @t, in units before scaling, under second moments @E; bands that
@@ -92,78 +113,90 @@ static void solve_view_add_energy(const struct transform *t, const struct transf
     }
 }
 
-int solve_view_fit(const struct solver *v, const struct solve_view *w, const double *M, uint64_t seed,
-                   struct transform *t)
+int solve_view_fit_bases(struct solve_view *w)
 {
-    _cleanup_(transform_deinit) struct transform basis = {.d = 0};
-    double energy[TABLE_HALF_TILES_MAX] = {0};
-    size_t dd = w->d * w->d;
-    int r = transform_fit(t, w->S, M, seed);
+    const struct head_metric *metric = NULL;
+    int r = w->n_sources > 0 ? solver_head_metric(w->v, w->hs, &metric) : 0;
 
+    for (uint32_t i = 0; r == 0 && i < w->n_sources; i++)
+        r = transform_fit_roots(&w->bases[i], w->rest + i * w->d * w->d, &metric->roots,
+                                splitmix64_seed(w->v->o.seed, w->hs));
+    return r;
+}
+
+int solve_view_fit(struct solve_view *w)
+{
+    const struct solver *v = w->v;
+    struct transform *t = &v->heads[w->hs].t;
+    double energy[TABLE_HALF_TILES_MAX] = {0};
+    const struct head_metric *metric = NULL;
+    int r = solver_head_metric(v, w->hs, &metric);
+
+    if (r == 0)
+        r = transform_fit_roots(t, w->S, &metric->roots, splitmix64_seed(v->o.seed, w->hs));
     if (r < 0 || w->n_sources == 0)
         return r;
 
-    r = transform_init(&basis, t->d);
+    r = solve_view_fit_bases(w);
     if (r < 0)
         return r;
 
-    for (uint32_t i = 0; i < w->n_sources; i++) {
-        r = transform_fit(&basis, w->rest + i * dd, M, seed);
-        if (r < 0)
-            return r;
-
-        solve_view_add_energy(t, &basis, w->left + i * dd, v->share[i], energy);
-    }
-
+    for (uint32_t i = 0; i < w->n_sources; i++)
+        solve_view_add_energy(t, &w->bases[i], w->left + i * w->d * w->d, v->share[i], energy);
     for (uint32_t b = 0; b < t->n_bands; b++)
         energy[b] = sqrt(energy[b]);
     transform_rescale(t, energy);
     return 0;
 }
 
-/* Rows of one source in the basis without it. */
-static int solve_view_project(const struct solver *v, const struct solve_view *w, uint32_t source,
-                              const struct transform *in, size_t r, float *ret_z)
+/* The encoders of all sources in binary32, in units of the scales of @t: [max(n_sources, 1), n_coords, d];
+ * coordinates that a basis lacks are 0. */
+static void solve_view_encoders(struct solve_view *w, const struct transform *t, float *ret)
 {
-    const double zero[GEOMETRY_DIM_MAX] = {0};
-    size_t d = w->d, n = 0, m = in->n_coords < r ? in->n_coords : r;
-    _cleanup_(freep) float *rows = malloc((w->n * d + 1) * sizeof(*rows));
-    _cleanup_(freep) float *z = malloc((w->n * in->n_coords + 1) * sizeof(*z));
-    int err;
+    size_t d = w->d;
 
-    if (!rows || !z)
-        return -ENOMEM;
+    for (uint32_t i = 0; i < w->n_sources || i == 0; i++) {
+        const struct transform *in = w->n_sources > 0 ? &w->bases[i] : t;
+        uint32_t n = in->n_coords < t->n_coords ? in->n_coords : t->n_coords;
 
-    for (size_t t = 0; t < w->n; t++)
-        if (v->source_of[t] == source)
-            memcpy(rows + n++ * d, w->u + t * d, d * sizeof(*rows));
-    err = transform_apply(in, zero, rows, n, z);
-    for (size_t t = 0, at = 0; err == 0 && t < w->n; t++)
-        if (v->source_of[t] == source) {
-            memcpy(ret_z + t * r, z + at++ * in->n_coords, m * sizeof(*z));
-            memset(ret_z + t * r + m, 0, (r - m) * sizeof(*z));
-        }
-    return err;
+        if (w->n_sources > 0)
+            transform_rescale(&w->bases[i], t->scale);
+        for (size_t k = 0; k < n * d; k++)
+            ret[k] = (float) in->enc[k];
+        memset(ret + n * d, 0, (t->n_coords - n) * d * sizeof(*ret));
+        ret += t->n_coords * d;
+    }
 }
 
-int solve_view_coordinates(const struct solver *v, const struct solve_view *w, const double *M, uint64_t seed,
-                           const struct transform *t, float *ret_z)
+int solve_view_coordinates(struct solve_view *w, size_t step, float *ret_z)
 {
-    _cleanup_(transform_deinit) struct transform basis = {.d = 0};
-    const double zero[GEOMETRY_DIM_MAX] = {0};
-    int r;
+    const struct transform *t = &w->v->heads[w->hs].t;
+    size_t d = w->d, r = t->n_coords, n_sets = w->n_sources > 0 ? w->n_sources : 1, n_done = 0;
+    _cleanup_(freep) float *enc = malloc((n_sets * r * d + SOLVE_BLOCK * d) * sizeof(*enc));
+    struct solve_rows rows = {.n = 0};
+    bool finite = true;
+    float *u;
 
-    if (w->n_sources == 0)
-        return transform_apply(t, zero, w->u, w->n, ret_z);
+    if (!enc)
+        return -ENOMEM;
+    if (r == 0)
+        return 0;
 
-    r = transform_init(&basis, t->d);
-    for (uint32_t i = 0; r == 0 && i < w->n_sources; i++) {
-        r = transform_fit(&basis, w->rest + i * w->d * w->d, M, seed);
-        if (r < 0)
-            break;
+    u = enc + n_sets * r * d;
+    solve_view_encoders(w, t, enc);
+    while (solve_rows_next(w->v, step, &rows)) {
+        size_t set = w->n_sources > 0 ? rows.source : 0;
+        int err = solve_view_read(w, &rows, u);
 
-        transform_rescale(&basis, t->scale);
-        r = solve_view_project(v, w, i, &basis, t->n_coords, ret_z);
+        if (err < 0)
+            return err;
+
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) rows.n, (int) r, (int) d, 1.0f, u, (int) d,
+                    enc + set * r * d, (int) d, 0.0f, ret_z + n_done * r, (int) r);
+        n_done += rows.n;
     }
-    return r;
+
+    for (size_t i = 0; i < n_done * r; i++)
+        finite &= fabsf(ret_z[i]) < INFINITY; /* the scale of a band may exceed binary32 */
+    return finite ? 0 : -EDOM;
 }

@@ -3,14 +3,18 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/blas_threads.h"
 #include "alloc/linalg.h"
 #include "alloc/metric.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
+#include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/threads.h"
 
 /* Variance of each source beside that of all of them together, mean over head-sides. */
 static void solver_compare_variances(const struct solver *v, double ret[static STATS_DOMAINS_MAX])
@@ -85,16 +89,37 @@ static void solver_reduce_odd_sources(struct solver *v)
     solver_set_shares(v);
 }
 
-/* The sources of the solve and their samples; of a reduced source fewer samples. */
+/* The rows of every source, one source after another; of a reduced source fewer. */
+static int solver_take_rows(struct solver *v)
+{
+    const struct stats *s = v->s;
+
+    v->rows = malloc((s->n_held + 1) * sizeof(*v->rows));
+    if (!v->rows)
+        return -ENOMEM;
+
+    for (uint32_t i = 0; i < v->n_sources; i++) {
+        uint32_t source = v->sources[i];
+        uint64_t n = v->n_tokens[source], n_seen = 0;
+        uint64_t step = n > 0 ? (s->domains[source].n_tokens + n - 1) / n : 0; /* 0: no sample is taken */
+
+        v->first[i] = v->n;
+        for (size_t t = 0; step > 0 && t < s->n_held; t++)
+            if (s->domain_of[t] == source && ++n_seen % step == 0)
+                v->rows[v->n++] = (uint32_t) t;
+    }
+
+    v->first[v->n_sources] = v->n;
+    return 0;
+}
+
+/* The sources of the solve and their samples. */
 static int solver_take_sources(struct solver *v, uint32_t mask)
 {
     const struct stats *s = v->s;
-    uint8_t number[STATS_DOMAINS_MAX] = {0};
-    uint64_t n_seen[STATS_DOMAINS_MAX] = {0}, step[STATS_DOMAINS_MAX] = {0}; /* 0: no sample is taken */
 
     for (uint32_t i = 0; i < s->n_domains; i++)
         if (mask >> i & 1) {
-            number[i] = (uint8_t) v->n_sources;
             v->n_tokens[i] = s->domains[i].n_tokens;
             v->sources[v->n_sources++] = i;
             v->mask |= 1u << i;
@@ -102,26 +127,9 @@ static int solver_take_sources(struct solver *v, uint32_t mask)
     solver_set_shares(v);
     if (v->o.leave_out && v->o.method == METHOD_BANDS)
         solver_reduce_odd_sources(v);
-    for (uint32_t i = 0; i < v->n_sources; i++) {
-        uint64_t n = v->n_tokens[v->sources[i]];
-
-        step[v->sources[i]] = n > 0 ? (s->domains[v->sources[i]].n_tokens + n - 1) / n : 0;
-    }
-
-    v->rows = malloc((s->n_held + 1) * sizeof(*v->rows));
-    v->source_of = malloc(s->n_held + 1);
-    if (!v->rows || !v->source_of)
+    if (solver_take_rows(v) < 0)
         return -ENOMEM;
 
-    for (size_t t = 0; t < s->n_held; t++) {
-        uint32_t i = s->domain_of[t];
-
-        if (step[i] == 0 || ++n_seen[i] % step[i] != 0)
-            continue;
-
-        v->rows[v->n] = (uint32_t) t;
-        v->source_of[v->n++] = number[i];
-    }
     for (uint32_t i = 0; i < v->n_sources; i++)
         v->largest_share = fmax(v->largest_share, v->share[i]);
     v->leaves_out = v->o.leave_out && v->o.method == METHOD_BANDS && v->n_sources > 1 && v->n > 0 &&
@@ -129,18 +137,52 @@ static int solver_take_sources(struct solver *v, uint32_t mask)
     return 0;
 }
 
+/* The head-sides with their means and weights. */
+static int solver_init_heads(struct solver *v)
+{
+    const struct geometry *g = v->g;
+    size_t d = g->d;
+
+    v->heads = calloc(head_side_count(g), sizeof(*v->heads));
+    v->metrics = calloc(head_side_count(g), sizeof(*v->metrics));
+    if (!v->heads || !v->metrics)
+        return -ENOMEM;
+
+    for (uint32_t hs = 0; hs < head_side_count(g); hs++) {
+        struct head *h = &v->heads[v->n_heads++];
+        uint32_t layer = hs / (2 * g->n_kv_heads);
+
+        h->mean = malloc(d * sizeof(*h->mean));
+        h->dec = malloc(d * d * sizeof(*h->dec));
+        if (!h->mean || !h->dec || transform_init(&h->t, g->d) < 0)
+            return -ENOMEM;
+
+        solver_moments(v, hs, v->mask, h->mean, h->dec); /* h->dec has the room that is needed */
+        /* depth weights are KL per unit of the attention metric: they do not apply to other metrics */
+        h->weight = v->o.depth_weights && v->o.metric == METRIC_ATTENTION
+                        ? metric_depth_weight(v->s, layer, (enum side)(hs % 2))
+                        : 1;
+    }
+
+    return 0;
+}
+
 int solver_init_with(struct solver *v, const struct stats *s, const struct solve_options *o, uint32_t mask,
                      struct errmsg *e)
 {
-    const struct geometry *g = &s->o.geometry;
-    size_t d = g->d;
     int r;
 
-    *v = (struct solver){.s = s, .g = g, .o = *o, .only_layer = ALL_LAYERS};
+    *v = (struct solver){.s = s, .g = &s->o.geometry, .o = *o, .only_layer = ALL_LAYERS};
     r = solve_options_check(s, o, e);
     if (r < 0)
         return r;
 
+    r = threads_new(o->n_threads, &v->threads, e);
+    if (r < 0)
+        return r;
+
+    (void) blas_threads_single();
+    v->single_blas = true;
     if (solver_take_sources(v, mask) < 0)
         return fail(e, -ENOMEM, "out of memory for solving");
 
@@ -152,26 +194,7 @@ int solver_init_with(struct solver *v, const struct stats *s, const struct solve
     memcpy(v->levels[SIDE_V], v->model.levels, sizeof(v->model.levels));
     if (o->levels_from)
         memcpy(v->levels, o->levels_from->levels, sizeof(v->levels));
-    v->heads = calloc(head_side_count(g), sizeof(*v->heads));
-    if (!v->heads)
-        return fail(e, -ENOMEM, "out of memory for solving");
-
-    for (uint32_t hs = 0; hs < head_side_count(g); hs++) {
-        struct head *h = &v->heads[v->n_heads++];
-        uint32_t layer = hs / (2 * g->n_kv_heads);
-
-        h->mean = malloc(d * sizeof(*h->mean));
-        h->dec = malloc(d * d * sizeof(*h->dec));
-        if (!h->mean || !h->dec || transform_init(&h->t, g->d) < 0)
-            return fail(e, -ENOMEM, "out of memory for solving");
-
-        solver_moments(v, hs, v->mask, h->mean, h->dec); /* h->dec has the room that is needed */
-        /* depth weights are KL per unit of the attention metric: they do not apply to other metrics */
-        h->weight =
-            o->depth_weights && o->metric == METRIC_ATTENTION ? metric_depth_weight(s, layer, hs % 2) : 1;
-    }
-
-    return 0;
+    return solver_init_heads(v) < 0 ? fail(e, -ENOMEM, "out of memory for solving") : 0;
 }
 
 int solver_init(struct solver *v, const struct stats *s, const struct solve_options *o, struct errmsg *e)
@@ -181,8 +204,10 @@ int solver_init(struct solver *v, const struct stats *s, const struct solve_opti
 
 void solver_deinit(struct solver *v)
 {
+    v->threads = threads_free(v->threads);
+    if (v->single_blas)
+        blas_threads_restore(NULL);
     free(v->rows);
-    free(v->source_of);
     for (uint32_t hs = 0; hs < v->n_heads; hs++) {
         free(v->heads[hs].mean);
         free(v->heads[hs].dec);
@@ -191,8 +216,11 @@ void solver_deinit(struct solver *v)
         free(v->heads[hs].decoder.predict);
         free(v->heads[hs].decoder.dec);
         transform_deinit(&v->heads[hs].t);
+        free(v->metrics[hs].M);
+        transform_roots_deinit(&v->metrics[hs].roots);
     }
     free(v->heads);
+    free(v->metrics);
     *v = (struct solver){.n_heads = 0};
 }
 
@@ -213,8 +241,8 @@ float *solver_samples(const struct solver *v, uint32_t head_side)
     size_t d = v->g->d;
     float *x = malloc((v->n * d + 1) * sizeof(*x));
 
-    for (size_t t = 0; x && t < v->n; t++)
-        sample_code_get(v->s, head_side, v->rows[t], x + t * d);
+    if (x)
+        sample_code_read(v->s, head_side, v->rows, v->n, 1, x);
     return x;
 }
 
@@ -265,4 +293,96 @@ int solver_metric(const struct solver *v, uint32_t head_side, const double *S, d
 
     return metric_matrix(v->s, v->o.metric, v->o.temper, head / v->g->n_kv_heads, head % v->g->n_kv_heads,
                          (enum side)(head_side % 2), S, ret_M);
+}
+
+int solver_head_metric(const struct solver *v, uint32_t head_side, const struct head_metric **ret)
+{
+    size_t d = v->g->d;
+    struct head_metric *m = &v->metrics[head_side];
+    _cleanup_(freep) double *M = NULL;
+    _cleanup_(freep) double *S = NULL;
+    int r;
+
+    *ret = m;
+    if (m->M)
+        return 0;
+
+    M = malloc(d * d * sizeof(*M));
+    S = malloc(d * d * sizeof(*S));
+    if (!M || !S)
+        return -ENOMEM;
+
+    solver_covariance(v, head_side, S);
+    r = solver_metric(v, head_side, S, M);
+    if (r == 0)
+        r = transform_roots_init(&m->roots, (uint32_t) d, M);
+    if (r == 0)
+        m->M = take_ptr(M);
+    return r;
+}
+
+/* ---- steps ---- */
+
+struct solver_job {
+    struct solver *v;
+    const char *what;
+    solver_step step;
+    void *ctx;
+    const uint32_t *items;
+    size_t n_items;
+    int *result;           /* [n_items] */
+    _Atomic size_t failed; /* no item after the first one that is known to have failed is run */
+    _Atomic size_t n_done;
+};
+
+static void solver_run_item(void *ctx, size_t item, unsigned worker)
+{
+    struct solver_job *j = ctx;
+    size_t failed = atomic_load(&j->failed);
+
+    if (item > failed)
+        return;
+    if (worker == 0)
+        solver_progress(j->v, j->what, (double) atomic_load(&j->n_done) / (double) j->n_items);
+    j->result[item] = j->step(j->v, j->items[item], j->ctx);
+    while (j->result[item] != 0 && item < failed && !atomic_compare_exchange_weak(&j->failed, &failed, item))
+        ;
+    (void) atomic_fetch_add(&j->n_done, 1);
+}
+
+int solver_each(struct solver *v, const char *what, solver_step step, void *ctx, const uint32_t *items,
+                size_t n_items, struct errmsg *e)
+{
+    _cleanup_(freep) int *result = calloc(n_items + 1, sizeof(*result));
+    struct solver_job j = {
+        .v = v, .what = what, .step = step, .ctx = ctx, .items = items, .n_items = n_items};
+    uint32_t hs;
+
+    if (!result)
+        return fail(e, -ENOMEM, "out of memory for solving");
+
+    j.result = result;
+    atomic_init(&j.failed, n_items);
+    threads_run(v->threads, solver_run_item, &j, n_items);
+    if (j.failed == n_items)
+        return 0;
+
+    hs = items[j.failed];
+    return solver_fail(hs / 2 / v->g->n_kv_heads, hs / 2 % v->g->n_kv_heads, (enum side)(hs % 2),
+                       result[j.failed], e);
+}
+
+int solver_each_side(struct solver *v, const char *what, unsigned sides, solver_step step, void *ctx,
+                     struct errmsg *e)
+{
+    _cleanup_(freep) uint32_t *items = calloc((size_t) v->n_heads + 1, sizeof(*items));
+    size_t n = 0;
+
+    if (!items)
+        return fail(e, -ENOMEM, "out of memory for solving");
+
+    for (uint32_t hs = 0; hs < v->n_heads; hs++)
+        if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2)))
+            items[n++] = hs;
+    return solver_each(v, what, step, ctx, items, n, e);
 }

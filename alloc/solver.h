@@ -16,6 +16,7 @@
 #include "alloc/transform.h"
 
 struct errmsg;
+struct threads;
 
 #define ALL_LAYERS UINT32_MAX
 
@@ -49,6 +50,12 @@ struct head {
     uint8_t bits[TABLE_HALF_TILES_MAX];
 };
 
+/* The metric M of a head-side and the roots of M with its ridge: they do not change during a solve. */
+struct head_metric {
+    double *M; /* [d, d], or NULL: not made yet */
+    struct transform_roots roots;
+};
+
 struct solver {
     const struct stats *s;
     const struct geometry *g;
@@ -62,12 +69,17 @@ struct solver {
     double largest_share;                        /* of a source */
     bool leaves_out;                             /* fits to sources that were left out (solve_view.h) */
     size_t n;                                    /* sampled tokens of these sources */
-    uint32_t *rows;                              /* [n] their rows in the statistics */
-    uint8_t *source_of;                          /* [n] below n_sources */
+    uint32_t *rows;                              /* [n] their rows in the statistics, by source */
+    size_t first[STATS_DOMAINS_MAX + 1];         /* source i has the rows first[i] .. first[i + 1] - 1 */
     struct curve_model model;                    /* levels and errors on N(0,1) */
     struct levels levels[2][TABLE_BITS_MAX + 1]; /* of the table, by side and width */
     struct head *heads;                          /* [n_heads], by head_side_index() */
     uint32_t n_heads;
+    struct head_metric *metrics;  /* [n_heads] */
+    struct threads *threads;      /* that share the head-sides */
+    bool single_blas;             /* OpenBLAS has one thread until solver_deinit() */
+    uint8_t digest[DIGEST_BYTES]; /* of the statistics, if has_digest */
+    bool has_digest;
     uint32_t only_layer;               /* ALL_LAYERS, or the only layer to be coded */
     enum side only_side;               /* with only_layer */
     double estimated;                  /* distortion of the last allocation, by the curves */
@@ -107,6 +119,29 @@ void solver_moments(const struct solver *v, uint32_t head_side, uint32_t mask, d
 
 /* M of a head-side under the options of the solve; @S: its covariance. Return: as metric_matrix(). */
 int solver_metric(const struct solver *v, uint32_t head_side, const double *S, double *ret_M);
+
+/* The same for the solver's own covariance, made by the first call. One thread at a time for each head-side.
+ * Return: 0; -EDOM; -ENOMEM. */
+int solver_head_metric(const struct solver *v, uint32_t head_side, const struct head_metric **ret);
+
+/* A step of the solve for one item: a head-side, or a (layer, head). Return: 0; -EDOM; -ENOMEM. */
+typedef int (*solver_step)(struct solver *v, uint32_t item, void *ctx);
+
+/**
+ * solver_each() - runs a step for many items, on the solver's threads
+ * @what:   for solver_progress(), which the calling thread alone calls
+ * @items:  [n_items] numbers of head-sides: a failure names the first of them
+ *
+ * Results must not depend on the order of items: a step writes what belongs to its item only.
+ *
+ * Return: 0; -EINVAL, -ENOMEM with a sentence.
+ */
+int solver_each(struct solver *v, const char *what, solver_step step, void *ctx, const uint32_t *items,
+                size_t n_items, struct errmsg *e);
+
+/* The same for all coded head-sides whose side is in @sides (bit 0: K, bit 1: V). */
+int solver_each_side(struct solver *v, const char *what, unsigned sides, solver_step step, void *ctx,
+                     struct errmsg *e);
 
 /* The covariance over all sources of the solve. */
 void solver_covariance(const struct solver *v, uint32_t head_side, double *ret_S);

@@ -450,6 +450,7 @@ int stats_add_layer(struct stats *s, uint64_t document, uint64_t position, uint3
     struct window *w = &s->window;
     int r = stats_check_order(s, document, position, layer, n, e);
 
+    s->has_file_digest = false;
     if (r < 0)
         return r;
     if (stats_wants_queries(s) && !q)

@@ -18,6 +18,7 @@ int stats_set_depth(struct stats *s, uint32_t layer, enum side side, double kl, 
     if (layer >= s->o.geometry.n_layers || !isfinite(kl) || !isfinite(D) || D < 0)
         return -EINVAL;
 
+    s->has_file_digest = false;
     s->depth[layer * 2 + side] = (struct depth_sums){.kl = kl > 0 ? kl : 0, .D = D, .n = 1};
     return 0;
 }

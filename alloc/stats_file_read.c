@@ -358,6 +358,8 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
     if (r < 0)
         return r;
 
+    memcpy(s->file_digest, digest, sizeof(digest));
+    s->has_file_digest = true;
     *ret_stats = take_ptr(s);
     return 0;
 }

@@ -54,6 +54,7 @@ int stats_add_fisher(struct stats *s, uint32_t layer, enum side side, size_t n, 
             return fail(e, -EINVAL, "the gradients of layer %u head %u are too large for binary32", layer, h);
     }
 
+    s->has_file_digest = false;
     if (layer == 0 && side == SIDE_K) /* the same gradients pass every layer and side: counted once */
         s->n_fisher += n;
     return 0;

@@ -79,8 +79,10 @@ struct stats {
     float *scale;           /* [n_head_sides] powers of two */
     bool has_offset;        /* offset and scale are set */
     size_t n_held, n_slots; /* n_slots: up to o.n_samples; after parsing, as many as the file holds */
+    bool has_file_digest;   /* nothing was added since the file was read whose digest is file_digest */
     bool mixed_seeds;       /* merged: hashes of samples have several seeds */
 
+    uint8_t file_digest[DIGEST_BYTES];
     /* with cross: digests of the moments and of the metric's statistics */
     uint8_t moments_digest[DIGEST_BYTES], metric_digest[DIGEST_BYTES];
     bool has_metric_digest;

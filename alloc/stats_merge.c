@@ -100,6 +100,8 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
     r = stats_sample_check(s, other, e); /* after this only memory can be missing */
     if (r < 0)
         return r;
+
+    s->has_file_digest = false;
     if (stats_domain_merge(s, other, map) < 0)
         return fail(e, -ENOMEM, "out of memory for the moments of sources");
 

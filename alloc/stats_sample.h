@@ -39,3 +39,7 @@ void sample_code_set_offset(struct stats *s, uint32_t head_side, const float *x,
 /* Stores or reads the vector [d] of a slot. */
 void sample_code_put(struct stats *s, uint32_t head_side, size_t slot, const float *x);
 void sample_code_get(const struct stats *s, uint32_t head_side, size_t slot, float *ret_x);
+
+/* ret_x [n, d] := the vectors of the slots slots[0], slots[step], slots[2 step] ... */
+void sample_code_read(const struct stats *s, uint32_t head_side, const uint32_t *slots, size_t n, size_t step,
+                      float *ret_x);

@@ -71,18 +71,36 @@ void sample_code_put(struct stats *s, uint32_t head_side, size_t slot, const flo
         to[i] = f32_to_f16((float) (((double) x[i] - (double) offset[i]) / (double) s->scale[head_side]));
 }
 
-void sample_code_get(const struct stats *s, uint32_t head_side, size_t slot, float *ret_x)
+/* f16_to_f32() of a finite number, without branches: the exponent is corrected by a product, which is exact,
+ * also for subnormal numbers. */
+static inline float sample_code_finite(uint16_t h)
+{
+    float magnitude = half_bits_to_float((uint32_t) (h & 0x7fff) << 13) * 0x1p112f;
+
+    return half_bits_to_float(half_float_to_bits(magnitude) | (uint32_t) (h & 0x8000) << 16);
+}
+
+/* offset + scale h: the product is exact, since the scale is a power of two, and the sum is rounded once. */
+void sample_code_get(const struct stats *s, uint32_t head_side, size_t slot, float *restrict ret_x)
 {
     size_t d = s->o.geometry.d;
-    const float *offset = s->offset + head_side * d;
-    const uint16_t *from = stats_sample_rows(s, head_side) + slot * d;
-    double scale = (double) s->scale[head_side];
+    const float *restrict offset = s->offset + head_side * d;
+    const uint16_t *restrict from = stats_sample_rows(s, head_side) + slot * d;
+    float scale = s->scale[head_side];
 
     for (size_t i = 0; i < d; i++) {
-        double x = (double) offset[i] + scale * (double) f16_to_f32(from[i]);
+        float x = offset[i] + scale * sample_code_finite(from[i]);
 
-        ret_x[i] = (float) fmin(fmax(x, -(double) FLT_MAX), (double) FLT_MAX);
+        x = x < -FLT_MAX ? -FLT_MAX : x; /* of a hostile file */
+        ret_x[i] = x > FLT_MAX ? FLT_MAX : x;
     }
+}
+
+void sample_code_read(const struct stats *s, uint32_t head_side, const uint32_t *slots, size_t n, size_t step,
+                      float *ret_x)
+{
+    for (size_t i = 0; i < n; i++)
+        sample_code_get(s, head_side, slots[i * step], ret_x + i * s->o.geometry.d);
 }
 
 float *stats_sample_load(const struct stats *s, uint32_t head_side)

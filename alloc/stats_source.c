@@ -26,6 +26,7 @@ int stats_add_source(struct stats *s, const struct stats_source *source, struct 
     struct stats_source *grown;
     size_t at = 0;
 
+    s->has_file_digest = false;
     if (source->kind > SOURCE_MODEL)
         return fail(e, -EINVAL, "text of unknown kind %u", source->kind);
 

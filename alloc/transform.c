@@ -74,55 +74,80 @@ static void transform_make_bands(struct transform *t, uint64_t seed)
     }
 }
 
-/* scratch [3 d d]: the roots A, A^-1 and a product. */
-static int transform_fit_basis(struct transform *t, const double *S, const double *M, double ridge,
-                               double *scratch)
+int transform_roots_init(struct transform_roots *r, uint32_t d, const double *M)
+{
+    size_t dd = (size_t) d * d;
+    double trace = linalg_trace(d, M), ridge = RIDGE * trace / (double) d;
+    _cleanup_(freep) double *A = NULL;
+    _cleanup_(freep) double *ridged = NULL;
+    int err;
+
+    *r = (struct transform_roots){.A = NULL};
+    if (!isfinite(trace))
+        return -EDOM;
+    if (!(trace > 0) || !(ridge > 0))
+        return 0;
+
+    A = malloc(2 * dd * sizeof(*A));
+    ridged = malloc(dd * sizeof(*ridged));
+    if (!A || !ridged)
+        return -ENOMEM;
+
+    memcpy(ridged, M, dd * sizeof(*ridged));
+    for (size_t i = 0; i < d; i++)
+        ridged[i * d + i] += ridge;
+    err = linalg_roots(d, ridged, A, A + dd);
+    if (err < 0)
+        return err;
+
+    r->A = take_ptr(A);
+    r->inverse = r->A + dd;
+    return 0;
+}
+
+void transform_roots_deinit(struct transform_roots *r)
+{
+    free(r->A);
+    *r = (struct transform_roots){.A = NULL};
+}
+
+static int transform_fit_basis(struct transform *t, const double *S, const struct transform_roots *roots)
 {
     size_t d = t->d, dd = d * d;
-    double *A = scratch, *inverse = A + dd, *product = inverse + dd;
+    _cleanup_(freep) double *product = malloc(dd * sizeof(*product));
     int r;
 
-    memcpy(product, M, dd * sizeof(*product));
-    for (size_t i = 0; i < d; i++)
-        product[i * d + i] += ridge;
-    r = linalg_roots(d, product, A, inverse);
-    if (r < 0)
-        return r;
+    if (!product)
+        return -ENOMEM;
 
-    linalg_product(d, d, d, A, S, product);
-    linalg_product(d, d, d, product, A, t->enc);
+    linalg_product(d, d, d, roots->A, S, product);
+    linalg_product(d, d, d, product, roots->A, t->enc);
     linalg_mirror(d, t->enc);
     memcpy(product, t->enc, dd * sizeof(*product));
     r = linalg_eigen(d, product, t->w); /* rows of product: U' */
     if (r < 0)
         return r;
 
-    linalg_product(d, d, d, product, A, t->enc);       /* U'A */
-    linalg_product(d, d, d, product, inverse, t->dec); /* (A^-1 U)', A symmetric */
+    linalg_product(d, d, d, product, roots->A, t->enc);       /* U'A */
+    linalg_product(d, d, d, product, roots->inverse, t->dec); /* (A^-1 U)', A symmetric */
     return 0;
 }
 
-int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed)
+int transform_fit_roots(struct transform *t, const double *S, const struct transform_roots *roots,
+                        uint64_t seed)
 {
     size_t d = t->d;
-    double trace_M = linalg_trace(d, M), trace_S = linalg_trace(d, S), ridge = RIDGE * trace_M / (double) d;
-    _cleanup_(freep) double *scratch = NULL;
+    double trace = linalg_trace(d, S);
     int r;
 
     t->n_coords = t->n_bands = 0;
     t->trace = 0;
-    if (!isfinite(trace_M) || !isfinite(trace_S))
+    if (!isfinite(trace))
         return -EDOM;
-
-    /* no query reads this head-side, or it is constant */
-    if (!(trace_M > 0) || !(trace_S > 0) || !(ridge > 0))
+    if (!roots->A || !(trace > 0)) /* no query reads this head-side, or it is constant */
         return 0;
 
-    scratch = malloc(3 * d * d * sizeof(*scratch));
-    if (!scratch)
-        return -ENOMEM;
-
-    r = transform_fit_basis(t, S, M, ridge, scratch);
+    r = transform_fit_basis(t, S, roots);
     if (r < 0)
         return r;
 
@@ -132,6 +157,17 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
     t->n_bands = (t->n_coords + BAND_COORDS - 1) / BAND_COORDS;
     transform_make_bands(t, seed);
     return 0;
+}
+
+int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed)
+{
+    _cleanup_(transform_roots_deinit) struct transform_roots roots = {.A = NULL};
+    int r;
+
+    t->n_coords = t->n_bands = 0;
+    t->trace = 0;
+    r = transform_roots_init(&roots, t->d, M);
+    return r < 0 ? r : transform_fit_roots(t, S, &roots, seed);
 }
 
 void transform_rescale(struct transform *t, const double *scale)

@@ -37,6 +37,15 @@ static inline uint32_t band_coords(const struct transform *t, uint32_t band)
     return left < BAND_COORDS ? left : BAND_COORDS;
 }
 
+/* A and its inverse for one metric, which serve many covariances. */
+struct transform_roots {
+    double *A, *inverse; /* [d, d]; NULL: no query reads this head-side, M = 0 */
+};
+
+/* Return: 0; -EDOM: M is not finite or has no eigenvalues; -ENOMEM. */
+int transform_roots_init(struct transform_roots *r, uint32_t d, const double *M);
+void transform_roots_deinit(struct transform_roots *r);
+
 int transform_init(struct transform *t, uint32_t d);
 void transform_deinit(struct transform *t);
 
@@ -51,6 +60,10 @@ void transform_deinit(struct transform *t);
  * -ENOMEM. On failure @t has rank 0.
  */
 int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed);
+
+/* The same with the roots of the metric. */
+int transform_fit_roots(struct transform *t, const double *S, const struct transform_roots *roots,
+                        uint64_t seed);
 
 /* Gives the bands new scales: @scale [n_bands]. A band whose scale is 0 keeps its own. */
 void transform_rescale(struct transform *t, const double *scale);

@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 enum {
-    THREADS_MAX = 256,
     POLLS = 2000, /* polls of the ticket before sleeping: about 20 microseconds */
     /* room for the frames of kernels and for thread-local data of large programs, which lies on it too; the
      * default is the program's stack limit, which may be unlimited */
@@ -182,19 +181,26 @@ static int threads_start_workers(struct threads *t, struct errmsg *e)
     return 0;
 }
 
+unsigned threads_available(void)
+{
+    cpu_set_t set;
+    long n;
+
+    /* fails on machines with more processors than cpu_set_t has bits */
+    n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
+    if (n < 1)
+        return 1;
+
+    return n > THREADS_MAX ? THREADS_MAX : (unsigned) n;
+}
+
 int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e)
 {
     _cleanup_(threads_freep) struct threads *t = NULL;
     int r;
 
-    if (n == 0) {
-        long online = sysconf(_SC_NPROCESSORS_ONLN);
-
-        n = online < 1 ? 1 : (unsigned) online;
-        if (n > THREADS_MAX)
-            n = THREADS_MAX;
-    }
-
+    if (n == 0)
+        n = threads_available();
     if (n > THREADS_MAX)
         return fail(e, -EINVAL, "%u threads were requested; the maximum is %d", n, THREADS_MAX);
 

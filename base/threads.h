@@ -10,13 +10,18 @@
 
 #include <stddef.h>
 
+#define THREADS_MAX 256
+
 struct errmsg;
 struct threads;
 
 /* @worker: 0 .. threads_count() - 1, for scratch that threads must not share. */
 typedef void (*threads_item)(void *ctx, size_t item, unsigned worker);
 
-/* @n: 1..256 threads, with the caller's; 0: online processors.
+/* The processors that the process may use (sched_setaffinity(), taskset), 1..256. */
+unsigned threads_available(void);
+
+/* @n: 1..256 threads, with the caller's; 0: threads_available().
  * Return: 0; -EINVAL: @n is above 256; -ENOMEM, -EAGAIN: a thread could not be started, and none runs. */
 int threads_new(unsigned n, struct threads **ret_threads, struct errmsg *e);
 struct threads *threads_free(struct threads *t);

@@ -58,6 +58,8 @@ static int solve_api_check(const kvc_solve_options *o, struct errmsg *e)
         return r;
     if (o->flags & ~(KVC_SOLVE_NORMAL_LEVELS | KVC_SOLVE_NO_DEPTH_WEIGHTS | KVC_SOLVE_OWN_SOURCES))
         return fail(e, -EINVAL, "flags is 0x%x, which has unknown flags", o->flags);
+    if (o->unused != 0)
+        return fail(e, -EINVAL, "unused is %u, which must be 0", o->unused);
     if (!o->levels_from != (o->levels_from_bytes == 0))
         return fail(e, -EINVAL, "levels_from is a table of %zu bytes, or NULL and 0", o->levels_from_bytes);
 
@@ -134,6 +136,7 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
     if (o->flags & KVC_SOLVE_OWN_SOURCES)
         ret->leave_out = false;
     ret->without = o->without;
+    ret->n_threads = o->threads;
 }
 
 int solve_api_read(const kvc_stats *s, const kvc_solve_options *from, struct solve_options *ret,

@@ -2,15 +2,16 @@
  * position. */
 #include "tools/calibrate/cache_batch.h"
 
+#include <cblas.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/blas_threads.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/engine/blas_threads.h"
 #include "base/threads.h"
 
 struct batch_cache {

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +25,7 @@
 #include "tools/command/output_path.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
+#include "tools/command/usage.h"
 #include "tools/engine/engine.h"
 
 /* A run of the command, from model to file. */
@@ -374,14 +374,6 @@ static int cmd_calibrate_write_statistics(struct cmd_calibrate_run *r, struct er
 
 /* ---- result ---- */
 
-static uint64_t cmd_calibrate_peak_bytes(void)
-{
-    struct rusage u = {0};
-
-    (void) getrusage(RUSAGE_SELF, &u);
-    return (uint64_t) u.ru_maxrss * 1024;
-}
-
 static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double seconds)
 {
     const struct calibrate_arguments *a = r->a;
@@ -401,7 +393,7 @@ static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double 
                               "samples", (json_int_t) info.samples, "bytes", (json_int_t) st.st_size,
                               "moments", (int) a->moments_only, "depth_weights", (int) info.depth,
                               "gradients", (int) info.gradients, "peak_bytes",
-                              (json_int_t) cmd_calibrate_peak_bytes(), "seconds", seconds);
+                              (json_int_t) usage_peak_bytes(), "seconds", seconds);
 
         return report_json(r->table ? calibrate_quick_json(j, r->table, &r->report) : j);
     }
@@ -414,7 +406,7 @@ static int cmd_calibrate_print_result(const struct cmd_calibrate_run *r, double 
                info.gradients ? ", gradients" : "");
     printf("; %s\n%s, peak memory %s with the pages of the model\n",
            human_bytes((uint64_t) st.st_size, bytes), human_seconds(seconds, took),
-           human_bytes(cmd_calibrate_peak_bytes(), peak));
+           human_bytes(usage_peak_bytes(), peak));
     if (r->table)
         calibrate_quick_print(a, r->table, &r->report);
     return COMMAND_OK;

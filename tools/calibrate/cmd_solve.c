@@ -13,6 +13,7 @@
 #include "tools/calibrate/solve_arguments.h"
 #include "tools/calibrate/solve_input.h"
 #include "tools/calibrate/solve_sweep.h"
+#include "tools/calibrate/step_times.h"
 #include "tools/calibrate/swap_report.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
@@ -21,6 +22,9 @@
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
 #include "tools/command/terminal.h"
+#include "tools/command/usage.h"
+
+#define SAY_EVERY_SECONDS 10 /* without a terminal */
 
 /* The metric that will be used, in words of the command. */
 static const char *cmd_solve_metric_name(uint32_t metric)
@@ -77,16 +81,16 @@ static json_t *cmd_solve_sources_json(uint64_t sources)
 }
 
 static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_solve_report *r, size_t n_bytes,
-                                  double seconds)
+                                  double seconds, const struct step_times *times)
 {
     const char *method = solve_method_name((enum method) a->method),
                *metric = cmd_solve_metric_name(r->metric);
-    char hex[DIGEST_HEX_BYTES], took[HUMAN_BYTES], size[HUMAN_BYTES];
+    char hex[DIGEST_HEX_BYTES], took[HUMAN_BYTES], size[HUMAN_BYTES], peak[HUMAN_BYTES];
 
     if (a->common.json)
         return report_json(json_pack(
             "{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, "
-            "s:o, s:f}",
+            "s:o, s:f, s:f, s:I, s:o*}",
             "table", a->output, "digest", digest_hex(r->table_digest, hex), "bytes", (json_int_t) n_bytes,
             "method", method, "metric", metric, "bpd_code", r->bpd_code, "bpd_nominal", r->bpd_nominal,
             "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion", cmd_solve_distortion_json(r, r->distortion),
@@ -94,10 +98,13 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
             cmd_solve_distortion_json(r, r->distortion_v), "distortion_estimated", r->distortion_estimated,
             "unseen_distortion", cmd_solve_other_json(r->unseen_distortion), "without_distortion",
             cmd_solve_other_json(r->without_distortion), "reduced_sources",
-            cmd_solve_sources_json(r->reduced_sources), "seconds", seconds));
+            cmd_solve_sources_json(r->reduced_sources), "seconds", seconds, "cpu_seconds",
+            usage_cpu_seconds(), "peak_bytes", (json_int_t) usage_peak_bytes(), "steps",
+            a->timing ? step_times_json(times) : NULL));
 
-    terminal_print(stdout, 2, "%s: table %s, %s, in %s\n", a->output, digest_short(r->table_digest, hex),
-                   human_bytes(n_bytes, size), human_seconds(seconds, took));
+    terminal_print(stdout, 2, "%s: table %s, %s, in %s, peak memory %s\n", a->output,
+                   digest_short(r->table_digest, hex), human_bytes(n_bytes, size),
+                   human_seconds(seconds, took), human_bytes(usage_peak_bytes(), peak));
     printf("bits per number  %.4f stored: keys %.4f, values %.4f", r->bpd_code, r->k_bpd, r->v_bpd);
     if (r->bpd_nominal < r->bpd_code - 1e-9)
         printf("; %.4f without padding", r->bpd_nominal);
@@ -120,7 +127,7 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
 }
 
 static int cmd_solve_write_table(const struct solve_arguments *a, const struct solve_input *in,
-                                 const kvc_solve_options *o, struct progress *p, double begun)
+                                 const kvc_solve_options *o, struct step_times *times, double begun)
 {
     _cleanup_(freep) void *bytes = NULL;
     kvc_solve_report report = {.struct_bytes = sizeof(report)};
@@ -132,10 +139,11 @@ static int cmd_solve_write_table(const struct solve_arguments *a, const struct s
         (void) fail(&e, r, "%s", kvc_alloc_error(in->alloc));
     else
         r = atomic_file_write(a->output, bytes, n_bytes, &e);
-    progress_end(p);
+    progress_end(times->progress);
     if (r < 0)
         return command_fail("%s", e.text);
 
+    step_times_end(times);
     for (unsigned i = 0; i < STATS_DOMAINS_MAX; i++)
         if (report.reduced_sources >> i & 1)
             command_note(
@@ -150,7 +158,12 @@ static int cmd_solve_write_table(const struct solve_arguments *a, const struct s
             "%s: one source has %.0f %% of the tokens, so the others cannot show what it costs to read "
             "texts that the table was not fitted to: the table is fitted to its own texts",
             a->statistics, 100 * report.largest_share);
-    return cmd_solve_print_result(a, &report, n_bytes, clock_seconds() - begun);
+    r = cmd_solve_print_result(a, &report, n_bytes, clock_seconds() - begun, times);
+    if (r == COMMAND_OK && a->timing && !a->common.json) {
+        putchar('\n');
+        r = step_times_print(times) < 0 ? command_fail("out of memory") : r;
+    }
+    return r;
 }
 
 static int cmd_solve_check_output(const struct solve_arguments *a, struct errmsg *e)
@@ -166,6 +179,7 @@ static int cmd_solve_run(int argc, char **argv)
 {
     _cleanup_(solve_input_deinit) struct solve_input in = {0};
     _cleanup_(progress_end) struct progress p = {0};
+    struct step_times times;
     struct solve_arguments a;
     kvc_solve_options o;
     double begun = clock_seconds();
@@ -175,18 +189,20 @@ static int cmd_solve_run(int argc, char **argv)
     progress_start(&p, "reading", NULL, 1, true); /* invisible: command_parse() may end the process */
     command_parse(&solve_argp, argc, argv, &a);
     progress_start(&p, "reading", NULL, 1, a.common.quiet);
+    progress_say(&p, SAY_EVERY_SECONDS);
+    step_times_start(&times, "reading", &p);
     if (cmd_solve_check_output(&a, &e) < 0 || solve_input_load(&a, &in, &e) < 0)
         return command_fail("%s", e.text);
 
     solve_arguments_apply(&a, &in, &o);
-    o.progress = progress_callback;
-    o.progress_ctx = &p;
+    o.progress = step_times_callback;
+    o.progress_ctx = &times;
     if (cmd_solve_print_notes(&a, &in, &o) < 0)
         return command_fail("%s", kvc_alloc_error(in.alloc));
 
     if (a.swap_report)
         return swap_report(&a, &in, &o, &p);
-    return a.sweep ? solve_sweep(&a, &in, &o, &p) : cmd_solve_write_table(&a, &in, &o, &p, begun);
+    return a.sweep ? solve_sweep(&a, &in, &o, &p) : cmd_solve_write_table(&a, &in, &o, &times, begun);
 }
 
 const struct command cmd_solve = {"solve", "distribute a bit budget: make a table from statistics",

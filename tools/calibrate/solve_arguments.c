@@ -9,6 +9,7 @@
 #include "alloc/solve_names.h"
 #include "alloc/solve_paper.h"
 #include "alloc/stats.h"
+#include "base/threads.h"
 #include "tools/calibrate/solve_input.h"
 
 enum {
@@ -42,6 +43,8 @@ enum {
     OPT_OWN_SOURCES,
     OPT_WITHOUT,
     OPT_SWAP_REPORT,
+    OPT_THREADS,
+    OPT_TIMING,
 };
 
 static const char doc[] =
@@ -120,6 +123,11 @@ static const struct argp_option options[] = {
     {"floor", OPT_FLOOR, "B", 0, "Minimum bits per number of every head and side", 3},
     {"ceiling", OPT_CEILING, "B", 0, "Maximum bits per number of every head and side", 3},
     {"seed", OPT_SEED, "N", 0, "Seed of the rotations' signs (default 0)", 3},
+    {"threads", OPT_THREADS, "N", 0,
+     "Threads that share the heads (default: as many as the process may use processors). The table does not "
+     "depend on it",
+     3},
+    {"timing", OPT_TIMING, NULL, 0, "Print the time of every step", 3},
     {NULL, 0, NULL, 0, "Options of the paper's methods, with its defaults:", 4},
     {"b-min-budget", OPT_B_MIN_BUDGET, "BITS", 0,
      "B_min: minimum budget of a head, bits per token (default 8)", 4},
@@ -374,6 +382,12 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
     case OPT_WITHOUT:
         a->without = (uint32_t) option_uint(state, "--without", arg, 1, STATS_DOMAINS_MAX);
         return 0;
+    case OPT_THREADS:
+        a->threads = (uint32_t) option_uint(state, "--threads", arg, 1, THREADS_MAX);
+        return 0;
+    case OPT_TIMING:
+        a->timing = true;
+        return 0;
     case OPT_SEED:
         a->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
         return 0;
@@ -416,6 +430,7 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct solve_i
         .floor_bpd = a->floor_bpd,
         .ceil_bpd = a->ceil_bpd,
         .seed = a->seed,
+        .threads = a->threads,
         .levels_from = in->levels,
         .levels_from_bytes = in->n_levels,
         .paper = a->method == KVC_METHOD_BANDS ? NULL : &a->paper,

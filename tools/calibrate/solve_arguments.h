@@ -25,10 +25,11 @@ struct solve_arguments {
     uint32_t method, metric, curve, quantiser, predict, decoder;
     kvc_paper_options paper;
     double floor_bpd, ceil_bpd, temper;
-    bool no_levels, no_depth, own_sources;
+    bool no_levels, no_depth, own_sources, timing;
     uint32_t without;
     const char *paper_option, *c2_option; /* the last typed option of these methods, for error sentences */
     uint64_t seed;
+    uint32_t threads; /* 0: all */
 };
 void solve_arguments_default(struct solve_arguments *a);
 

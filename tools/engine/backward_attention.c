@@ -14,11 +14,12 @@
  */
 #include "tools/engine/backward_internal.h"
 
+#include "alloc/blas_threads.h"
 #include "base/cleanup.h"
-#include "tools/engine/blas_threads.h"
 #include "tools/engine/softmax.h"
 #include "base/threads.h"
 
+#include <cblas.h>
 #include <string.h>
 
 enum {

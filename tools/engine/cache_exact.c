@@ -6,16 +6,17 @@
  * of worker threads. Prefill multiplies with sgemm; the few rows of a decode step with sgemv, which reads
  * keys and values in place.
  */
+#include "alloc/blas_threads.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/engine/blas_threads.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/rotary.h"
 #include "tools/engine/softmax.h"
 #include "base/threads.h"
 
 #include <assert.h>
+#include <cblas.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

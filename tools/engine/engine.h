@@ -19,7 +19,7 @@ struct threads; /* its workers */
 struct tokenizer;
 
 struct engine_options {
-    unsigned n_threads; /* 0: online processors */
+    unsigned n_threads; /* 0: as many as the process may use processors */
 };
 
 /**

@@ -7,14 +7,15 @@
  */
 #include "tools/engine/linear.h"
 
+#include "alloc/blas_threads.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/engine/blas_threads.h"
 #include "tools/engine/matvec.h"
 #include "base/threads.h"
 
 #include <assert.h>
+#include <cblas.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>

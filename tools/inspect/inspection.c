@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "alloc/api/alloc_api.h"
+#include "alloc/blas_threads.h"
 #include "alloc/metric.h"
 #include "alloc/sort.h"
 #include "alloc/spectrum.h"
 #include "base/cleanup.h"
+#include "base/threads.h"
 #include "tools/command/client_model.h"
 #include "tools/command/progress.h"
 
@@ -211,7 +213,8 @@ static void inspection_summarise(double *values, size_t n, struct kurtosis_summa
     ret->p95_abs = inspection_quantile(values, n, 0.95);
 }
 
-/* One side. @values: scratch for all its coordinates, [SHAPE_STAGES, n_hs / 2 * d]. */
+/* One side. @values: scratch for all its coordinates, [SHAPE_STAGES, n_hs / 2 * d]. @p: NULL: does not say
+ * anything. */
 static int inspection_fill_side(struct inspection *x, enum side side, double *values, struct progress *p,
                                 struct errmsg *e)
 {
@@ -233,7 +236,8 @@ static int inspection_fill_side(struct inspection *x, enum side side, double *va
             x->shapes[hs].kurtosis[stage] = inspection_quantile(shape.kurtosis[stage], shape.n[stage], 0.5);
         }
 
-        progress_update(p, (hs / 2 + side * (n_hs / 2)) / (double) n_hs);
+        if (p)
+            progress_update(p, (double) hs / n_hs);
     }
 
     for (int stage = 0; stage < SHAPE_STAGES; stage++)
@@ -241,20 +245,49 @@ static int inspection_fill_side(struct inspection *x, enum side side, double *va
     return 0;
 }
 
+/* Both sides at once: they share nothing. */
+struct inspection_sides {
+    struct inspection *x;
+    struct progress *p;
+    double *values; /* [2, SHAPE_STAGES, n_hs / 2 * d] */
+    struct errmsg e[2];
+    int result[2];
+};
+
+static void inspection_run_side(void *ctx, size_t side, unsigned worker)
+{
+    struct inspection_sides *s = ctx;
+    size_t room = (size_t) head_side_count(s->x->g) / 2 * s->x->g->d * SHAPE_STAGES;
+
+    s->result[side] = inspection_fill_side(s->x, (enum side) side, s->values + side * room,
+                                           worker == 0 ? s->p : NULL, &s->e[side]);
+}
+
 static int inspection_fill_shapes(struct inspection *x, struct progress *p, struct errmsg *e)
 {
     uint32_t n_hs = head_side_count(x->g);
-    _cleanup_(freep) double *values = calloc((size_t) n_hs / 2 * x->g->d, SHAPE_STAGES * sizeof(*values));
+    _cleanup_(freep) double *values = calloc((size_t) n_hs * x->g->d, SHAPE_STAGES * sizeof(*values));
+    _cleanup_(threads_freep) struct threads *threads = NULL;
+    _cleanup_(blas_threads_restore) int blas_threads = blas_threads_single();
+    struct inspection_sides s = {.x = x, .p = p, .values = values};
     int r;
 
+    (void) blas_threads;
     progress_rename(p, "shapes of coordinates");
     x->shapes = calloc(n_hs, sizeof(*x->shapes));
     x->pools = calloc(2, sizeof(*x->pools));
     if (!values || !x->shapes || !x->pools)
         return fail(e, -ENOMEM, "out of memory for the shapes of coordinates");
 
-    r = inspection_fill_side(x, SIDE_K, values, p, e);
-    return r < 0 ? r : inspection_fill_side(x, SIDE_V, values, p, e);
+    r = threads_new(threads_available() < 2 ? 1 : 2, &threads, e);
+    if (r < 0)
+        return r;
+
+    threads_run(threads, inspection_run_side, &s, 2);
+    for (int side = 0; side < 2; side++)
+        if (s.result[side] < 0)
+            return fail(e, s.result[side], "%s", s.e[side].text);
+    return 0;
 }
 
 int inspection_fill(struct inspection *x, struct progress *p, struct errmsg *e)

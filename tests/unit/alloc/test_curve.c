@@ -93,11 +93,37 @@ static void test_measured_is_gaussian(void)
         CU_ASSERT_DOUBLE_EQUAL(a[bits], b[bits], (bits <= 5 ? 0.03 : 0.15) * b[bits]);
 }
 
+/* Blocks of any width and stride against one number at a time, at thresholds and beyond the outermost
+ * levels. */
+static void test_blocks(void)
+{
+    enum { N = 40, STRIDE = 13 };
+    struct curve_model m;
+
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_MEASURED, QUANT_LLOYD_MAX), 0);
+    for (unsigned b = 1; b <= 8; b++)
+        for (size_t n_coords = 0; n_coords <= 8; n_coords++) {
+            const struct levels *l = &m.levels[b];
+            float z[N * STRIDE], by_level[N * STRIDE], by_value[N * STRIDE];
+
+            for (size_t i = 0; i < N * STRIDE; i++)
+                z[i] = i % 3 ? (float) (2 * test_rand_normal()) : l->threshold[i % ((1u << b) - 1)];
+            memcpy(by_level, z, sizeof(z));
+            memcpy(by_value, z, sizeof(z));
+            curve_quantise_levels(l, b, by_level, N, n_coords, STRIDE);
+            curve_quantise_values(l, b, by_value, N, n_coords, STRIDE);
+            for (size_t i = 0; i < N * STRIDE; i++) {
+                unsigned q = quantise_fast(l, b, z[i]);
+                bool inside = i % STRIDE < n_coords;
+
+                CU_ASSERT_EQUAL(by_level[i], inside ? (float) level_z(l, q) : z[i]);
+                CU_ASSERT_EQUAL(by_value[i], inside ? l->value[q] : z[i]);
+            }
+        }
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_measured),
-    TEST(test_quantise_fast),
-    TEST(test_known),
-    TEST(test_measured_is_gaussian),
-    TEST_END,
+    TEST(test_measured), TEST(test_quantise_fast),        TEST(test_known),
+    TEST(test_blocks),   TEST(test_measured_is_gaussian), TEST_END,
 };
 const char test_suite[] = "curve";

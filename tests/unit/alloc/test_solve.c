@@ -1,5 +1,6 @@
 /* Solving: budgets, prediction, levels, degenerate heads, the paper's methods,
  * on statistics of known structure. */
+#include <cblas.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -502,6 +503,37 @@ static void test_expected_errors(void)
     (void) stats_free(s);
 }
 
+/* The same bytes whatever the number of threads, for several sources too; OpenBLAS keeps its own number. */
+static void test_threads(void)
+{
+    static const enum method methods[] = {METHOD_BANDS, METHOD_DP, METHOD_PAPER_KL};
+    struct geometry g = shape(3, 6, 3, 32, 32);
+    struct stats *s = synthetic(&g, 2000, KIND_LINKED, true);
+    int blas = openblas_get_num_threads();
+
+    openblas_set_num_threads(2);
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        struct solve_options o;
+        struct solved one, many;
+
+        solve_options_for(&o, methods[i], 2.3);
+        o.v_from = i == 0 ? PREDICT_LAYER : o.v_from;
+        o.n_threads = 1;
+        one = solve(s, &o);
+        for (o.n_threads = 2; o.n_threads <= 7; o.n_threads += 5) {
+            many = solve(s, &o);
+            CU_ASSERT_EQUAL_FATAL(one.n_bytes, many.n_bytes);
+            CU_ASSERT_EQUAL(memcmp(one.bytes, many.bytes, one.n_bytes), 0);
+            CU_ASSERT(memcmp(&one.report, &many.report, sizeof(one.report)) == 0);
+            CU_ASSERT_EQUAL(openblas_get_num_threads(), 2);
+            solved_deinit(&many);
+        }
+        solved_deinit(&one);
+    }
+    openblas_set_num_threads(blas);
+    (void) stats_free(s);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_budget),
     TEST(test_budgets_apart),
@@ -512,6 +544,7 @@ const struct test_case test_cases[] = {
     TEST(test_degenerate_heads),
     TEST(test_shapes),
     TEST(test_deterministic),
+    TEST(test_threads),
     TEST(test_paper),
     TEST(test_floor_and_ceiling),
     TEST(test_depth_weights),

@@ -211,16 +211,14 @@ static void test_prediction(void)
     o.decoder = DECODER_INVERSE;
     CU_ASSERT_EQUAL_FATAL(solver_init(&a, full, &o, &e), 0);
     CU_ASSERT_EQUAL_FATAL(solver_init(&b, s, &o, &e), 0);
-    CU_ASSERT_EQUAL(solve_fit_side(&a, SIDE_K, &e) | solve_fit_side(&a, SIDE_V, &e) | solve_allocate(&a, &e),
-                    0);
-    CU_ASSERT_EQUAL(solve_fit_side(&b, SIDE_K, &e) | solve_fit_side(&b, SIDE_V, &e) | solve_allocate(&b, &e),
-                    0);
+    CU_ASSERT_EQUAL(solve_fit_sides(&a, 1u << SIDE_K | 1u << SIDE_V, &e) | solve_allocate(&a, &e), 0);
+    CU_ASSERT_EQUAL(solve_fit_sides(&b, 1u << SIDE_K | 1u << SIDE_V, &e) | solve_allocate(&b, &e), 0);
     /* the bits agree up to rounding of the covariances; make them exactly equal */
     for (uint32_t hs = 0; hs < a.n_heads; hs++)
         memcpy(b.heads[hs].bits, a.heads[hs].bits, sizeof(a.heads[hs].bits));
-    CU_ASSERT_EQUAL_FATAL(solve_view_init(&a, &view_a) | solve_view_init(&b, &view_b), 0);
-    CU_ASSERT_EQUAL(solve_predict_head(&a, 1, 1, &view_a), 0);
-    CU_ASSERT_EQUAL(solve_predict_head(&b, 1, 1, &view_b), 0);
+    CU_ASSERT_EQUAL_FATAL(solve_view_init(&a, hs_v, &view_a) | solve_view_init(&b, hs_v, &view_b), 0);
+    CU_ASSERT_EQUAL(solve_predict_view(&view_a, PREDICT_FINAL), 0);
+    CU_ASSERT_EQUAL(solve_predict_view(&view_b, PREDICT_FINAL), 0);
     S_a = view_a.S;
     S_b = view_b.S;
     CU_ASSERT_EQUAL_FATAL(a.heads[hs_v].n_predict, b.heads[hs_v].n_predict);

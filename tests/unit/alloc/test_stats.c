@@ -6,6 +6,7 @@
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
 #include "base/atomic_file.h"
+#include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"
 
 #define LAYERS 2
@@ -394,6 +395,51 @@ static void test_loaded_grows(void)
     (void) stats_free(whole);
 }
 
+/* Whether the digest of @s is that of the file it would be saved to, and not @before, which it becomes. */
+static bool digest_follows(const struct stats *s, uint8_t before[static DIGEST_BYTES])
+{
+    uint8_t digest[DIGEST_BYTES] = {0};
+    struct errmsg e = {""};
+    size_t n;
+    _cleanup_(freep) uint8_t *bytes = image_of(s, &n);
+    bool follows = stats_digest(s, digest, &e) == 0 && memcmp(digest, before, DIGEST_BYTES) != 0 &&
+                   memcmp(digest, bytes + n - DIGEST_BYTES, DIGEST_BYTES) == 0;
+
+    memcpy(before, digest, DIGEST_BYTES);
+    return follows;
+}
+
+/* The digest that a file was read with is forgotten by everything that adds to the statistics. */
+static void test_digest_after_loading(void)
+{
+    _cleanup_(stats_freep) struct stats *s = make_stats(30, false), *more = make_stats(30, false);
+    struct stats *back = NULL;
+    struct stats_source source = {.tokens = 3, .windows = 1, .window = 3, .bytes = 9};
+    uint8_t digest[DIGEST_BYTES] = {0};
+    static float gradient[10 * WIDTH];
+    struct errmsg e = {""};
+    _cleanup_(freep) void *bytes = NULL;
+    size_t n;
+
+    add_window(s, 0, 80);
+    add_window(more, 1, 80);
+    bytes = image_of(s, &n);
+    for (int i = 0; i < 4; i++) {
+        CU_ASSERT_EQUAL_FATAL(stats_parse(bytes, n, &back, &e), 0);
+        CU_ASSERT_TRUE(digest_follows(back, digest));
+        if (i == 0)
+            CU_ASSERT_EQUAL(stats_set_depth(back, 0, SIDE_V, 0.25, 3.0), 0);
+        if (i == 1)
+            CU_ASSERT_EQUAL(stats_add_source(back, &source, &e), 0);
+        if (i == 2)
+            CU_ASSERT_EQUAL(stats_merge(back, more, &e), 0);
+        for (uint32_t hs = 0; i == 3 && hs < 2 * LAYERS; hs++)
+            CU_ASSERT_EQUAL(stats_add_fisher(back, hs / 2, (enum side)(hs % 2), 10, gradient, &e), 0);
+        CU_ASSERT_TRUE(digest_follows(back, digest));
+        back = stats_free(back);
+    }
+}
+
 static void test_merge_refuses(void)
 {
     struct stats *a = make_stats(8, false), *b = make_stats(8, false), *c = make_stats(9, false);
@@ -542,6 +588,7 @@ const struct test_case test_cases[] = {
     TEST(test_merge),
     TEST(test_merge_any_grouping),
     TEST(test_loaded_grows),
+    TEST(test_digest_after_loading),
     TEST(test_merge_refuses),
     TEST(test_file_round_trip),
     TEST(test_order_of_windows),

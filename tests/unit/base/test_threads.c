@@ -5,6 +5,7 @@
 #include "base/threads.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,9 +81,27 @@ static void test_limits(void)
     CU_ASSERT_PTR_NULL(t);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "257"));
     CU_ASSERT_EQUAL(threads_new(0, &t, &e), 0);
-    CU_ASSERT(threads_count(t) >= 1);
+    CU_ASSERT_EQUAL(threads_count(t), threads_available());
     (void) threads_free(t);
 }
 
-const struct test_case test_cases[] = {TEST(test_jobs), TEST(test_without), TEST(test_limits), TEST_END};
+/* As many as the process may use, which may be fewer than the machine has. */
+static void test_available(void)
+{
+    cpu_set_t before, one;
+    int first = 0;
+
+    CU_ASSERT_EQUAL_FATAL(sched_getaffinity(0, sizeof(before), &before), 0);
+    CU_ASSERT_EQUAL(threads_available(), (unsigned) CPU_COUNT(&before));
+    while (!CPU_ISSET(first, &before))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    CU_ASSERT_EQUAL(sched_setaffinity(0, sizeof(one), &one), 0);
+    CU_ASSERT_EQUAL(threads_available(), 1);
+    CU_ASSERT_EQUAL(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
+const struct test_case test_cases[] = {TEST(test_jobs), TEST(test_without), TEST(test_limits),
+                                       TEST(test_available), TEST_END};
 const char test_suite[] = "threads";

@@ -12,6 +12,7 @@
 #include "alloc/stats.h"
 #include "alloc/table.h"
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "tests/unit/alloc/shapes.h"
 #include "tests/unit/tools/capture.h"
@@ -109,6 +110,37 @@ static void test_k_only(void)
     CU_ASSERT(json_double_at(j, "k_bpd") <= 1);
     CU_ASSERT_DOUBLE_EQUAL(json_double_at(j, "v_bpd"), 8, 1e-12);
     json_decref(j);
+    end();
+}
+
+/* The table does not depend on the threads; the steps take part of the time. */
+static void test_threads_and_timing(void)
+{
+    static const char *const threads[] = {"1", "3"};
+    char digest[2][DIGEST_HEX_BYTES] = {""};
+
+    begin();
+    for (int i = 0; i < 2; i++) {
+        json_t *j =
+            captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2", "--threads",
+                                                threads[i], "--timing", "-q", "--json", "-o", output, NULL});
+        json_t *steps = json_object_get(j, "steps"), *step;
+        double seconds = 0;
+        size_t k;
+
+        (void) snprintf(digest[i], sizeof(digest[i]), "%s", json_string_value(json_object_get(j, "digest")));
+        CU_ASSERT(json_array_size(steps) >= 5);
+        json_array_foreach(steps, k, step)
+        {
+            CU_ASSERT_PTR_NOT_NULL(json_string_value(json_object_get(step, "step")));
+            seconds += json_double_at(step, "seconds");
+        }
+        CU_ASSERT(seconds > 0 && seconds <= json_double_at(j, "seconds") * 1.001);
+        CU_ASSERT(json_double_at(j, "peak_bytes") > 1 << 20);
+        CU_ASSERT(json_double_at(j, "cpu_seconds") > 0);
+        json_decref(j);
+    }
+    CU_ASSERT_STRING_EQUAL(digest[0], digest[1]);
     end();
 }
 
@@ -396,6 +428,7 @@ static void test_failures(void)
 const struct test_case test_cases[] = {
     TEST(test_dp),
     TEST(test_k_only),
+    TEST(test_threads_and_timing),
     TEST(test_predict_and_decoder),
     TEST(test_sweep),
     TEST(test_sweep_of_bands),
