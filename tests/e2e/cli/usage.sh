@@ -68,6 +68,7 @@ expect "eval of keys and generations" 2 "$KVCOBRA" eval x.gguf --table x --text 
 expect "eval of keys with tokens" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --tokens 100
 expect "eval of 0 keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 0
 expect "eval with a seed without keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --seed 1
+expect "eval with a seed that JSON cannot have" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --seed 9223372036854775808
 expect "eval of quartiles of keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --quartiles
 expect "eval of keys in two texts" 2 "$KVCOBRA" eval x.gguf --table x --text x --text y --retrieval 4
 expect "eval of generations with two recent windows" 2 "$KVCOBRA" eval x.gguf --table x --text x --generate 4 --recent 0,128
