@@ -93,6 +93,8 @@ expect "generate below absolute zero" 2 "$KVCOBRA" generate x.gguf --prompt a --
 expect "table without an action" 2 "$KVCOBRA" table --socket x
 expect "evict with five digits of a digest" 2 "$KVCOBRA" evict --table 12345
 expect "evict with a name for a digest" 2 "$KVCOBRA" evict --table model-3.table
+expect "recalibrate with a table that is not tried" 2 "$KVCOBRA" recalibrate --table x
+expect "recalibrate with a table and a stage" 2 "$KVCOBRA" recalibrate --table x --canary-tokens 9 --stage refit
 expect "recalibrate with five digits of a digest" 2 "$KVCOBRA" recalibrate --model 12345
 expect "table with an unknown action" 2 "$KVCOBRA" table retire --socket x
 expect "table stage of nothing" 2 "$KVCOBRA" table stage --socket x
