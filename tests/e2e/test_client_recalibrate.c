@@ -416,6 +416,25 @@ static void check_given_table(bool drifted)
     scene_end(&sc);
 }
 
+/* Moments that no arena can hold are refused with the size that is needed, and errors alone are measured. */
+static void test_moments_beyond_the_arena(void)
+{
+    static const char *const small_arenas[] = {"--pool-bytes=64M", "--arena-bytes=1M", "--moments-bytes=16M",
+                                               NULL};
+    const kvc_report_options all = {sizeof(all), 1000000, 1}, errors = {sizeof(errors), 1000000, 0};
+    struct scene sc;
+    struct embedded m;
+
+    scene_start(&sc, random_table_geometry(4, 8, 4, 64), 3, 1, small_arenas);
+    activate_table_for(&sc, false, NULL);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL(kvc_model_report(m.model, &all), -ENOSPC);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "arena-bytes of at least 1049K"));
+    CU_ASSERT_EQUAL(kvc_model_report(m.model, &errors), 0);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
 /* Rolled back where it is worse, activated where it is better. */
 static void test_given_table(void)
 {
@@ -475,10 +494,16 @@ static void test_good_canary(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_drift),        TEST(test_no_drift),
-    TEST(test_metric),       TEST(test_shadow_first),
-    TEST(test_worse_canary), TEST(test_stages),
-    TEST(test_good_canary),  TEST(test_stopped_canary),
-    TEST(test_given_table),  TEST_END,
+    TEST(test_drift),
+    TEST(test_no_drift),
+    TEST(test_metric),
+    TEST(test_shadow_first),
+    TEST(test_worse_canary),
+    TEST(test_stages),
+    TEST(test_good_canary),
+    TEST(test_stopped_canary),
+    TEST(test_moments_beyond_the_arena),
+    TEST(test_given_table),
+    TEST_END,
 };
 const char test_suite[] = "client_recalibrate";
