@@ -151,7 +151,9 @@ status=0
 run recalibrate --yes --table "$dir/bad.table" --canary-tokens "$trial_tokens" --canary-share 50 --wait 900 >"$dir/out" ||
     status=$?
 cat "$dir/out"
-[ "$status" -eq 3 ] && grep -q "^rolled back" "$dir/out" || die "the service did not return to the first table"
+if [ "$status" -ne 3 ] || ! grep -q "^rolled back" "$dir/out"; then
+    die "the service did not return to the first table"
+fi
 
 heading "A table from live moments: shadow, canary, swap"
 run recalibrate --yes --min-tokens "$moments_tokens" --shadow-tokens "$trial_tokens" --share 100 --canary-tokens \
