@@ -255,8 +255,9 @@ typedef struct kvc_report_options {
  * daemon, at most every 2 s; they never send tokens or vectors. An embedded model sends nothing. The operator
  * sets the share of chunks that are encoded with a shadow table (kvc_table_shadow()).
  *
- * Return: 0; -EINVAL; -ENOMEM; -EOPNOTSUPP: moments of an embedded model, or the model is on a GPU, where
- * chunks are not measured.
+ * Return: 0; -EINVAL; -ENOMEM; -ENOSPC: moments of a model of this size need a larger arena-bytes of
+ * kvcobrad; -EOPNOTSUPP: moments of an embedded model, or the model is on a GPU, where chunks are not
+ * measured.
  */
 KVC_EXPORT int kvc_model_report(kvc_model *m, const kvc_report_options *o);
 

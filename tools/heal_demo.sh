@@ -1,6 +1,7 @@
 #!/bin/sh
 # Shows a service that heals itself: a table calibrated on prose serves code, and a table made from the moments of
-# that traffic replaces it, while clients run.
+# that traffic replaces it, while clients run. Before, a table of 1 bit is tried, and the service returns by itself to the
+# first one.
 #
 #     sh tools/heal_demo.sh [--model GGUF] [--kvcobra PATH] [--kvcobrad PATH] [--base FILE]... [--live FILE]...
 #         [--judge FILE] [--predict head|layer|none] [--bpd BITS] [--quick]
@@ -84,24 +85,19 @@ collect()
     [ "$(wc -c <"$2")" -gt $((4 * prompt_bytes)) ] || die "too little text in: $(printf '%s' "$1" | tr '\n' ' ')"
 }
 
-# Sends prompts of the kind that the file "kind" names until the file "stop" exists. No two prompts have a common
-# beginning, so that all are encoded. Only live traffic reports moments.
+# Sends prompts of live.txt until the file "stop" exists. No two prompts have a common beginning, so that all are encoded.
 send()
 {
     i=0
+    bytes=$(wc -c <"$dir/live.txt")
     while [ ! -e "$dir/stop" ]; do
-        kind=$(cat "$dir/kind")
-        bytes=$(wc -c <"$dir/$kind.txt")
-        tail -c +$(((i * (prompt_bytes + 97)) % (bytes - prompt_bytes) + 1)) "$dir/$kind.txt" | head -c "$prompt_bytes" \
+        tail -c +$(((i * (prompt_bytes + 97)) % (bytes - prompt_bytes) + 1)) "$dir/live.txt" | head -c "$prompt_bytes" \
             >"$dir/prompt"
-        moments=
-        [ "$kind" = base ] || moments=--moments
-        # shellcheck disable=SC2086 # an option or nothing
-        if "$kvcobra" generate "$model" --prompt-file "$dir/prompt" --socket "$dir/clients" --report 100 $moments \
+        if "$kvcobra" generate "$model" --prompt-file "$dir/prompt" --socket "$dir/clients" --report 100 --moments \
             --tokens 4 --ignore-eos --quiet >/dev/null 2>>"$dir/errors"; then
-            echo "$kind" >>"$dir/answered"
+            echo answered >>"$dir/answered"
         else
-            echo "$kind" >>"$dir/failed"
+            echo failed >>"$dir/failed"
         fi
         i=$((i + 1))
     done
@@ -122,24 +118,13 @@ wait_for_moments()
     die "clients did not report $moments_tokens tokens within 15 minutes"
 }
 
-# Waits until two more requests are answered: the one that ran when the kind changed, and one of the new kind.
-wait_for_requests()
-{
-    sent=$(wc -l <"$dir/answered")
-    for _ in $(seq 900); do
-        [ ! -s "$dir/failed" ] || die "a request failed: $(tail -n 1 "$dir/errors")"
-        [ "$(wc -l <"$dir/answered")" -le $((sent + 1)) ] || return 0
-        sleep 1
-    done
-    die "clients were not served within 15 minutes"
-}
-
 heading "A table of $bpd bits for prose"
 collect "$base" "$dir/base.txt"
 collect "$live" "$dir/live.txt"
 collect "$judge" "$dir/judge.txt"
 run calibrate "$model" --text "$dir/base.txt" --tokens "$calibrate_tokens" --window "$window" -o "$dir/base.stats" --quiet
 run solve "$dir/base.stats" --bpd "$bpd" --predict "$predict" -o "$dir/base.table" --quiet
+run solve "$dir/base.stats" --bpd 1 --predict "$predict" -o "$dir/bad.table" --quiet
 
 heading "A service with this table, and clients that send code"
 mkfifo "$dir/ready"
@@ -150,7 +135,6 @@ daemon=$!
 export KVCOBRA_OPERATOR_SOCKET="$dir/operator"
 run table stage "$dir/base.table"
 run table activate "$dir/base.table"
-echo live >"$dir/kind"
 : >"$dir/answered"
 : >"$dir/failed"
 send &
@@ -162,21 +146,16 @@ heading "The drift: the error that clients measure, beside the one that the tabl
 run table list
 run eval "$model" --table "$dir/base.table" --text "$dir/judge.txt" --tokens "$eval_tokens" --window "$window" --recent 0
 
-heading "A canary for the wrong traffic: clients turn to prose just when a table for code is tried"
-echo base >"$dir/kind"
-wait_for_requests
+heading "A canary that is worse: a table of 1 bit, which the service must leave by itself"
 status=0
-run recalibrate --yes --min-tokens "$moments_tokens" --canary-tokens "$trial_tokens" --canary-share 50 --wait 900 \
-    >"$dir/out" || status=$?
+run recalibrate --yes --table "$dir/bad.table" --canary-tokens "$trial_tokens" --canary-share 50 --wait 900 >"$dir/out" ||
+    status=$?
 cat "$dir/out"
-outcome="not worse, and activated"
-[ "$status" -eq 3 ] || [ "$status" -eq 0 ] || die "recalibrate failed"
-! grep -q "^rolled back" "$dir/out" || outcome="rolled back by itself"
-[ "$status" -ne 0 ] || run table activate "$dir/base.table" --yes
+if [ "$status" -ne 3 ] || ! grep -q "^rolled back" "$dir/out"; then
+    die "the service did not return to the first table"
+fi
 
-heading "Clients send code again: shadow, canary, swap"
-echo live >"$dir/kind"
-wait_for_requests
+heading "A table from live moments: shadow, canary, swap"
 run recalibrate --yes --min-tokens "$moments_tokens" --shadow-tokens "$trial_tokens" --share 100 --canary-tokens \
     "$trial_tokens" --canary-share 50 --wait 900 -o "$dir/healed.table" || die "the table was not healed"
 run table list
@@ -188,5 +167,5 @@ run eval "$model" --table "$dir/base.table" --table "$dir/healed.table" --text "
 wait "$clients" || true
 clients=''
 echo
-echo "The canary for the wrong traffic was $outcome. Meanwhile $(wc -l <"$dir/answered") requests were answered, $(wc -l <"$dir/failed") failed."
+echo "The table of 1 bit was rolled back, the healed one stays. Meanwhile $(wc -l <"$dir/answered") requests were answered, $(wc -l <"$dir/failed") failed."
 [ ! -s "$dir/failed" ] || die "requests failed: $(tail -n 1 "$dir/errors")"

@@ -7,8 +7,24 @@
 #include "base/options.h"
 #include "client/connection/client.h"
 #include "client/model/model.h"
+#include "gpu/device.h"
 
 enum { MODEL_REPORT_PPM = 1000000 };
+
+/* Moments travel through the arena, in one piece. */
+static int model_report_check_room(const struct kvc_model *m, struct errmsg *e)
+{
+    const struct extent *arena = m->client->session.arena_extent;
+    size_t bytes = moments_bytes(&m->geometry, false);
+
+    if (!arena || bytes <= extent_bytes(arena))
+        return 0;
+    return fail(
+        e, -ENOSPC,
+        "moments of this model take %zu KiB, and arenas have %zu KiB: start kvcobrad with arena-bytes "
+        "of at least %zuK",
+        bytes >> 10, extent_bytes(arena) >> 10, (bytes >> 10) + 1);
+}
 
 static int model_report_check(const kvc_model *m, const kvc_report_options *o)
 {
@@ -23,7 +39,7 @@ static int model_report_check(const kvc_model *m, const kvc_report_options *o)
                     "kvc_report_options: share_ppm %u is above 1000000, or moments %u is not 0 or 1",
                     o->share_ppm, o->moments);
 
-    return 0;
+    return o->share_ppm > 0 && o->moments ? model_report_check_room(m, e) : 0;
 }
 
 int kvc_model_report(kvc_model *m, const kvc_report_options *o)

@@ -113,9 +113,8 @@ def module(paths):
             f'DECLARATIONS = """\n{declarations(paths)}\n"""\n')
 
 
-def write(output, paths):
-    """Writes the module, unless the file has this text already. A file appears whole or not at all."""
-    text = module(paths)
+def replace(output, text):
+    """Writes @text, unless the file has it already. A file appears whole or not at all."""
     try:
         with open(output, encoding="utf-8") as file:
             if file.read() == text:
@@ -131,6 +130,11 @@ def write(output, paths):
         if os.path.exists(temporary):
             os.unlink(temporary)
         raise
+
+
+def write(output, paths):
+    """Writes the module."""
+    replace(output, module(paths))
 
 
 def main(arguments):

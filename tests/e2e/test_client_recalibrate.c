@@ -15,6 +15,7 @@
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/stats_moments.h"
+#include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/splitmix64.h"
@@ -95,18 +96,17 @@ static struct stats *statistics(const struct geometry *g, bool with_queries)
 }
 
 /*
- * Stages and activates a table for vectors of one kind, as recalibration would make it.
+ * Makes a table for vectors of one kind, as recalibration would make it, in sc->bytes.
  * @metric: NULL: squared error.
  */
-static void activate_table_from(struct scene *sc, bool drifted, const struct stats *metric,
-                                enum prediction v_from)
+static void make_table_from(struct scene *sc, bool drifted, const struct stats *metric,
+                            enum prediction v_from)
 {
     _cleanup_(moments_freep) struct moments *m = NULL;
     _cleanup_(stats_freep) struct stats *s = NULL;
     struct moments_options o = {.geometry = sc->g, .n_sink = 4};
     struct solve_options so;
     struct solve_report report;
-    uint8_t digest[KVC_DIGEST_BYTES];
     struct errmsg e = {""};
 
     memcpy(o.model_digest, random_table_model_digest, sizeof(o.model_digest));
@@ -130,6 +130,14 @@ static void activate_table_from(struct scene *sc, bool drifted, const struct sta
     if (solve_table(s, &so, &sc->bytes, &sc->n_bytes, &report, &e) < 0)
         printf("    %s\n", e.text);
     CU_ASSERT_PTR_NOT_NULL_FATAL(sc->bytes);
+}
+
+static void activate_table_from(struct scene *sc, bool drifted, const struct stats *metric,
+                                enum prediction v_from)
+{
+    uint8_t digest[KVC_DIGEST_BYTES];
+
+    make_table_from(sc, drifted, metric, v_from);
     CU_ASSERT(kvc_table_stage(sc->control, sc->bytes, sc->n_bytes, digest) >= 0);
     CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->control, digest, 0, NULL), 0);
 }
@@ -383,6 +391,57 @@ static void test_worse_canary(void)
     scene_end(&sc);
 }
 
+/* A table for drifted vectors is tried, without moments; @drifted: the traffic. */
+static void check_given_table(bool drifted)
+{
+    char path[160];
+    const char *with_table[] = {"--table", path, "--canary-tokens", "500", "--canary-share", "50", NULL};
+    struct scene sc;
+    struct child c;
+    uint8_t before[KVC_DIGEST_BYTES];
+    struct errmsg e = {""};
+
+    begin(&sc);
+    active_digest(&sc, before);
+    (void) snprintf(path, sizeof(path), "%s/given.table", sc.daemon.folder);
+    CU_ASSERT_EQUAL(recalibrate(&sc, with_table), 1); /* there is no such file */
+    CU_ASSERT_EQUAL_FATAL(atomic_file_write(path, sc.bytes, sc.n_bytes, &e), 0);
+    CU_ASSERT_EQUAL(recalibrate(&sc, with_table), 0); /* it is active already */
+    make_table_from(&sc, true, NULL, PREDICT_HEAD);
+    CU_ASSERT_EQUAL_FATAL(atomic_file_write(path, sc.bytes, sc.n_bytes, &e), 0);
+    c = child_start(drifted ? clients : returned_clients, &sc);
+    CU_ASSERT_EQUAL(recalibrate(&sc, with_table), drifted ? 0 : 3);
+    CU_ASSERT_EQUAL(same_active(&sc, before), !drifted);
+    child_kill(&c);
+    scene_end(&sc);
+}
+
+/* Moments that no arena can hold are refused with the size that is needed, and errors alone are measured. */
+static void test_moments_beyond_the_arena(void)
+{
+    static const char *const small_arenas[] = {"--pool-bytes=64M", "--arena-bytes=1M", "--moments-bytes=16M",
+                                               NULL};
+    const kvc_report_options all = {sizeof(all), 1000000, 1}, errors = {sizeof(errors), 1000000, 0};
+    struct scene sc;
+    struct embedded m;
+
+    scene_start(&sc, random_table_geometry(4, 8, 4, 64), 3, 1, small_arenas);
+    activate_table_for(&sc, false, NULL);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL(kvc_model_report(m.model, &all), -ENOSPC);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "arena-bytes of at least 1049K"));
+    CU_ASSERT_EQUAL(kvc_model_report(m.model, &errors), 0);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
+/* Rolled back where it is worse, activated where it is better. */
+static void test_given_table(void)
+{
+    check_given_table(false);
+    check_given_table(true);
+}
+
 /* The share of new sequences that use a canary, of 256. */
 static uint32_t canary_share(struct scene *sc)
 {
@@ -435,8 +494,16 @@ static void test_good_canary(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_drift),        TEST(test_no_drift),       TEST(test_metric),
-    TEST(test_shadow_first), TEST(test_worse_canary),   TEST(test_stages),
-    TEST(test_good_canary),  TEST(test_stopped_canary), TEST_END,
+    TEST(test_drift),
+    TEST(test_no_drift),
+    TEST(test_metric),
+    TEST(test_shadow_first),
+    TEST(test_worse_canary),
+    TEST(test_stages),
+    TEST(test_good_canary),
+    TEST(test_stopped_canary),
+    TEST(test_moments_beyond_the_arena),
+    TEST(test_given_table),
+    TEST_END,
 };
 const char test_suite[] = "client_recalibrate";

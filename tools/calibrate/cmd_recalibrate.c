@@ -11,6 +11,7 @@
 #include "alloc/stats.h"
 #include "alloc/stats_moments.h"
 #include "alloc/table.h"
+#include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
@@ -33,7 +34,8 @@ enum {
     OPT_DRY,
     OPT_STAGE,
     OPT_CANARY,
-    OPT_CANARY_SHARE
+    OPT_CANARY_SHARE,
+    OPT_TABLE
 };
 
 #define NOT_BETTER 3 /* exit status: the active table stays; the reason is on stdout */
@@ -55,13 +57,16 @@ static const char doc[] =
     "exceeds the active table's by no more than the margin. With --canary-tokens a share of new sequences "
     "then uses it, until clients measured that many tokens of each of the two tables; if the error of the "
     "new table then exceeds that of the active table by more than the margin, new sequences use the active "
-    "table only, as before.\n\n"
+    "table only, as before. With --table a table that exists is tried in this way: none is made, and no "
+    "moments "
+    "are needed.\n\n"
     "The reports of clients are not verified: use --tenant to select trusted tenants.\n\n"
     "Exit status: 0 activated (with --dry-run: would be activated), or the solved table is already active; 1 "
     "failure, nothing was activated; 2 wrong usage; 3 not better, the active table stays.\n\n"
     "Examples:\n\n"
     "  kvcobra recalibrate --stats model.stats --dry-run\n"
-    "  kvcobra recalibrate --shadow-tokens 65536 --canary-tokens 65536";
+    "  kvcobra recalibrate --shadow-tokens 65536 --canary-tokens 65536\n"
+    "  kvcobra recalibrate --table other.table --canary-tokens 65536";
 
 static const struct argp_option options[] = {
     {"stats", OPT_STATS, "FILE", 0, "Statistics of a calibration, for the metric", 1},
@@ -69,6 +74,7 @@ static const struct argp_option options[] = {
      "At least the first six digits of the model's digest; needed if several models have active tables", 1},
     {"tenant", OPT_TENANT, "NAME", 0, "Use only reports of this tenant; may be repeated", 1},
     {"stage", OPT_STAGE, "NAME", 0, "What is made anew: auto, refit or solve (default auto)", 1},
+    {"table", OPT_TABLE, "FILE", 0, "Try this table instead of making one; needs a shadow or a canary", 1},
     {"margin", OPT_MARGIN, "PERCENT", 0,
      "Reduction of the distortion that the new table must reach (default 5)", 2},
     {"min-tokens", OPT_TOKENS, "N", 0, "Fail if fewer tokens were reported (default 4096)", 2},
@@ -89,17 +95,29 @@ static const struct argp_option options[] = {
 };
 
 static const char *const stage_names[] = {
-    [STAGE_AUTO] = "auto", [STAGE_REFIT] = "refit", [STAGE_SOLVE] = "solve"};
+    [STAGE_AUTO] = "auto", [STAGE_REFIT] = "refit", [STAGE_SOLVE] = "solve", [STAGE_GIVEN] = "given"};
 
 static void cmd_recalibrate_set_stage(const struct argp_state *state, struct recalibrate_options *o,
                                       const char *arg)
 {
-    for (size_t i = 0; i < sizeof(stage_names) / sizeof(stage_names[0]); i++)
+    for (size_t i = 0; i < STAGE_GIVEN; i++)
         if (strcmp(arg, stage_names[i]) == 0) {
             o->stage = (enum recalibrate_stage) i;
             return;
         }
     argp_error(state, "--stage is auto, refit or solve, not '%s'", arg);
+}
+
+static void cmd_recalibrate_check(const struct argp_state *state, const struct recalibrate_options *o)
+{
+    if (o->shadow_tokens > 0 && o->share <= 0)
+        argp_error(state, "--shadow-tokens needs a --share above 0");
+    if (o->table && (o->stage != STAGE_AUTO || o->stats || o->tenants.n > 0 || o->output || o->dry_run))
+        argp_error(state, "--table is tried as it is: --stage, --stats, --tenant, --output and --dry-run are "
+                          "for tables that are made");
+    if (o->table && o->shadow_tokens == 0 && o->canary_tokens == 0)
+        argp_error(state, "--table needs --shadow-tokens or --canary-tokens; 'kvcobra table activate' "
+                          "activates a table without a trial");
 }
 
 static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *state)
@@ -119,6 +137,9 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
         return 0;
     case 'o':
         o->output = arg;
+        return 0;
+    case OPT_TABLE:
+        o->table = arg;
         return 0;
     case OPT_TENANT:
         operator_add_tenant(state, &o->tenants, arg);
@@ -154,8 +175,7 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
         argp_error(state, "'%s' is one argument too many", arg);
         return 0;
     case ARGP_KEY_END:
-        if (o->shadow_tokens > 0 && o->share <= 0)
-            argp_error(state, "--shadow-tokens needs a --share above 0");
+        cmd_recalibrate_check(state, o);
         return 0;
     }
 
@@ -225,6 +245,25 @@ static int cmd_recalibrate_fetch_moments(struct recalibration *x, struct errmsg 
     return r < 0 ? r : stats_from_moments(x->moments, x->metric_stats, &x->stats, e);
 }
 
+/* The candidate is the file of --table. */
+static int cmd_recalibrate_load_given(struct recalibration *x, struct errmsg *e)
+{
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    int r = atomic_file_read(x->o->table, TABLE_FILE_BYTES_MAX, &x->candidate, &x->n_candidate, e);
+
+    if (r == 0)
+        r = table_parse(x->candidate, x->n_candidate, &t, e);
+    if (r < 0)
+        return r;
+    if (memcmp(t->model_digest, x->parsed->model_digest, sizeof(t->model_digest)) != 0)
+        return fail(e, -EINVAL, "%s is for another model than the active table", x->o->table);
+
+    memcpy(x->digest, t->digest, sizeof(x->digest));
+    x->stage = STAGE_GIVEN;
+    x->already = memcmp(x->digest, x->active, sizeof(x->digest)) == 0;
+    return 0;
+}
+
 /* ---- the result ---- */
 
 static double cmd_recalibrate_gain_percent(const struct recalibration *x)
@@ -241,6 +280,16 @@ static bool cmd_recalibrate_is_worse_live(const struct recalibration *x)
 
     return f->shadow_error[0] + f->shadow_error[1] >
            (f->active_error[0] + f->active_error[1]) * (1 + x->o->margin / 100);
+}
+
+static void cmd_recalibrate_print_distortion(const struct recalibration *x, const char *active,
+                                             const char *new)
+{
+    printf("distortion e'Me (%s) by the moments of %ju live tokens, keys + values:\n",
+           solve_metric_name(x->metric), (uintmax_t) x->tokens);
+    printf("  active  %.12s  %.6g + %.6g\n", active, x->distortion_active[0], x->distortion_active[1]);
+    printf("  %s  %.12s  %.6g + %.6g: %.1f %% lower\n", x->stage == STAGE_REFIT ? "refitted" : "solved", new,
+           x->distortion_new[0], x->distortion_new[1], cmd_recalibrate_gain_percent(x));
 }
 
 static int cmd_recalibrate_print_result(const struct recalibration *x, const char *outcome, const char *why,
@@ -266,11 +315,8 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
         return r == COMMAND_OK ? status : r;
     }
 
-    printf("distortion e'Me (%s) by the moments of %ju live tokens, keys + values:\n",
-           solve_metric_name(x->metric), (uintmax_t) x->tokens);
-    printf("  active  %.12s  %.6g + %.6g\n", active, x->distortion_active[0], x->distortion_active[1]);
-    printf("  %s  %.12s  %.6g + %.6g: %.1f %% lower\n", x->stage == STAGE_REFIT ? "refitted" : "solved", new,
-           x->distortion_new[0], x->distortion_new[1], cmd_recalibrate_gain_percent(x));
+    if (x->stage != STAGE_GIVEN)
+        cmd_recalibrate_print_distortion(x, active, new);
     if (x->fit.shadow_tokens > 0)
         printf("measured error on %ju tokens: active %.4f + %.4f, new %.4f + %.4f\n",
                (uintmax_t) x->fit.shadow_tokens, x->fit.active_error[0], x->fit.active_error[1],
@@ -282,6 +328,20 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
     return status;
 }
 
+static bool cmd_recalibrate_confirm(const struct recalibration *x, const char *hex)
+{
+    if (x->stage == STAGE_GIVEN)
+        return operator_confirm(&x->o->operator,
+                                "New sequences will use table %.12s if measurements on live traffic do not "
+                                "show a larger error.",
+                                hex);
+    return operator_confirm(
+        &x->o->operator,
+        "Table %.12s has a distortion %.1f %% lower on live traffic. New sequences will use it%s.", hex,
+        cmd_recalibrate_gain_percent(x),
+        x->o->shadow_tokens + x->o->canary_tokens > 0 ? " if measurements confirm that" : "");
+}
+
 /* Stages the new table, measures it as a shadow if asked for, and activates it. */
 static int cmd_recalibrate_apply(struct recalibration *x)
 {
@@ -289,11 +349,7 @@ static int cmd_recalibrate_apply(struct recalibration *x)
     struct errmsg e = {""};
     uint8_t staged[KVC_DIGEST_BYTES];
 
-    if (!operator_confirm(
-            &x->o->operator,
-            "Table %.12s has a distortion %.1f %% lower on live traffic. New sequences will use it%s.",
-            digest_hex(x->digest, hex), cmd_recalibrate_gain_percent(x),
-            x->o->shadow_tokens + x->o->canary_tokens > 0 ? " if measurements confirm that" : ""))
+    if (!cmd_recalibrate_confirm(x, digest_hex(x->digest, hex)))
         return COMMAND_FAILED;
     interrupt_watch(); /* a stop ends trials too */
     if (kvc_table_stage(x->c, x->candidate, x->n_candidate, staged) < 0)
@@ -338,7 +394,14 @@ static int cmd_recalibrate_decide(struct recalibration *x)
 
     if (code != COMMAND_OK)
         return code;
-    if (cmd_recalibrate_find_active(x, &e) < 0 || cmd_recalibrate_fetch_moments(x, &e) < 0)
+    if (cmd_recalibrate_find_active(x, &e) < 0)
+        return command_fail("%s", e.text);
+    if (x->o->table && cmd_recalibrate_load_given(x, &e) < 0)
+        return command_fail("%s", e.text);
+    if (x->o->table)
+        return x->already ? cmd_recalibrate_print_result(x, "unchanged", "this table is active", COMMAND_OK)
+                          : cmd_recalibrate_apply(x);
+    if (cmd_recalibrate_fetch_moments(x, &e) < 0)
         return command_fail("%s", e.text);
     if (x->tokens < x->o->min_tokens)
         return command_fail("%ju tokens were reported, %ju are needed (--min-tokens)", (uintmax_t) x->tokens,

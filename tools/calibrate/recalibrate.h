@@ -22,11 +22,12 @@ enum recalibrate_stage {
     STAGE_AUTO,  /* both, where possible; the better one */
     STAGE_REFIT, /* bits and bases stay */
     STAGE_SOLVE, /* everything is new but the levels */
+    STAGE_GIVEN, /* not made: --table */
 };
 
 struct recalibrate_options {
     struct operator_options operator;
-    const char *stats, *model, *output;
+    const char *stats, *model, *output, *table;
     struct operator_tenants tenants;
     enum recalibrate_stage stage;
     double margin, share, canary_share; /* percent */

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +23,8 @@ struct continuation_run {
     const struct continuation_options *o;
     uint32_t *sequence; /* [prompt_tokens + n_tokens] the prompt and a subject's tokens */
     uint32_t *exact;    /* [n_tokens] the exact model's tokens */
-    float *hidden;      /* [prompt_tokens + n_tokens, n_embd] of the subject's text */
-    float *along[2];    /* the same of the exact model's text: exact, subject */
+    float *hidden;      /* [prompt_tokens + n_tokens, n_embd] of a subject's own text, by the exact model */
+    float *along[2];    /* the same of the exact model's text: by the exact model, by a subject */
     float *logits[2];   /* [LOGIT_ROWS, n_vocab] */
     size_t n_written;
 };
@@ -108,18 +107,18 @@ static int continuation_read(struct continuation_run *r, struct subject *s, floa
     return err < 0 ? err : ended;
 }
 
-/* Adds -log p of the written tokens of r->sequence under the exact model. */
-static int continuation_add_nll(struct continuation_run *r, struct subject *exact, double *nll,
+/* Adds -log p of the written tokens of r->sequence under the exact model, which reads them into @hidden. */
+static int continuation_add_nll(struct continuation_run *r, struct subject *exact, float *hidden, double *nll,
                                 struct errmsg *e)
 {
     const struct engine_info *info = engine_info(r->en);
     size_t n = r->o->prompt_tokens + r->o->n_tokens - 1, first = r->o->prompt_tokens - 1;
-    int err = continuation_read(r, exact, r->hidden, e);
+    int err = continuation_read(r, exact, hidden, e);
 
     for (size_t at = first; err == 0 && at < n; at += LOGIT_ROWS) {
         size_t rows = n - at < LOGIT_ROWS ? n - at : LOGIT_ROWS;
 
-        err = engine_logits(r->en, rows, r->hidden + at * info->n_embd, r->logits[0], e);
+        err = engine_logits(r->en, rows, hidden + at * info->n_embd, r->logits[0], e);
         for (size_t row = 0; err == 0 && row < rows; row++)
             *nll += sampler_nll(r->logits[0] + row * info->n_vocab, info->n_vocab, r->sequence[at + row + 1]);
     }
@@ -164,15 +163,16 @@ static int continuation_compare(struct continuation_run *r, double kl[static CON
     return 0;
 }
 
-/* KL of @s along the exact model's text, which is in r->exact. Overwrites r->sequence. */
-static int continuation_add_kl(struct continuation_run *r, struct subject *s, bool is_exact,
+/* KL of @s along the exact model's text: r->exact has it, r->along[0] what the exact model reads in it.
+ * Overwrites r->sequence. */
+static int continuation_add_kl(struct continuation_run *r, struct subject *s,
                                double kl[static CONTINUATION_PARTS], struct errmsg *e)
 {
     int err;
 
     memcpy(r->sequence + r->o->prompt_tokens, r->exact, r->o->n_tokens * sizeof(*r->exact));
-    err = continuation_read(r, s, r->along[!is_exact], e);
-    return err < 0 || is_exact ? err : continuation_compare(r, kl, e);
+    err = continuation_read(r, s, r->along[1], e);
+    return err < 0 ? err : continuation_compare(r, kl, e);
 }
 
 static size_t continuation_count_alike(const struct continuation_run *r)
@@ -215,9 +215,9 @@ static int continuation_run_prompts(struct continuation_run *r, struct subject *
             if (i == 0)
                 memcpy(r->exact, r->sequence + o->prompt_tokens, o->n_tokens * sizeof(*r->exact));
             alike[i * o->n_prompts + prompt] = continuation_count_alike(r);
-            err = continuation_add_nll(r, exact, &sums[i].nll, e);
-            if (err == 0)
-                err = continuation_add_kl(r, s, i == 0, sums[i].kl, e);
+            err = continuation_add_nll(r, exact, i == 0 ? r->along[0] : r->hidden, &sums[i].nll, e);
+            if (err == 0 && i > 0)
+                err = continuation_add_kl(r, s, sums[i].kl, e);
             if (err < 0)
                 return err;
 

@@ -359,7 +359,7 @@ static bool eval_arguments_take_number(struct eval_options *o, int key, const ch
         o->n_generated = option_uint(state, "--generate", arg, 1, GENERATE_MAX);
         return true;
     case OPT_SEED:
-        o->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
+        o->seed = option_uint(state, "--seed", arg, 0, INT64_MAX); /* JSON has no larger one */
         o->seed_given = true;
         return true;
     case OPT_TOKENS:

@@ -7,7 +7,7 @@ import sys
 from typing import Any, List, Optional
 
 from . import Error, calibrate, version
-from ._calibrate import METRICS
+from ._calibrate import METRICS, OWN_SHARE, OWN_TOKENS, TEXT_TOKENS
 
 CALIBRATE = """Run texts through a model of transformers and write the statistics that 'kvcobra solve' makes tables from. For a GGUF
 file use 'kvcobra calibrate', which needs no Python."""
@@ -27,9 +27,13 @@ def parser() -> argparse.ArgumentParser:
     c = commands.add_parser("calibrate", help="measure which directions of a model's cache matter", description=CALIBRATE)
     c.set_defaults(run=_calibrate)
     c.add_argument("model", metavar="MODEL-FOLDER", help="folder with config.json, safetensors and a tokeniser")
-    c.add_argument("--text", metavar="FILE", action="append", required=True, help="calibrate on this UTF-8 text; may be repeated")
+    c.add_argument("--text", metavar="FILE", action="append", default=[],
+                   help="calibrate on this UTF-8 text; may be repeated (default: the model writes all text)")
+    c.add_argument("--own-share", metavar="PERCENT", type=int, default=OWN_SHARE,
+                   help="with --text: let the model write this share of all tokens, 0 to 90 (default %(default)s)")
     c.add_argument("-o", "--output", metavar="STATS", required=True, help="the statistics file to write")
-    c.add_argument("--tokens", metavar="N", type=int, default=12288, help="tokens of the texts to use (default %(default)s)")
+    c.add_argument("--tokens", metavar="N", type=int,
+                   help=f"tokens of the texts to use (default {TEXT_TOKENS}; without texts, to write: {OWN_TOKENS})")
     c.add_argument("--window", metavar="N", type=int, default=1024,
                    help="tokens of a window; no window sees another (default %(default)s)")
     c.add_argument("--metric", choices=METRICS, default=METRICS[0],
@@ -57,9 +61,11 @@ def _calibrate(arguments: argparse.Namespace) -> int:
                                                                    local_files_only=True)
     done = calibrate(model, [pathlib.Path(text) for text in arguments.text], output=arguments.output, tokens=arguments.tokens,
                      window=arguments.window, metric=arguments.metric, seed=arguments.seed, progress=not arguments.quiet,
-                     model_id=arguments.model_id)
-    print(f"{done.output}: {done.tokens} tokens of {done.windows} windows, vectors of {done.samples}; "
-          f"{done.bytes / 2**20:.1f} MiB")
+                     model_id=arguments.model_id, own_share=arguments.own_share)
+    if done.repeated:
+        print(f"kvcobra: {done.repeated} windows of the texts are left out: they repeat other windows", file=sys.stderr)
+    print(f"{done.output}: {done.tokens} tokens of {done.windows} windows, {done.own_windows} of them written by the model, vectors of "
+          f"{done.samples}; {done.bytes / 2**20:.1f} MiB")
     return 0
 
 

@@ -116,15 +116,15 @@ class Statistics:
             x.residual_token_stride = view.strides[0] if n_tokens > 1 else 0
         self._check(library().kvc_stats_add_layer(self._stats, x))
 
-    def add_source(self, digest: bytes, n_bytes: int, tokens: int, windows: int, window: int) -> None:
-        """Records a raw text."""
-        x = _new("kvc_stats_source", bytes=n_bytes, tokens=tokens, windows=windows, window=window, kind=library().KVC_SOURCE_TEXT)
+    def add_source(self, digest: bytes, n_bytes: int, tokens: int, windows: int, window: int, by_model: bool = False) -> None:
+        """Records a raw text, or what the model wrote."""
+        x = _new("kvc_stats_source", bytes=n_bytes, tokens=tokens, windows=windows, window=window, kind=_kind(by_model))
         x.digest[0:32] = digest
         self._check(library().kvc_stats_add_source(self._stats, x))
 
-    def begin_source(self, digest: bytes) -> None:
-        """Names the raw text of the windows that follow."""
-        self._check(library().kvc_stats_begin_source(self._stats, library().KVC_SOURCE_TEXT, digest))
+    def begin_source(self, name: bytes, by_model: bool = False) -> None:
+        """Names the source of the windows that follow: the digest of a raw text, or a kind of what the model writes."""
+        self._check(library().kvc_stats_begin_source(self._stats, _kind(by_model), name))
 
     def info(self) -> Info:
         x = _new("kvc_stats_info")
@@ -144,6 +144,10 @@ class Statistics:
 
     def __exit__(self, *exception: Any) -> None:
         self.close()
+
+
+def _kind(by_model: bool) -> int:
+    return int(library().KVC_SOURCE_MODEL if by_model else library().KVC_SOURCE_TEXT)
 
 
 def _pointer(v: _arrays.View) -> Any:

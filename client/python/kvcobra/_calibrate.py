@@ -5,7 +5,7 @@ import functools
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence as Items
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence as Items, Tuple
 
 from . import _arrays, _texts
 from ._client import Digest
@@ -16,16 +16,22 @@ if TYPE_CHECKING:
 
 METRICS = ("output", "mse")
 N_SINK = 4
+OWN_SHARE = 33  # percent
+TEXT_TOKENS, OWN_TOKENS = 12288, 24576  # with texts, of these; without
+SOURCES_MAX = 8  # that statistics keep apart
 
 
 class Calibration(NamedTuple):
-    """The file that was written. tokens: counted, without the first 4 of each window; samples: tokens with stored vectors."""
+    """The file that was written. tokens: counted, without the first 4 of each window; samples: tokens with stored vectors;
+    own_windows: of those, windows that the model wrote; repeated: windows of texts that were left out, since they repeat others."""
 
     output: str
     tokens: int
     windows: int
     samples: int
     bytes: int
+    own_windows: int
+    repeated: int
 
 
 def _update(line: Progress, n_windows: int, window: int, share: float) -> None:
@@ -33,13 +39,15 @@ def _update(line: Progress, n_windows: int, window: int, share: float) -> None:
 
 
 def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLike[str]", tokenizer: Any = None,
-              tokens: int = 12288, window: int = 1024, metric: str = "output", seed: int = 0, progress: bool = True,
-              model_id: Optional[Digest] = None) -> Calibration:
+              tokens: Optional[int] = None, window: int = 1024, metric: str = "output", seed: int = 0, progress: bool = True,
+              model_id: Optional[Digest] = None, own_share: int = OWN_SHARE) -> Calibration:
     """Runs texts through a transformers model and writes statistics. `kvcobra solve` makes tables of any budget from them.
 
-    model: a dense decoder of transformers on the CPU. texts: a str is a text, a pathlib.Path a file.
+    model: a dense decoder of transformers on the CPU. texts: a str is a text, a pathlib.Path a file; none: the model writes all.
     output: the statistics file, which appears whole or not at all. tokenizer: None: that of the model's folder.
-    tokens: how many to use; window: tokens that the model reads together, each window afresh.
+    tokens: how many of the texts to use (None: 12288), or how many the model writes without texts (None: 24576).
+    window: tokens that the model reads together, each window afresh. Windows that repeat earlier ones are left out.
+    own_share: percent of all tokens that the model writes beside texts, 0 to 90, so that tables are good on other input too.
     metric: "output" weighs errors by their effect on the output of attention; "mse" is for models that "output" refuses.
     progress: a line on standard error, if that is a terminal. model_id: the digest that `kvcobra model-id` prints and the
     table is for; None: that of the model's folder, which must be the local one that the model was loaded from.
@@ -54,8 +62,10 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     longest = getattr(model.config, "max_position_embeddings", None) or window
     if not N_SINK < window <= longest:
         raise ValueError(f"window is {window}; the model reads {N_SINK + 1} to {longest} tokens")
-    if tokens < 1:
+    if tokens is not None and tokens < 1:
         raise ValueError(f"tokens is {tokens}; expected at least 1")
+    if not 0 <= own_share <= 90:
+        raise ValueError(f"own_share is {own_share}; expected 0 to 90 percent")
     path = os.fspath(output)
     recorder = Recorder(model, metric)
     digest = _arrays.digest(model_id if model_id is not None else folder_model_id(_folder(model)), "model_id")
@@ -63,27 +73,64 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(_folder(model), local_files_only=True)
-    sources = [_texts.tokenise(text, i, tokenizer) for i, text in enumerate(texts)]
-    cuts = list(_texts.windows(sources, _texts.bos(tokenizer), tokens, window))
-    if not cuts:
-        raise ValueError(f"the texts have {sum(len(s.tokens) for s in sources)} tokens, and a window needs {window}: give more text "
-                         "or a smaller window")
+    first = _texts.bos(tokenizer)
+    sources, cuts, repeated = _read(texts, tokenizer, first, tokens or TEXT_TOKENS, window)
+    own, own_cuts = _write(model, tokenizer, first, cuts, sources,
+                           _own_tokens(texts, cuts, tokens, own_share), window, seed, progress)
     name = os.path.basename(_name(model).rstrip("/")) or type(model).__name__
     with Statistics(recorder.geometry, digest, name, metric, N_SINK, seed) as statistics:
-        _add_sources(statistics, sources, cuts, window)
-        with Progress("calibrating", "tokens", len(cuts) * window, progress) as line, recorder.recording(statistics):
-            for i, cut in enumerate(cuts):
-                statistics.begin_source(sources[cut.source].digest)
+        _add_sources(statistics, sources + own, cuts + own_cuts, window)
+        n_tokens = sum(len(cut.tokens) for cut in cuts + own_cuts)
+        with Progress("calibrating", "tokens", n_tokens, progress) as line, recorder.recording(statistics):
+            for i, cut in enumerate(cuts + own_cuts):
+                source = (sources + own)[cut.source]
+                statistics.begin_source(_texts.model_name(source.name) if source.by_model else source.digest, source.by_model)
                 recorder.run(cut.document, cut.tokens, functools.partial(_update, line, i, window))
         statistics.save(path)
         info = statistics.info()
-    return Calibration(path, info.tokens, len(cuts), info.samples, info.file_bytes)
+    return Calibration(path, info.tokens, len(cuts) + len(own_cuts), info.samples, info.file_bytes, len(own_cuts), repeated)
+
+
+def _read(texts: Items[_texts.Text], tokenizer: Any, first: List[int], tokens: int,
+          window: int) -> Tuple[List[_texts.Source], List[_texts.Window], int]:
+    """Sources and windows of texts, and the number of windows that were left out."""
+    sources = [_texts.tokenise(text, i, tokenizer) for i, text in enumerate(texts)]
+    repeated: Dict[int, int] = {}
+    cuts = list(_texts.windows(sources, first, tokens, window, repeated))
+    if sources and not cuts:
+        raise ValueError(f"the texts have {sum(len(s.tokens) for s in sources)} tokens, and a window needs {window}: give more text "
+                         "or a smaller window")
+    return sources, cuts, sum(repeated.values())
+
+
+def _own_tokens(texts: Items[_texts.Text], cuts: List[_texts.Window], tokens: Optional[int], own_share: int) -> int:
+    """How many tokens the model writes: a share p of all tokens is p / (1 - p) of those of the texts."""
+    if not texts:
+        return tokens or OWN_TOKENS
+    return sum(len(cut.tokens) for cut in cuts) * own_share // (100 - own_share)
+
+
+def _write(model: Any, tokenizer: Any, first: List[int], cuts: List[_texts.Window], sources: List[_texts.Source], n_tokens: int,
+           window: int, seed: int, progress: bool) -> Tuple[List[_texts.Source], List[_texts.Window]]:
+    """Sources and windows that the model writes beside @cuts."""
+    from ._openings import OPENINGS
+    from .hf._writer import write_windows
+
+    n, size = _texts.own_windows(n_tokens, window)
+    if n == 0:
+        return [], []
+    used = len({cut.source for cut in cuts})
+    names = [name for name, _ in OPENINGS] if used + len(OPENINGS) <= SOURCES_MAX else [""]
+    with Progress("writing text", "tokens", n * size, progress) as line:
+        written = write_windows(model, tokenizer, first, n, size - len(first), _texts.own_seed(cuts, seed), line.update)
+    return _texts.of_model(written, first, names, len(sources))
 
 
 def _add_sources(statistics: "Statistics", sources: List[_texts.Source], cuts: List[_texts.Window], window: int) -> None:
     for i, source in enumerate(sources):
         own = [cut for cut in cuts if cut.source == i]
-        statistics.add_source(source.digest, source.n_bytes, sum(len(cut.tokens) for cut in own), len(own), window)
+        statistics.add_source(source.digest, source.n_bytes, sum(len(cut.tokens) for cut in own), len(own), window,
+                              source.by_model)
 
 
 def _name(model: Any) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from typing import Any, Iterator, List, NamedTuple, Sequence as Items, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence as Items, Set, Tuple, Union
 
 Text = Union[str, "os.PathLike[str]"]
+RUN_TOKENS = 16  # natural text rarely repeats so many; text in copies repeats all of them
 
 
 class Source(NamedTuple):
-    """A text: its name for messages, and its tokens without those that a tokeniser adds."""
+    """A text: its name for messages, and its tokens without those that a tokeniser adds. by_model: the model wrote it."""
 
     name: str
     digest: bytes
     n_bytes: int
     tokens: List[int]
+    by_model: bool = False
 
 
 class Window(NamedTuple):
@@ -51,27 +53,72 @@ def bos(tokenizer: Any) -> List[int]:
     return ids[:1] if ids and ids[0] == getattr(tokenizer, "bos_token_id", None) else []
 
 
-def _document(tokens: List[int], place: int) -> int:
+def document(tokens: List[int], place: int) -> int:
     """A hash of the tokens and their place, by which merged statistics find a window that is in both."""
     data = struct.pack("<Q", place) + struct.pack(f"<{len(tokens)}I", *tokens)
     return int.from_bytes(hashlib.blake2b(data, digest_size=16).digest()[:8], "little")
 
 
-def windows(sources: Items[Source], first: List[int], n_tokens: int, window: int) -> Iterator[Window]:
+def _repeats(tokens: List[int], seen: Set[Tuple[int, ...]]) -> bool:
+    """Whether a window says little that earlier ones did not: fewer than a quarter of its runs are new. @seen gets its runs."""
+    before, n_runs = len(seen), len(tokens) - RUN_TOKENS + 1
+    seen.update(tuple(tokens[i:i + RUN_TOKENS]) for i in range(n_runs))
+    return n_runs > 0 and 4 * (len(seen) - before) < n_runs
+
+
+def windows(sources: Items[Source], first: List[int], n_tokens: int, window: int,
+            repeated: Optional[Dict[int, int]] = None) -> Iterator[Window]:
     """A window of each text in turn, until they have @n_tokens. Each begins with @first. What is left at the end of a text is
-    too short and stays out."""
-    longest, counted, place = window - len(first), 0, 0
-    while True:
+    too short and stays out, and so is a window that repeats earlier windows: @repeated counts those of each text."""
+    longest, counted = window - len(first), 0
+    seen: Set[Tuple[int, ...]] = set()
+    places = [0] * len(sources)
+    any_text = True
+    while any_text:
         any_text = False
         for i, source in enumerate(sources):
             if counted >= n_tokens:
                 return
-            cut = source.tokens[place * longest:(place + 1) * longest]
-            if len(cut) < longest:
+            cut: List[int] = []
+            while len(cut) < longest and (places[i] + 1) * longest <= len(source.tokens):
+                cut = source.tokens[places[i] * longest:(places[i] + 1) * longest]
+                places[i] += 1
+                if _repeats(cut, seen):
+                    cut = []
+                    if repeated is not None:
+                        repeated[i] = repeated.get(i, 0) + 1
+            if not cut:
                 continue
             any_text = True
             counted += window
-            yield Window(i, _document(first + cut, place), first + cut)
-        if not any_text:
-            return
-        place += 1
+            yield Window(i, document(first + cut, places[i] - 1), first + cut)
+
+
+# ---- text of the model ----
+
+
+def own_seed(cuts: Items[Window], seed: int) -> int:
+    """Differs for statistics of other texts, so that both can be merged."""
+    data = struct.pack("<Q", seed % 2**64) + b"".join(struct.pack("<Q", cut.document) for cut in cuts)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=16).digest()[:8], "little")
+
+
+def own_windows(n_tokens: int, window: int) -> Tuple[int, int]:
+    """Number and size of the windows that the model writes: whole ones, or a shorter one if the share is less than one."""
+    n = (n_tokens + window // 2) // window
+    return (n, window) if n else (int(n_tokens >= 64), n_tokens)
+
+
+def model_name(kind: str) -> bytes:
+    """The name of a source that the model wrote, as `kvcobra calibrate` names it."""
+    return (f"model: {kind}" if kind else "model").encode().ljust(32, b"\0")
+
+
+def of_model(written: Items[List[int]], first: List[int], names: Items[str], base: int) -> Tuple[List[Source], List[Window]]:
+    """Sources and windows of what the model wrote: window i is of kind i % len(names). @base: the number of the first source."""
+    cuts = [Window(base + i % len(names), document(first + tokens, i), first + tokens) for i, tokens in enumerate(written)]
+    sources = []
+    for kind, name in enumerate(names[:len(cuts)]):
+        ids = b"".join(struct.pack(f"<{len(cut.tokens)}I", *cut.tokens) for cut in cuts if cut.source == base + kind)
+        sources.append(Source(name, hashlib.sha256(ids).digest(), len(ids), [], True))
+    return sources, cuts

@@ -3,6 +3,7 @@
 Environment: that of support.py, and KVCOBRA_ALLOC_LIBRARY.
 """
 import hashlib
+import json
 import os
 import pathlib
 import subprocess
@@ -20,9 +21,10 @@ except ImportError as e:
     sys.exit(support.SKIPPED)
 
 import kvcobra
-from kvcobra import _progress, _texts
+from kvcobra import _openings, _progress, _texts
 from kvcobra._alloc import library as alloc_library
 from kvcobra.hf._recorder import NAME, PLAIN_RESIDUAL, Recorder
+from kvcobra.hf._writer import PIECE_TOKENS, write_windows
 from test_hf import make_model
 
 DIGEST = bytes(range(32))
@@ -137,11 +139,91 @@ class Texts(unittest.TestCase):
         data = (0).to_bytes(8, "little") + b"".join(t.to_bytes(4, "little") for t in [1, 100, 101, 102, 103, 104])
         self.assertEqual(cuts[0].document.to_bytes(8, "little"), hashlib.blake2b(data, digest_size=16).digest()[:8])
 
+    def test_windows_that_repeat_others_are_left_out(self):
+        page = list(range(1000, 1040))
+        sources = [_texts.Source("copies", b"", 0, page * 3), _texts.Source("copy", b"", 0, page + list(range(2000, 2040)))]
+        repeated = {}
+        cuts = list(_texts.windows(sources, [1], 1000, 41, repeated))
+        self.assertEqual([(c.source, c.tokens[1]) for c in cuts], [(0, 1000), (1, 2000)])
+        self.assertEqual(repeated, {0: 2, 1: 1})
+        self.assertEqual(cuts[1].document, _texts.document(cuts[1].tokens, 1))  # its place in its text
+        partly = page[:31] + list(range(3000, 3009))  # 9 of 25 runs are new
+        self.assertEqual(len(list(_texts.windows([_texts.Source("a", b"", 0, page + partly)], [], 1000, 40))), 2)
+
+    def test_share_of_the_model(self):
+        self.assertEqual([_texts.own_windows(n, 1000) for n in (0, 63, 64, 499, 500, 2400)],
+                         [(0, 0), (0, 63), (1, 64), (1, 499), (1, 1000), (2, 1000)])
+        sources, cuts = _texts.of_model([[5, 6], [7, 8], [9, 10]], [1], ["x", "y"], 3)
+        self.assertEqual([(c.source, c.tokens) for c in cuts], [(3, [1, 5, 6]), (4, [1, 7, 8]), (3, [1, 9, 10])])
+        ids = b"".join(t.to_bytes(4, "little") for t in (1, 5, 6, 1, 9, 10))
+        self.assertEqual((sources[0].digest, sources[0].n_bytes), (hashlib.sha256(ids).digest(), len(ids)))
+        self.assertNotEqual(_texts.own_seed(cuts, 0), _texts.own_seed(cuts[1:], 0))
+        self.assertNotEqual(_texts.own_seed(cuts, 0), _texts.own_seed(cuts, 1))
+
     def test_progress_line(self):
         p = _progress.Progress("calibrating", "tokens", 2048, False)
         self.assertEqual(p.line(0, 1.0), "calibrating  0 %")
         self.assertEqual(p.line(512, 4.0), "calibrating  25 %  128 tokens/s  0:12 left")
         p.update(2048)  # standard error is no terminal
+
+
+class Spike(torch.nn.Module):
+    """A model that always predicts token 7, less surely token 1, and counts what it reads."""
+
+    def __init__(self, head=True):
+        super().__init__()
+        self.head, self.read = head, []
+
+    def get_output_embeddings(self):
+        return self.head or None
+
+    def forward(self, input_ids, past_key_values, use_cache):
+        self.read.append(input_ids)
+        logits = torch.zeros(*input_ids.shape, 128)
+        logits[..., 1], logits[..., 7] = 200, 100
+        return transformers.modeling_outputs.CausalLMOutputWithPast(logits=logits, past_key_values="cache")
+
+
+class SpecialWords(Words):
+    all_special_ids = [1]
+
+
+class Writing(unittest.TestCase):
+    def test_openings_are_those_of_the_command(self):
+        self.assertEqual([name for name, _ in _openings.OPENINGS],
+                         ["prose", "code", "markup", "dialogue", "languages", "records"])
+        with open(os.path.join(support.program("KVC_SOURCE_ROOT"), "tools/calibrate/corpus_openings.c"), encoding="utf-8") as file:
+            source = file.read()
+        self.assertTrue(all(len(found) == 10 for _, found in _openings.OPENINGS))
+        self.assertIn('"' + _openings.OPENINGS[1][1][1].encode("unicode_escape").decode() + '"', source)
+        self.assertIn("\u65e5\u672c", _openings.OPENINGS[4][1][8])
+
+    def test_beginnings_then_the_model_s_own_tokens(self):
+        """Sequences begin with words of their kind; then come tokens of the model, and none that begins a text."""
+        model, done = Spike().train(), []
+        texts = write_windows(model, SpecialWords(), [1], 7, 2 * PIECE_TOKENS + 1, 3, done.append)
+        self.assertEqual([len(text) for text in texts], 7 * [2 * PIECE_TOKENS + 1])
+        for i, text in enumerate(texts):
+            openings = [SpecialWords()(words, False)["input_ids"] for words in _openings.OPENINGS[i % 6][1]]
+            self.assertTrue(any(text[:len(o) + 1] == o + [7] for o in openings), text[:20])
+            self.assertNotIn(1, text)
+            self.assertGreater(text.count(7), len(text) // 2)
+            self.assertGreater(sum(a == 7 != b for a, b in zip(text, text[1:])), 0)  # another document begins
+        self.assertTrue(all(x.shape[1] == 1 for x in model.read))
+        self.assertEqual(done[-1], 7 * 3 * ((2 * PIECE_TOKENS + 1 + 2) // 3))
+        self.assertTrue(model.training)
+
+    def test_real_model(self):
+        """The likeliest text of the pieces together is that of each alone: sequences do not see each other."""
+        model = make_model()
+        some = write_windows(model, Words(), [1], 2, 60, 3, lambda n: None)
+        self.assertEqual(some, write_windows(model, Words(), [1], 5, 60, 3, lambda n: None)[:2])
+        self.assertNotEqual(some, write_windows(model, Words(), [1], 2, 60, 4, lambda n: None))
+        self.assertTrue(all(0 <= token < 128 for text in some for token in text))
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(ValueError, "no head that predicts tokens"):
+            write_windows(Spike(head=False), Words(), [1], 1, 60, 3, lambda n: None)
 
 
 class Files(unittest.TestCase):
@@ -152,7 +234,8 @@ class Files(unittest.TestCase):
         self.stats = os.path.join(self.folder, "made.stats")
 
     def calibrate(self, model, texts, **named):
-        named = {"output": self.stats, "tokenizer": Words(), "tokens": 2000, "window": 250, "model_id": DIGEST, **named}
+        named = {"output": self.stats, "tokenizer": Words(), "tokens": 2000, "window": 250, "model_id": DIGEST, "own_share": 0,
+                 **named}
         return kvcobra.calibrate(model, texts, **named)
 
     def test_table_of_statistics(self):
@@ -193,8 +276,31 @@ class Files(unittest.TestCase):
         self.assertEqual(digests[0], digests[1])
         self.assertNotEqual(digests[0], digests[2])
 
+    def test_text_of_the_model(self):
+        """Its share, its kinds as sources, and a text in copies."""
+        def sources():
+            done = subprocess.run([support.program("KVC_KVCOBRA"), "inspect", self.stats, "--json"], check=True,
+                                  capture_output=True, text=True)
+            return [x for x in json.loads(done.stdout)["sources"]]
+
+        done = self.calibrate(make_model(), [random_text(1, 1100)], own_share=50)
+        self.assertEqual((done.windows, done.own_windows, done.repeated), (8, 4, 0))
+        self.assertEqual(len(sources()), 5)
+        done = self.calibrate(make_model(), [" ".join(3 * [random_text(1, 249)])])
+        self.assertEqual((done.windows, done.own_windows, done.repeated), (1, 0, 2))
+        done = self.calibrate(make_model(), [], tokens=1500)
+        self.assertEqual((done.windows, done.own_windows, done.tokens), (6, 6, 6 * 246))
+        self.assertEqual(len(sources()), 6)
+        done = self.calibrate(make_model(), [], tokens=1500, window=100)
+        self.assertEqual((done.windows, len(sources())), (15, 6))
+        texts = [random_text(i, 260) for i in range(10, 13)]
+        self.calibrate(make_model(), texts, own_share=50)
+        self.assertEqual(len(sources()), 4)  # 3 + 6 would be more than stay apart
+
     def test_refusals(self):
         model, text = make_model(), random_text(1, 700)
+        with self.assertRaisesRegex(ValueError, "own_share is 91"):
+            self.calibrate(model, [text], own_share=91)
         with self.assertRaisesRegex(ValueError, "metric is 'kl'"):
             self.calibrate(model, [text], metric="kl")
         with self.assertRaisesRegex(ValueError, "reads 5 to 4096 tokens"):

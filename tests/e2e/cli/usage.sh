@@ -68,6 +68,7 @@ expect "eval of keys and generations" 2 "$KVCOBRA" eval x.gguf --table x --text 
 expect "eval of keys with tokens" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --tokens 100
 expect "eval of 0 keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 0
 expect "eval with a seed without keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --seed 1
+expect "eval with a seed that JSON cannot have" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --seed 9223372036854775808
 expect "eval of quartiles of keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --quartiles
 expect "eval of keys in two texts" 2 "$KVCOBRA" eval x.gguf --table x --text x --text y --retrieval 4
 expect "eval of generations with two recent windows" 2 "$KVCOBRA" eval x.gguf --table x --text x --generate 4 --recent 0,128
@@ -92,6 +93,8 @@ expect "generate below absolute zero" 2 "$KVCOBRA" generate x.gguf --prompt a --
 expect "table without an action" 2 "$KVCOBRA" table --socket x
 expect "evict with five digits of a digest" 2 "$KVCOBRA" evict --table 12345
 expect "evict with a name for a digest" 2 "$KVCOBRA" evict --table model-3.table
+expect "recalibrate with a table that is not tried" 2 "$KVCOBRA" recalibrate --table x
+expect "recalibrate with a table and a stage" 2 "$KVCOBRA" recalibrate --table x --canary-tokens 9 --stage refit
 expect "recalibrate with five digits of a digest" 2 "$KVCOBRA" recalibrate --model 12345
 expect "table with an unknown action" 2 "$KVCOBRA" table retire --socket x
 expect "table stage of nothing" 2 "$KVCOBRA" table stage --socket x
