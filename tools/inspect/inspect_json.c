@@ -189,9 +189,11 @@ static json_t *inspect_json_sources(const struct stats *s)
         char hex[DIGEST_HEX_BYTES];
 
         stats_domain_info(s, i, &info);
+        (void) digest_hex(info.digest, hex);
+        if (info.kind == SOURCE_REST) /* several, without a common digest */
+            hex[0] = '\0';
         (void) json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:I}", "kind", kinds[info.kind], "name",
-                                                    digest_hex(info.digest, hex), "tokens",
-                                                    (json_int_t) info.n_tokens, "samples",
+                                                    hex, "tokens", (json_int_t) info.n_tokens, "samples",
                                                     (json_int_t) info.n_samples));
     }
     return all;
