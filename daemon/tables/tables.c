@@ -189,7 +189,10 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
         tables_files_remove(ts->config, t->digest);
 }
 
-/* A table that ROLLBACK would return to waits for the end of its drain time, even if it is idle. */
+/*
+ * A table that ROLLBACK would return to waits for the end of its drain time, even if it is idle; so does one
+ * that ROLLBACK left, which an operator may activate again.
+ */
 static bool tables_may_return(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
     const struct table_model *m = table_model_find(ts, t->model_digest);
@@ -199,7 +202,7 @@ static bool tables_may_return(const struct tables *ts, const struct table_entry 
     if (t->from_before && now_ms < ts->returns_until_ms)
         return true;
     /* 0: only its pages survived a restart */
-    return t->activated == 0 || (m && table_model_previous(ts, m) == t);
+    return t->activated == 0 || t->rolled_back || (m && table_model_previous(ts, m) == t);
 }
 
 bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
