@@ -244,38 +244,6 @@ KVC_EXPORT int kvc_moments_fetch(kvc_client *c, const uint8_t model_digest[KVC_D
 KVC_EXPORT int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST_BYTES],
                          uint64_t *ret_pages, uint64_t *ret_bytes);
 
-typedef struct kvc_flush_options {
-    size_t struct_bytes;         /* sizeof(kvc_flush_options) */
-    const char *tenant;          /* as in kvc_status; "@gpu0" behind it on a GPU */
-    const uint8_t *table_digest; /* [KVC_DIGEST_BYTES] */
-    const void *salt;            /* [salt_bytes] as in kvc_seq_new() */
-    size_t salt_bytes;
-    uint32_t first_kv_head; /* of the shard */
-    uint32_t n_kv_heads;    /* 0 = all heads */
-} kvc_flush_options;
-
-typedef struct kvc_flush_state {
-    size_t struct_bytes; /* sizeof(kvc_flush_state) */
-    uint64_t tokens;     /* of the whole chunks of the prefix */
-    uint32_t pages;      /* found in memory: 0 to 2, one without and one with KVC_SEQ_REPEATABLE */
-    uint32_t held;       /* of these: sequences hold them, and keep them until they end */
-} kvc_flush_state;
-
-/**
- * kvc_flush() - make a prefix unfindable, in memory and on the disk
- * @tokens:    [n_tokens] of the prefix, at least 64; tokens beyond whole chunks of 64 are not looked at
- * @ret_state: struct_bytes set by the caller; may be NULL
- *
- * The page of the last whole chunk goes: no sequence finds it, nor anything that continues the prefix.
- * Pages of earlier chunks stay: other prompts begin with them. Sequences that hold the page keep it. What
- * continues the prefix is found again if a client publishes the chunk again before that was evicted.
- *
- * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is retired; -ENODEV, -ETIMEDOUT, -EAGAIN:
- * the disk may still have the page: call again; -ENOSPC: as -EAGAIN, for a page that is held.
- */
-KVC_EXPORT int kvc_flush(kvc_client *c, const kvc_flush_options *o, const uint32_t *tokens, size_t n_tokens,
-                         kvc_flush_state *ret_state);
-
 #define KVC_QUOTA_KEEP UINT64_MAX /* leave this value unchanged */
 
 typedef struct kvc_quota_state {
@@ -479,6 +447,7 @@ typedef struct kvc_tenant_status {
     uint64_t misses_unknown, misses_evicted, misses_other_table, misses_retired_table;
     uint64_t misses_slow_tier; /* only a slower tier had it, and the client did not wait */
     kvc_advice advice;         /* zeros if the daemon keeps none for this tenant: it does for 64 */
+    uint64_t pinned_bytes;     /* the part of held_bytes that kvc_pin() holds */
 } kvc_tenant_status;
 
 /* Pages of one table and shard. */

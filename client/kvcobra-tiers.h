@@ -1,7 +1,8 @@
 /*
  * libkvcobra with pages beyond memory. For schedulers of engines: where the chunks of a prompt are, in memory
  * or on a disk, and how to bring them to memory before the prompt's turn comes; no call here leases anything
- * or needs a sequence. For operators: the disk tier itself, on the operator socket (kvcobra-operator.h).
+ * or needs a sequence. For operators, on their socket (kvcobra-operator.h): the same for any tenant's prompt,
+ * which they can also flush or pin, and the disk tier itself.
  */
 #ifndef KVCOBRA_TIERS_H
 #define KVCOBRA_TIERS_H
@@ -57,6 +58,98 @@ KVC_EXPORT int kvc_model_prefetch(kvc_model *m, const kvc_seq_options *o, const 
  * Return: 0, also if the prefetch has ended; -EINVAL: @m is NULL.
  */
 KVC_EXPORT int kvc_model_prefetch_cancel(kvc_model *m, uint64_t prefetch);
+
+/* ---- prompts, for operators ---- */
+
+/* Whose beginning of a prompt: for kvc_flush(), kvc_lookup() and kvc_pin() */
+typedef struct kvc_prefix_options {
+    size_t struct_bytes;         /* sizeof(kvc_prefix_options) */
+    const char *tenant;          /* as in kvc_status; "@gpu0" behind it on a GPU */
+    const uint8_t *table_digest; /* [KVC_DIGEST_BYTES] */
+    const void *salt;            /* [salt_bytes] as in kvc_seq_new() */
+    size_t salt_bytes;
+    uint32_t first_kv_head; /* of the shard */
+    uint32_t n_kv_heads;    /* 0 = all heads */
+} kvc_prefix_options;
+
+typedef struct kvc_flush_state {
+    size_t struct_bytes; /* sizeof(kvc_flush_state) */
+    uint64_t tokens;     /* of the whole chunks of the prefix */
+    uint32_t pages;      /* found in memory: 0 to 2, one without and one with KVC_SEQ_REPEATABLE */
+    uint32_t held;       /* of these: sequences hold them, and keep them until they end */
+} kvc_flush_state;
+
+/**
+ * kvc_flush() - make a prefix unfindable, in memory and on the disk
+ * @tokens:    [n_tokens] of the prefix, at least 64; tokens beyond whole chunks of 64 are not looked at
+ * @ret_state: struct_bytes set by the caller; may be NULL
+ *
+ * The page of the last whole chunk goes: no sequence finds it, nor anything that continues the prefix.
+ * Pages of earlier chunks stay: other prompts begin with them. Sequences that hold the page keep it. What
+ * continues the prefix is found again if a client publishes the chunk again before that was evicted.
+ *
+ * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is retired; -ENODEV, -ETIMEDOUT, -EAGAIN:
+ * the disk may still have the page: call again; -ENOSPC: as -EAGAIN, for a page that is held.
+ */
+KVC_EXPORT int kvc_flush(kvc_client *c, const kvc_prefix_options *o, const uint32_t *tokens, size_t n_tokens,
+                         kvc_flush_state *ret_state);
+
+enum kvc_miss {
+    KVC_MISS_NONE = 0,    /* the page is in memory or on the disk */
+    KVC_MISS_UNKNOWN = 1, /* never published with these tokens, table, salt and heads, or forgotten since */
+    KVC_MISS_EVICTED = 2, /* it had to make room, or an operator dropped it */
+    KVC_MISS_RETIRED_TABLE = 4
+};
+
+typedef struct kvc_chunk_place {
+    size_t struct_bytes; /* sizeof(kvc_chunk_place) */
+    int repeatable;      /* 1: of sequences with KVC_SEQ_REPEATABLE, whose pages are others */
+    uint64_t first_token;
+    int in_memory, on_disk;
+    uint32_t holds;     /* sequences that hold the page in memory */
+    int reason;         /* enum kvc_miss */
+    uint64_t pinned_ms; /* how long it stays pinned; 0: it is not */
+} kvc_chunk_place;
+
+/**
+ * kvc_lookup() - where the pages of a prompt are
+ * @tokens:     [n_tokens] at least 64; tokens beyond whole chunks of 64 are not looked at
+ * @item_bytes: sizeof(kvc_chunk_place)
+ * @ret_places: [ret_n] two for each chunk, in the order of the tokens; free() it
+ *
+ * Nothing is fetched, held or counted as a hit or a miss. A sequence finds the chunks up to the first one
+ * that is nowhere; what is behind that one is reported too.
+ *
+ * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is retired; -ENODEV, -ETIMEDOUT, -EAGAIN:
+ * the disk tier did not answer.
+ */
+KVC_EXPORT int kvc_lookup(kvc_client *c, const kvc_prefix_options *o, const uint32_t *tokens, size_t n_tokens,
+                          size_t item_bytes, kvc_chunk_place **ret_places, size_t *ret_n);
+
+typedef struct kvc_pin_state {
+    size_t struct_bytes;   /* sizeof(kvc_pin_state) */
+    uint64_t tokens;       /* of the whole chunks of the prefix */
+    uint32_t pages;        /* pinned now, or no longer */
+    uint32_t missing;      /* chunks without a page in memory */
+    uint64_t pinned_bytes; /* of the tenant, after the call */
+    uint64_t limit_bytes;  /* of the tenant: half of its quota, at most half of the pool */
+} kvc_pin_state;
+
+/**
+ * kvc_pin() - keep the pages of a prompt in memory for some time
+ * @tokens:    [n_tokens] at least 64; tokens beyond whole chunks of 64 are not looked at
+ * @ms:        from now on, whatever time the pages had, at most a year; 0: no longer
+ * @ret_state: struct_bytes set by the caller; may be NULL
+ *
+ * Only pages in memory are pinned: those of the disk alone, and those that are published later, are not. A
+ * pin ends also when the prefix is flushed, when an operator evicts the tenant's pages, when the table is
+ * retired or its drain time is over, when another tenant needs its guarantee, and at a restart.
+ *
+ * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is being retired; -EDQUOT: too much would
+ * be pinned: the chunks before that are pinned.
+ */
+KVC_EXPORT int kvc_pin(kvc_client *c, const kvc_prefix_options *o, const uint32_t *tokens, size_t n_tokens,
+                       uint64_t ms, kvc_pin_state *ret_state);
 
 /* ---- the disk tier ---- */
 

@@ -62,6 +62,8 @@ static const struct dispatch_entry {
     [KVCOBRA__REQUEST__BODY_DISCONNECT_SESSION] = {watch_handle_disconnect, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_CONTROL_TIER] = {tier_handle_control, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_FLUSH] = {flush_handle, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_LOOKUP] = {lookup_handle, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_PIN] = {pin_handle, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_LIST_EVENTS] = {watch_handle_list_events, CONN_OPEN, ON_OPERATOR},
 };
 

@@ -33,6 +33,7 @@
 #include "daemon/session/restore.h"
 #include "daemon/session/session.h"
 #include "daemon/store/control.h"
+#include "daemon/store/kept.h"
 #include "daemon/store/persist.h"
 #include "daemon/store/pool_mark.h"
 #include "daemon/store/share.h"
@@ -96,6 +97,16 @@ static void server_feed_watchdog(struct server *s, uint64_t now)
 
 static void server_update_tick(struct server *s);
 
+/* Return: whether any page is pinned. */
+static bool server_end_pins(struct server *s, uint64_t now)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < s->devices.n; i++)
+        any |= kept_tick(&s->devices.list[i].store, now);
+    return any;
+}
+
 static void server_on_tick(void *ctx)
 {
     struct server *s = ctx;
@@ -114,6 +125,7 @@ static void server_on_tick(void *ctx)
         share_tick(&s->devices.list[i].store, now, s->config->lease_ms);
     for (uint32_t i = 1; i < s->devices.n; i++)
         gpu_pool_tick(s->devices.list[i].gpu, now);
+    s->has_kept = server_end_pins(s, now);
     metrics_http_tick(s->metrics_http);
     s->has_idle_tenants = devices_forget_idle(&s->devices, now, s->config->lease_ms);
     server_update_tick(s);
@@ -121,8 +133,8 @@ static void server_on_tick(void *ctx)
 }
 
 /*
- * Sets the timer for connections, sessions, idle tenants, draining tables and monitoring; else for the
- * watchdog only.
+ * Sets the timer for connections, sessions, idle tenants, pinned pages, draining tables and monitoring; else
+ * for the watchdog only.
  */
 static void server_update_tick(struct server *s)
 {
@@ -143,7 +155,7 @@ static void server_update_tick(struct server *s)
     if (s->stop_by_ms == 0 &&
         s->n_conns + s->n_operator_conns + s->sessions.n + s->sessions.n_watched + s->tables.n_draining ==
             0 &&
-        !s->has_idle_tenants && !metrics_http_is_busy(s->metrics_http))
+        !s->has_idle_tenants && !s->has_kept && !metrics_http_is_busy(s->metrics_http))
         period = s->watchdog_ms / 4; /* 0: off */
     ev_tick_every(s->ev, period, server_on_tick, s);
 }
@@ -523,6 +535,8 @@ int server_run(struct server *s, struct errmsg *e)
 /* Drops pages, groups and tenants, which refer to the tables. The pools free the memory of pages later. */
 static void server_drop_pages(struct server *s, struct store *st)
 {
+    for (struct tenant *t = st->tenants; t; t = t->next)
+        kept_end_tenant(st, t, NULL);
     for (struct table_entry *t = s->tables.entries; t; t = t->next)
         for (struct space *x = t->spaces; x; x = x->next)
             store_drop_space(st, x, GHOST_EVICTED);

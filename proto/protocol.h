@@ -4,8 +4,24 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 #define PROTO_VERSION 1
 #define PROTO_VERSION_MIN 1 /* a daemon of version N serves N-1 too; 1 is the first */
+
+/*
+ * The version that both ends of a connection speak: the newest one that is within both ranges. Each range
+ * is from a least to a greatest version. Return: the version; 0: the ranges have none in common, or one is
+ * empty.
+ */
+static inline uint32_t protocol_common(uint32_t own_min, uint32_t own_max, uint32_t peer_min,
+                                       uint32_t peer_max)
+{
+    uint32_t min = own_min > peer_min ? own_min : peer_min;
+    uint32_t max = own_max < peer_max ? own_max : peer_max;
+
+    return own_min <= own_max && peer_min <= peer_max && min <= max ? max : 0;
+}
 
 #define WIRE_PACKET_BYTES_MAX 65536
 #define WIRE_FDS_MAX 4         /* per packet */

@@ -261,6 +261,12 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
     return offload_forget(o, s, DISK_REMOVE, done, ctx);
 }
 
+int offload_ask(struct offload *o, const struct tenant *t, const struct offload_subject *s,
+                void (*done)(void *ctx, int err), void *ctx)
+{
+    return offload_has(o, t, &s->key) ? offload_forget(o, s, DISK_ASK, done, ctx) : -ENOENT;
+}
+
 /* ---- start and end ---- */
 
 void offload_set_keyring(struct offload *o, struct keyring *ring)

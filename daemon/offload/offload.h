@@ -120,6 +120,15 @@ struct offload_subject {
 int offload_flush_page(struct offload *o, const struct tenant *t, const struct offload_subject *s,
                        void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
 
+/**
+ * offload_ask() - whether the disk has a page, not only its filter
+ * @done: called on the loop, once; @err: 0: it has the page; -ENOENT; -ETIMEDOUT, -ENODEV: unknown
+ *
+ * Return: 0; -ENOENT; errors of disk_submit() and -ENOMEM: done() is not called.
+ */
+int offload_ask(struct offload *o, const struct tenant *t, const struct offload_subject *s,
+                void (*done)(void *ctx, int err), void *ctx);
+
 /* ---- what clients see ---- */
 
 /* Writes the number of the tenant's filter to its control page. NULL is allowed. */

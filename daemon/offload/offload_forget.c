@@ -1,5 +1,6 @@
 /*
- * The disk forgets a page: one that did not open, or one that an operator flushed.
+ * Requests to the disk about one page, without its bytes: to forget one that did not open, or that an
+ * operator flushed, and to look for one that an operator asks about.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +19,10 @@ struct offload_forget {
 static void offload_forget_on_done(struct disk_request *r)
 {
     struct offload_forget *x = (struct offload_forget *) r;
-    int err = r->result == -ENOENT ? 0 : r->result; /* the disk does not have the page, which is the aim */
+    int err = r->result;
+
+    if (err == -ENOENT && r->kind != DISK_ASK)
+        err = 0; /* the disk does not have the page, which is the aim */
 
     if (x->done)
         x->done(x->ctx, err);

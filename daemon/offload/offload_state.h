@@ -153,9 +153,10 @@ void offload_fetch_flush(struct offload *o, const struct tenant *t, const struct
 /* ---- offload_forget.c ---- */
 
 /**
- * offload_forget() - the disk does not find a page again
- * @kind: DISK_FORGET or DISK_REMOVE
- * @done: called on the loop, once, with 0 or the errno of the request; NULL: no function
+ * offload_forget() - the disk does not find a page again, or is asked for it
+ * @kind: DISK_FORGET, DISK_REMOVE or DISK_ASK
+ * @done: called on the loop, once, with 0 or the errno of the request; NULL: no function. A page that the
+ *        disk does not have is 0, and -ENOENT with DISK_ASK.
  *
  * Return: 0; errors of disk_submit(), -ENOMEM: done() is not called.
  */

@@ -3,7 +3,7 @@
  * chunk is enough: without it no client finds what continues the prefix. Pages of earlier chunks stay, since
  * other prompts begin with them.
  *
- * There are two keys: sequences with repeatable attention have keys of their own.
+ * A flush ends the pin of the page.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,20 +14,15 @@
 #include "daemon/loop/log.h"
 #include "daemon/offload/offload.h"
 #include "daemon/operator/handlers.h"
+#include "daemon/operator/prefix.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
-#include "gpu/page_layout.h"
-
-enum { KEYS = 2 }; /* [0] not repeatable, [1] repeatable */
+#include "daemon/store/kept.h"
 
 /* What a request names, and what became of it. */
 struct flush {
-    struct tenant *tenant;
-    const struct table_entry *table;
-    struct shard shard;
-    struct chunk_key keys[KEYS];
-    bool is_first; /* the last chunk is the first one of its sequence */
+    struct prefix prefix;
     uint32_t n_pages, n_held, n_on_the_way;
 };
 
@@ -38,99 +33,22 @@ struct flush_job { /* waits for the disk */
     int err; /* of a request to the disk */
 };
 
-/* ---- what is flushed ---- */
-
-static int flush_read_shard(struct request *rq, struct flush *f)
-{
-    const Kvcobra__Flush *m = rq->message->flush;
-    uint32_t n = f->table->table->geometry.n_kv_heads;
-
-    f->shard = (struct shard){m->first_kv_head, m->n_kv_heads};
-    if (m->n_kv_heads == 0 && m->first_kv_head == 0)
-        f->shard.n_heads = n;
-    if (f->shard.n_heads == 0 || f->shard.first_head > n || f->shard.n_heads > n - f->shard.first_head)
-        return fail(&rq->error, -EINVAL, "%" PRIu32 " KV heads from %" PRIu32 " on, of a table with %" PRIu32,
-                    m->n_kv_heads, m->first_kv_head, n);
-
-    return 0;
-}
-
-static int flush_read(struct request *rq, struct flush *f)
-{
-    const Kvcobra__Flush *m = rq->message->flush;
-    struct table_entry *table;
-    int r;
-
-    f->tenant = devices_find_tenant(&rq->server->devices, m->tenant);
-    if (!f->tenant)
-        return fail(&rq->error, -ENOENT,
-                    "there is no tenant \"%.40s\": \"kvcobra status\" lists those with sessions or pages",
-                    m->tenant);
-
-    r = request_find_table(rq, &m->table_digest, &table);
-    if (r < 0)
-        return r;
-    if (!table->table)
-        return fail(&rq->error, -ESTALE, "the table is retired or rejected: it has no pages");
-
-    f->table = table;
-    if (m->n_tokens == 0 || m->n_tokens % CHUNK_TOKENS != 0)
-        return fail(&rq->error, -EINVAL, "%zu tokens are not whole chunks of %d", m->n_tokens, CHUNK_TOKENS);
-    if (m->salt.len > CHUNK_SALT_BYTES_MAX)
-        return fail(&rq->error, -EINVAL, "the salt has %zu bytes, at most %d", m->salt.len,
-                    CHUNK_SALT_BYTES_MAX);
-    if (m->parent_keys.len != 0)
-        r = request_check_bytes(rq, &m->parent_keys, sizeof(f->keys), "parent keys");
-    return r < 0 ? r : flush_read_shard(rq, f);
-}
-
-/* At most WIRE_ITEMS_MAX tokens, so sixteen hashes. */
-static void flush_derive_keys(const struct request *rq, struct flush *f)
-{
-    const Kvcobra__Flush *m = rq->message->flush;
-    struct chunk_identity id = {
-        .table_digest = f->table->digest,
-        .model_digest = f->table->model_digest,
-        .first_head = f->shard.first_head,
-        .n_heads = f->shard.n_heads,
-        .salt = m->salt.data,
-        .salt_bytes = m->salt.len,
-    };
-    bool has_parent = m->parent_keys.len > 0;
-
-    if (has_parent)
-        memcpy(f->keys, m->parent_keys.data, sizeof(f->keys));
-    f->is_first = !has_parent && m->n_tokens == CHUNK_TOKENS;
-    for (int i = 0; i < KEYS; i++) {
-        id.repeatable = i == 1;
-        for (size_t at = 0; at < m->n_tokens; at += CHUNK_TOKENS) {
-            struct chunk_key parent = f->keys[i];
-
-            chunk_key_derive(f->tenant->index_key, &id, has_parent || at > 0 ? &parent : NULL, m->tokens + at,
-                             &f->keys[i]);
-        }
-    }
-}
-
 /* ---- the answer ---- */
 
 static int flush_reply(struct request *rq, const struct flush *f)
 {
-    struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__FlushReply *reply = &scratch->body.flush;
+    Kvcobra__FlushReply *reply = &rq->server->scratch->body.flush;
 
-    _Static_assert(sizeof(f->keys) <= sizeof(scratch->digest), "keys fit the scratch");
-    memcpy(scratch->digest, f->keys, sizeof(f->keys));
     kvcobra__flush_reply__init(reply);
-    reply->keys = bytes_view(scratch->digest, sizeof(f->keys));
+    reply->keys = prefix_keys(rq, &f->prefix);
     reply->pages = f->n_pages;
     reply->held = f->n_held;
     reply->on_the_way = f->n_on_the_way;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_FLUSH;
     rq->reply.flush = reply;
     if (!rq->message->flush->goes_on)
-        log_event(LOG_NOTICE, "flush", "tenant=%s pages=%" PRIu32 " held=%" PRIu32,
-                  rq->message->flush->tenant, f->n_pages, f->n_held);
+        log_event(LOG_NOTICE, "flush", "tenant=%s pages=%" PRIu32 " held=%" PRIu32, f->prefix.tenant->name,
+                  f->n_pages, f->n_held);
     return 0;
 }
 
@@ -138,12 +56,17 @@ static int flush_reply(struct request *rq, const struct flush *f)
 
 static int flush_memory(struct request *rq, struct flush *f)
 {
-    struct store *st = store_of(f->tenant);
+    struct tenant *t = f->prefix.tenant;
+    struct store *st = store_of(t);
 
-    for (int i = 0; i < KEYS; i++) {
-        uint32_t slot = store_find(st, f->tenant, &f->keys[i]);
+    for (int i = 0; i < PREFIX_KEYS; i++) {
+        uint32_t slot = store_find(st, t, &f->prefix.keys[i]);
         int r;
 
+        if (slot != SLOT_NONE) {
+            kept_end(st, slot); /* in an extent that is being emptied, the page leaves with that */
+            slot = store_find(st, t, &f->prefix.keys[i]);
+        }
         if (slot == SLOT_NONE)
             continue;
 
@@ -185,25 +108,17 @@ static void flush_on_removed(void *ctx, int err)
 
 static int flush_submit_disk(struct request *rq, struct flush_job *j)
 {
-    struct page_layout layout;
-    struct offload_subject s = {.account = j->flush.tenant->account};
-    int r = page_layout_init(&layout, j->flush.table->table, j->flush.shard);
+    const struct prefix *p = &j->flush.prefix;
 
-    if (r < 0)
-        return fail(&rq->error, r, "pages of these KV heads cannot be stored alone");
-
-    disk_group_id_init(&s.group, s.account->name);
-    memcpy(s.group.table_digest, j->flush.table->digest, sizeof(s.group.table_digest));
-    s.group.first_head = (uint16_t) j->flush.shard.first_head;
-    s.group.n_heads = (uint16_t) j->flush.shard.n_heads;
-    s.group.page_class = j->flush.is_first ? PAGE_FIRST : PAGE_REST;
-    s.group.page_bytes = layout.page_bytes[s.group.page_class];
-    page_layout_deinit(&layout);
-    for (int i = 0; i < KEYS; i++) {
+    for (int i = 0; i < PREFIX_KEYS; i++) {
+        struct offload_subject s;
         uint32_t on_the_way = 0;
+        int r = prefix_subject(rq, p, i, &s);
 
-        s.key = j->flush.keys[i];
-        r = offload_flush_page(rq->server->offload, j->flush.tenant, &s, flush_on_removed, j, &on_the_way);
+        if (r < 0)
+            return r; /* both keys or none: nothing is pending */
+
+        r = offload_flush_page(rq->server->offload, p->tenant, &s, flush_on_removed, j, &on_the_way);
         j->flush.n_on_the_way += on_the_way;
         j->n_pending += r == 0;
         j->err = r < 0 ? r : j->err;
@@ -241,13 +156,15 @@ static int flush_disk(struct request *rq, const struct flush *f)
 
 int flush_handle(struct request *rq)
 {
+    const Kvcobra__Prefix *m = rq->message->flush->prefix;
     struct flush f = {.n_pages = 0};
-    int r = flush_read(rq, &f);
+    int r = prefix_read(rq, m, &f.prefix);
 
     if (r < 0)
         return r;
 
-    flush_derive_keys(rq, &f);
+    for (size_t i = 0; i < f.prefix.n_chunks; i++) /* at most WIRE_ITEMS_MAX tokens, so sixteen hashes */
+        prefix_next(&f.prefix, m, i);
     if (rq->message->flush->goes_on)
         return flush_reply(rq, &f);
 
@@ -255,8 +172,5 @@ int flush_handle(struct request *rq)
     if (r < 0)
         return r;
 
-    if (rq->server->offload && !store_of(f.tenant)->pool.on_gpu)
-        return flush_disk(rq, &f);
-
-    return flush_reply(rq, &f);
+    return prefix_has_disk(rq, &f.prefix) ? flush_disk(rq, &f) : flush_reply(rq, &f);
 }

@@ -5,6 +5,8 @@ struct request;
 
 int drain_handle(struct request *rq);
 int flush_handle(struct request *rq);
+int lookup_handle(struct request *rq);
+int pin_handle(struct request *rq);
 int watch_handle_list_sessions(struct request *rq);
 int watch_handle_disconnect(struct request *rq);
 int watch_handle_list_events(struct request *rq);

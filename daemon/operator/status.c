@@ -263,6 +263,7 @@ void status_fill_tenant(const struct tenant *t, Kvcobra__TenantStatus *out)
     out->guarantee_bytes = t->guarantee_bytes;
     out->extent_bytes = t->n_extents * store_of(t)->pool.extent_bytes;
     out->asked_back_bytes = share_reclaimed_bytes(store_of(t), t);
+    out->pinned_bytes = t->kept.bytes;
     status_fill_counters(&t->counters, out);
 }
 

@@ -27,12 +27,17 @@ static bool handshake_is_name(const char *name)
     return true;
 }
 
+/* That both ends speak, the newest one; 0: none. */
+static uint32_t handshake_version(const Kvcobra__Hello *m)
+{
+    return protocol_common(PROTO_VERSION_MIN, PROTO_VERSION, m->version_min, m->version_max);
+}
+
 static int handshake_check_hello(struct request *rq, const Kvcobra__Hello *m)
 {
     if (rq->conn->state != CONN_NEW)
         return fail(&rq->error, -EPROTO, "a second hello on one connection");
-    if (m->version_min > PROTO_VERSION || m->version_max < PROTO_VERSION_MIN ||
-        m->version_min > m->version_max)
+    if (handshake_version(m) == 0)
         return fail(&rq->error, -EPROTO,
                     "this kvcobrad speaks protocol %d to %d, the client %" PRIu32 " to %" PRIu32,
                     PROTO_VERSION_MIN, PROTO_VERSION, m->version_min, m->version_max);
@@ -72,7 +77,7 @@ static void handshake_fill_hello_reply(struct request *rq)
     scratch->limits.quota_bytes =
         devices_limit(&rq->server->devices.list[0], config, rq->conn->account->name).quota_bytes;
     kvcobra__hello_reply__init(reply);
-    reply->version = PROTO_VERSION;
+    reply->version = handshake_version(rq->message->hello);
     reply->features = rq->message->hello->features & FEATURES;
     reply->session_token = bytes_view(rq->conn->token, SESSION_TOKEN_BYTES);
     reply->limits = &scratch->limits;

@@ -23,6 +23,7 @@ struct table_entry;
 struct tenant;
 
 #define REQUEST_PENDING 1
+#define REPLY_PLACES_MAX 16 /* of LOOKUP: two for each chunk of a message */
 
 struct request {
     struct server *server;
@@ -126,6 +127,8 @@ struct reply_scratch {
         Kvcobra__StatusReply status;
         Kvcobra__EvictReply evict;
         Kvcobra__FlushReply flush;
+        Kvcobra__LookupReply lookup;
+        Kvcobra__PinReply pin;
         Kvcobra__SetQuotaReply set_quota;
         Kvcobra__AliasModelReply alias_model;
         Kvcobra__UnaliasModelReply unalias_model;
@@ -149,6 +152,8 @@ struct reply_scratch {
     Kvcobra__LogEvent events[WIRE_EVENTS_MAX];
     Kvcobra__LogEvent *event_pointers[WIRE_EVENTS_MAX];
     char event_texts[WIRE_EVENTS_MAX][WIRE_EVENT_BYTES_MAX];
+    Kvcobra__ChunkPlace places[REPLY_PLACES_MAX];
+    Kvcobra__ChunkPlace *place_pointers[REPLY_PLACES_MAX];
     Kvcobra__ModelAlias aliases[WIRE_ALIASES_MAX];
     Kvcobra__ModelAlias *alias_pointers[WIRE_ALIASES_MAX];
     Kvcobra__Fit fits[WIRE_LIST_ITEMS_MAX];

@@ -81,6 +81,7 @@ struct server {
     uint64_t raw_coords[2], raw_saturated[2]; /* by side; coordinates that APPEND_RAW encoded */
     struct metrics_http *metrics_http;        /* NULL: metrics are not served */
     bool has_idle_tenants;                    /* which a tick forgets */
+    bool has_kept;                            /* pages whose pins a tick ends */
     bool draining;                            /* new sessions, models and pages are refused */
     struct live_set live;                     /* moments that clients reported */
     int moments_fd;                           /* of the last FETCH_MOMENTS, or -1 */

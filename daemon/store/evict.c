@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/store/evict_queue.h"
+#include "daemon/store/kept.h"
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 
@@ -90,6 +91,7 @@ static struct span *evict_idle_span(const struct group *g)
 
 void evict_extent(struct store *st, struct pool_extent *x)
 {
+    kept_end_extent(st, x);
     for (uint32_t i = 0; i < x->n_units; i++) {
         uint32_t span = x->span_of_unit[i];
 
@@ -104,6 +106,7 @@ uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_dig
     uint32_t n = 0;
     uint64_t bytes = 0;
 
+    kept_end_tenant(st, t, table_digest);
     for (struct group *g = t->groups; g && n < n_max; g = g->next) {
         if (table_digest && memcmp(g->space->table_digest, table_digest, DIGEST_BYTES) != 0)
             continue;

@@ -28,9 +28,12 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes);
  */
 bool evict_for_group(struct store *st, struct group *g);
 
-/* Drops all unheld pages of @x. */
+/* Ends the pins in @x, and drops all unheld pages of it. */
 void evict_extent(struct store *st, struct pool_extent *x);
 
-/* For an operator: drops up to @n_max unheld pages of @t, of one table or (NULL) of all. Return: how many. */
+/*
+ * For an operator: ends the pins of @t and drops up to @n_max of its unheld pages, of one table or (NULL) of
+ * all. Return: how many.
+ */
 uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_digest, uint32_t n_max,
                     uint64_t *ret_bytes);

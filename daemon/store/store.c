@@ -12,6 +12,7 @@
 #include "base/errmsg.h"
 #include "daemon/loop/log.h"
 #include "daemon/store/evict_queue.h"
+#include "daemon/store/kept.h"
 #include "daemon/store/space.h"
 #include "daemon/store/span.h"
 #include "daemon/store/tenant_index.h"
@@ -189,7 +190,9 @@ void store_page_checked(struct store *st, uint32_t number, bool whole)
                   "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64
                   " message=\"the checksum of the page changed over a restart\", dropping the page",
                   number, pool_slot_span(&st->pool, number)->group->tenant->name, st->n_damaged);
-    if (slot->holds == 0 && !slot->pinned)
+    if (slot->is_kept)
+        kept_end(st, number);
+    if (slot->state == SLOT_COMMITTED && slot->holds == 0 && !slot->pinned)
         store_drop(st, number, GHOST_EVICTED);
 }
 

@@ -80,6 +80,7 @@ struct tenant *tenant_free(struct tenant *t)
     tenant_index_deinit(t);
     control_free(t);
     ghosts_deinit(&t->ghosts);
+    kept_deinit(&t->kept);
     t->advice = advice_free(t->advice);
     (void) account_unref(t->account);
     sodium_memzero(t->index_key, sizeof(t->index_key));

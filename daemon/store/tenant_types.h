@@ -7,6 +7,7 @@
 
 #include "daemon/store/account.h"
 #include "daemon/store/ghost.h"
+#include "daemon/store/kept.h"
 #include "daemon/store/pool_types.h"
 #include "proto/index.h"
 #include "proto/shared.h"
@@ -59,6 +60,7 @@ struct tenant {
 
     struct group *groups;
     struct ghosts ghosts;
+    struct kept_pages kept; /* pages that an operator pinned */
 
     /* accounts */
     uint64_t quota_bytes;                /* maximum of tenant_used_bytes() */

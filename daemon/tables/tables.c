@@ -25,6 +25,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/store/control.h"
 #include "daemon/store/device.h"
+#include "daemon/store/kept.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
@@ -188,7 +189,10 @@ static void tables_retire_entry(struct tables *ts, struct table_entry *t)
         tables_files_remove(ts->config, t->digest);
 }
 
-/* A table that ROLLBACK would return to waits for the end of its drain time, even if it is idle. */
+/*
+ * A table that ROLLBACK would return to waits for the end of its drain time, even if it is idle; so does one
+ * that ROLLBACK left, which an operator may activate again.
+ */
 static bool tables_may_return(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
     const struct table_model *m = table_model_find(ts, t->model_digest);
@@ -198,13 +202,23 @@ static bool tables_may_return(const struct tables *ts, const struct table_entry 
     if (t->from_before && now_ms < ts->returns_until_ms)
         return true;
     /* 0: only its pages survived a restart */
-    return t->activated == 0 || (m && table_model_previous(ts, m) == t);
+    return t->activated == 0 || t->rolled_back || (m && table_model_previous(ts, m) == t);
 }
 
 bool tables_may_ref(const struct tables *ts, const struct table_entry *t, uint64_t now_ms)
 {
     return t->state == TABLE_ACTIVE || table_is_canary(ts, t) ||
            (t->state == TABLE_DRAINING && t->from_before && now_ms < t->drain_until_ms);
+}
+
+/* Its pages are evicted before all others, and its pins end: a table that is left must not stay for them. */
+static void tables_let_leave(struct tables *ts, struct table_entry *t)
+{
+    for (struct space *s = t->spaces; s; s = s->next) {
+        for (uint32_t i = 0; i < ts->devices->n && !s->leaves_first; i++)
+            kept_end_space(&ts->devices->list[i].store, s);
+        s->leaves_first = true;
+    }
 }
 
 void tables_retire_idle(struct tables *ts, uint64_t now_ms)
@@ -216,8 +230,7 @@ void tables_retire_idle(struct tables *ts, uint64_t now_ms)
         if (t->state != TABLE_DRAINING)
             continue;
         if (now_ms >= t->drain_until_ms)
-            for (struct space *s = t->spaces; s; s = s->next)
-                s->leaves_first = true;
+            tables_let_leave(ts, t);
         if (tables_is_idle(t) && !tables_may_return(ts, t, now_ms))
             tables_retire_entry(ts, t);
     }

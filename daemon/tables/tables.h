@@ -9,7 +9,8 @@
  * A VERIFIED table can be tried beside the active one (trial.h): as SHADOW, or as a canary for some new
  * sequences.
  *
- * The table that ROLLBACK would return to stays DRAINING until its drain time is over, referenced or not.
+ * The table that ROLLBACK would return to stays DRAINING until its drain time is over, referenced or not, and
+ * so does a table that ROLLBACK left: ACTIVATE goes forward to it again without its file.
  * RETIRE ends the drain time at once. A restart loses the references: a table that drained before it
  * accepts new ones until its drain time is over, and does not retire within --lease-ms of the start.
  *

@@ -10,108 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/e2e/client_fixture.h"
 #include "tests/e2e/other_user_fixture.h"
-#include "tests/e2e/raw_service_fixture.h"
+#include "tests/e2e/prompts_fixture.h"
 #include "tests/e2e/supervisor_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-/* More tokens than one message has (WIRE_ITEMS_MAX): keys go from message to message. */
-enum { TOKENS = 21 * 64, SHARED = 20 * 64, PREFIX = 17 * 64 }; /* the newest chunk stays private */
-
-static const char *const args[] = {"--pool-bytes=16M",
-                                   "--extent-bytes=1M",
-                                   "--span-bytes=256K",
-                                   "--arena-bytes=4M",
-                                   "--quota-bytes=64M",
-                                   "--socket-mode=0666",
-                                   NULL};
-
-struct flushing {
-    struct scene sc;
-    struct embedded m;
-    uint8_t digest[KVC_DIGEST_BYTES];
-    char tenant[32];
-    uint32_t *tokens; /* of text 0 */
-};
-
-/* A client of the daemon of f->sc. */
-static void open_client(struct flushing *f)
+static kvc_flush_state flush(struct prompts *f, size_t n_tokens, const char *salt)
 {
-    kvc_table_info *tables = NULL;
-    size_t n = 0;
-
-    f->m = scene_client(&f->sc);
-    f->tokens = scene_tokens(0, TOKENS);
-    (void) snprintf(f->tenant, sizeof(f->tenant), "uid-%lu", (unsigned long) geteuid());
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(f->sc.control, sizeof(*tables), &tables, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(n, 1);
-    memcpy(f->digest, tables[0].digest, sizeof(f->digest));
-    free(tables);
-}
-
-static void begin(struct flushing *f)
-{
-    supervisor_begin(args);
-    scene_attach(&f->sc, &raw_daemon, random_table_geometry(2, 4, 2, 64), 3, 1);
-    open_client(f);
-}
-
-static void finish(struct flushing *f)
-{
-    free(f->tokens);
-    embedded_free(&f->m);
-    scene_detach(&f->sc);
-    supervisor_finish();
-}
-
-static kvc_flush_options options_of(const struct flushing *f)
-{
-    return (kvc_flush_options){
-        .struct_bytes = sizeof(kvc_flush_options), .tenant = f->tenant, .table_digest = f->digest};
-}
-
-/* ---- texts ---- */
-
-static kvc_seq *new_seq(const struct embedded *m, const char *salt, uint32_t flags)
-{
-    const kvc_seq_options o = {
-        .struct_bytes = sizeof(o), .salt = salt, .salt_bytes = salt ? strlen(salt) : 0, .flags = flags};
-    kvc_seq *s = NULL;
-
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &o, &s), 0);
-    return s;
-}
-
-/* The first SHARED tokens at least. */
-static kvc_seq *publish(const struct embedded *m, const uint32_t *tokens, const char *salt, uint32_t flags)
-{
-    kvc_seq *s = new_seq(m, salt, flags);
-    size_t n = 0;
-
-    for (size_t at = 0; at < TOKENS; at += 64) {
-        CU_ASSERT_EQUAL_FATAL(embedded_append(m, s, 0, at, 64), 0);
-        CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(s, tokens, at + 64, &n), 0);
-    }
-    CU_ASSERT(n >= SHARED);
-    return s;
-}
-
-/* How many tokens a new sequence finds. */
-static size_t found(const struct embedded *m, const uint32_t *tokens, const char *salt, uint32_t flags)
-{
-    kvc_seq *s = new_seq(m, salt, flags);
-    size_t n = 0;
-
-    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, SHARED + 1, &n), 0);
-    kvc_seq_free(s);
-    return n;
-}
-
-static kvc_flush_state flush(struct flushing *f, size_t n_tokens, const char *salt)
-{
-    kvc_flush_options o = options_of(f);
+    kvc_prefix_options o = prompts_options(f);
     kvc_flush_state state = {.struct_bytes = sizeof(state)};
 
     o.salt = salt;
@@ -125,73 +32,73 @@ static kvc_flush_state flush(struct flushing *f, size_t n_tokens, const char *sa
 
 static void test_prefix(void)
 {
-    struct flushing f;
+    struct prompts f;
     uint32_t *other, *branch;
     kvc_flush_state state;
 
-    begin(&f);
+    prompts_begin(&f);
     other = scene_tokens(1, TOKENS);
     branch = scene_tokens(0, TOKENS); /* text 0 up to the chunk that is flushed, then another one */
     branch[PREFIX - 64]++;
-    kvc_seq_free(publish(&f.m, f.tokens, NULL, 0));
-    kvc_seq_free(publish(&f.m, f.tokens, "salt", 0));
-    kvc_seq_free(publish(&f.m, other, NULL, 0));
-    kvc_seq_free(publish(&f.m, branch, NULL, 0));
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), SHARED);
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, "salt", 0));
+    kvc_seq_free(prompts_publish(&f.m, other, NULL, 0));
+    kvc_seq_free(prompts_publish(&f.m, branch, NULL, 0));
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), SHARED);
 
     state = flush(&f, PREFIX + 63, NULL); /* 63 tokens are no chunk */
     CU_ASSERT(state.pages == 1 && state.held == 0);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, "salt", 0), SHARED);
-    CU_ASSERT_EQUAL(found(&f.m, other, NULL, 0), SHARED);
-    CU_ASSERT_EQUAL(found(&f.m, branch, NULL, 0), SHARED);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, "salt", 0), SHARED);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, other, NULL, 0), SHARED);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, branch, NULL, 0), SHARED);
     state = flush(&f, PREFIX, NULL); /* again */
     CU_ASSERT(state.pages == 0 && state.held == 0);
 
     state = flush(&f, 64, "salt"); /* a first chunk, in one message */
     CU_ASSERT_EQUAL(state.pages, 1);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, "salt", 0), 0);
-    CU_ASSERT_EQUAL(found(&f.m, other, NULL, 0), SHARED);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, "salt", 0), 0);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, other, NULL, 0), SHARED);
 
     /* a client that computes the prefix again publishes it again */
-    kvc_seq_free(publish(&f.m, f.tokens, NULL, 0));
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), SHARED);
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), SHARED);
     free(other);
     free(branch);
-    finish(&f);
+    prompts_finish(&f);
 }
 
 static void test_repeatable(void)
 {
-    struct flushing f;
+    struct prompts f;
     kvc_flush_state state;
 
-    begin(&f);
-    kvc_seq_free(publish(&f.m, f.tokens, NULL, KVC_SEQ_PUBLISH_ALL));
-    kvc_seq_free(publish(&f.m, f.tokens, NULL, KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE));
+    prompts_begin(&f);
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, KVC_SEQ_PUBLISH_ALL));
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE));
     state = flush(&f, PREFIX, NULL);
     CU_ASSERT_EQUAL(state.pages, 2);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, KVC_SEQ_REPEATABLE), PREFIX - 64);
-    finish(&f);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, KVC_SEQ_REPEATABLE), PREFIX - 64);
+    prompts_finish(&f);
 }
 
 /* The holder keeps its bytes; the page leaves with it, and the accounts are right after that. */
 static void test_held(void)
 {
-    struct flushing f;
+    struct prompts f;
     kvc_status *status;
     kvc_seq *holder;
     kvc_flush_state state;
     float *before, *after;
     uint64_t pages;
 
-    begin(&f);
-    holder = publish(&f.m, f.tokens, NULL, 0);
+    prompts_begin(&f);
+    holder = prompts_publish(&f.m, f.tokens, NULL, 0);
     before = scene_attend(&f.m, holder, 0);
     state = flush(&f, PREFIX, NULL);
     CU_ASSERT(state.pages == 1 && state.held == 1);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
     after = scene_attend(&f.m, holder, 0);
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&f.m) * sizeof(*after)), 0);
     status = scene_status(&f.sc);
@@ -200,25 +107,25 @@ static void test_held(void)
     status = kvc_status_free(status);
 
     /* another sequence publishes the chunk beside it */
-    kvc_seq_free(publish(&f.m, f.tokens, NULL, 0));
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), SHARED);
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), SHARED);
     kvc_seq_free(holder);
     CU_ASSERT_EQUAL(kvc_evict(f.sc.control, NULL, NULL, &pages, NULL), 0);
     CU_ASSERT_EQUAL(pages, SHARED / 64 + 1);
     free(before);
     free(after);
-    finish(&f);
+    prompts_finish(&f);
 }
 
 static void test_restart(void)
 {
-    struct flushing f;
+    struct prompts f;
     kvc_seq *holder;
     float *before, *after;
 
-    begin(&f);
-    holder = publish(&f.m, f.tokens, NULL, 0);
-    kvc_seq_free(publish(&f.m, f.tokens, "salt", 0));
+    prompts_begin(&f);
+    holder = prompts_publish(&f.m, f.tokens, NULL, 0);
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, "salt", 0));
     before = scene_attend(&f.m, holder, 0);
     (void) flush(&f, PREFIX, NULL); /* held: gets another key */
     (void) flush(&f, PREFIX, "salt");
@@ -228,13 +135,13 @@ static void test_restart(void)
     scene_reconnect(f.m.client, f.sc.daemon.socket);
     after = scene_attend(&f.m, holder, 0);
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&f.m) * sizeof(*after)), 0);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, "salt", 0), PREFIX - 64);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, "salt", 0), PREFIX - 64);
     CU_ASSERT_EQUAL(flush(&f, PREFIX, NULL).pages, 0);
     kvc_seq_free(holder);
     free(before);
     free(after);
-    finish(&f);
+    prompts_finish(&f);
 }
 
 /* ---- other tenants ---- */
@@ -246,10 +153,10 @@ static bool other_tenant(const struct scene *sc, int from_parent, int to_parent)
 
     other_user_become(OTHER_USER_UID);
     m = scene_client(sc);
-    kvc_seq_free(publish(&m, tokens, NULL, 0));
+    kvc_seq_free(prompts_publish(&m, tokens, NULL, 0));
     pipe_signal(to_parent);
     (void) pipe_wait(from_parent);
-    CU_ASSERT_EQUAL(found(&m, tokens, NULL, 0), SHARED);
+    CU_ASSERT_EQUAL(prompts_found(&m, tokens, NULL, 0), SHARED);
     free(tokens);
     embedded_free(&m);
     return true;
@@ -257,20 +164,20 @@ static bool other_tenant(const struct scene *sc, int from_parent, int to_parent)
 
 static void test_other_tenants(void)
 {
-    struct flushing f;
+    struct prompts f;
     struct child c;
 
     if (!other_user_is_possible())
         return;
 
-    scene_start(&f.sc, random_table_geometry(2, 4, 2, 64), 3, 1, args);
+    scene_start(&f.sc, random_table_geometry(2, 4, 2, 64), 3, 1, prompts_args);
     CU_ASSERT_EQUAL_FATAL(chmod(f.sc.daemon.folder, 0711), 0); /* other users reach the socket */
-    open_client(&f);
-    kvc_seq_free(publish(&f.m, f.tokens, NULL, 0));
+    prompts_open_client(&f);
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
     c = child_start(other_tenant, &f.sc);
     CU_ASSERT_FATAL(pipe_wait(c.from));
     CU_ASSERT_EQUAL(flush(&f, PREFIX, NULL).pages, 1);
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), PREFIX - 64);
     pipe_signal(c.to);
     CU_ASSERT(child_end(&c));
     free(f.tokens);
@@ -280,7 +187,7 @@ static void test_other_tenants(void)
 
 /* ---- arguments ---- */
 
-static void refuse(struct flushing *f, const kvc_flush_options *o, size_t n_tokens, int want,
+static void refuse(struct prompts *f, const kvc_prefix_options *o, size_t n_tokens, int want,
                    const char *text)
 {
     kvc_flush_state state = {.struct_bytes = sizeof(state), .tokens = 7};
@@ -298,12 +205,12 @@ static void test_arguments(void)
     static const uint8_t unknown[KVC_DIGEST_BYTES];
     static const char salt[KVC_SALT_BYTES_MAX + 1];
     kvc_flush_state small = {.struct_bytes = 8};
-    kvc_flush_options o;
-    struct flushing f;
+    kvc_prefix_options o;
+    struct prompts f;
 
-    begin(&f);
-    kvc_seq_free(publish(&f.m, f.tokens, NULL, 0));
-    o = options_of(&f);
+    prompts_begin(&f);
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
+    o = prompts_options(&f);
     CU_ASSERT_EQUAL(kvc_flush(NULL, &o, f.tokens, 64, NULL), -EINVAL);
     CU_ASSERT_EQUAL(kvc_flush(f.m.client, &o, f.tokens, 64, NULL), -EPERM);
     CU_ASSERT_EQUAL(kvc_flush(f.sc.control, &o, f.tokens, 64, &small), -EINVAL);
@@ -311,25 +218,25 @@ static void test_arguments(void)
     CU_ASSERT_EQUAL(kvc_flush(f.sc.control, &o, NULL, 64, NULL), -EINVAL);
     refuse(&f, &o, 63, -EINVAL, "a prefix of 63 tokens has no page");
     o.struct_bytes = 8;
-    refuse(&f, &o, 64, -EINVAL, "set it to sizeof(kvc_flush_options)");
-    o = options_of(&f);
+    refuse(&f, &o, 64, -EINVAL, "set it to sizeof(kvc_prefix_options)");
+    o = prompts_options(&f);
     o.tenant = "uid-4711";
     refuse(&f, &o, 64, -ENOENT, "there is no tenant \"uid-4711\"");
-    o = options_of(&f);
+    o = prompts_options(&f);
     o.table_digest = unknown;
     refuse(&f, &o, 64, -ENOENT, "table");
-    o = options_of(&f);
+    o = prompts_options(&f);
     o.salt = salt;
     o.salt_bytes = sizeof(salt);
     refuse(&f, &o, 64, -EINVAL, "a salt of 1025 bytes");
-    o = options_of(&f);
+    o = prompts_options(&f);
     for (uint32_t first = 0; first < 3; first++) { /* two KV heads */
         o.first_kv_head = first;
         o.n_kv_heads = 3 - first + (first == 2);
         refuse(&f, &o, 64, -EINVAL, "KV heads from");
     }
-    CU_ASSERT_EQUAL(found(&f.m, f.tokens, NULL, 0), SHARED); /* nothing was flushed */
-    finish(&f);
+    CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), SHARED); /* nothing was flushed */
+    prompts_finish(&f);
 }
 
 const struct test_case test_cases[] = {

@@ -335,21 +335,80 @@ static void test_drop(void)
     tier_finish(&t);
 }
 
+/* The beginning of a prompt as operators name it. */
+struct beginning {
+    kvc_prefix_options options;
+    uint8_t digest[KVC_DIGEST_BYTES];
+    char tenant[32];
+};
+
+static void begin_prefix(struct tier *t, struct beginning *b)
+{
+    kvc_table_info *tables = NULL;
+    size_t n_tables = 0;
+
+    (void) snprintf(b->tenant, sizeof(b->tenant), "uid-%lu", (unsigned long) geteuid());
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(t->scene.control, sizeof(*tables), &tables, &n_tables), 0);
+    memcpy(b->digest, tables[0].digest, sizeof(b->digest));
+    b->options = (kvc_prefix_options){
+        .struct_bytes = sizeof(b->options), .tenant = b->tenant, .table_digest = b->digest};
+    free(tables);
+}
+
 /* What continues the first @n tokens of @text is found neither in memory nor on the disk. */
 static void flush_prefix(struct tier *t, uint32_t text, size_t n)
 {
-    char tenant[32];
     uint32_t *tokens = scene_tokens(text, n);
-    kvc_table_info *tables = NULL;
-    kvc_flush_options o = {.struct_bytes = sizeof(o), .tenant = tenant};
-    size_t n_tables = 0;
+    struct beginning b;
 
-    (void) snprintf(tenant, sizeof(tenant), "uid-%lu", (unsigned long) geteuid());
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(t->scene.control, sizeof(*tables), &tables, &n_tables), 0);
-    o.table_digest = tables[0].digest;
-    CU_ASSERT_EQUAL(kvc_flush(t->scene.control, &o, tokens, n, NULL), 0);
-    free(tables);
+    begin_prefix(t, &b);
+    CU_ASSERT_EQUAL(kvc_flush(t->scene.control, &b.options, tokens, n, NULL), 0);
     free(tokens);
+}
+
+/* How many of the chunks of @text are in memory, and how many on the disk. */
+static void look(struct tier *t, uint32_t text, size_t *ret_memory, size_t *ret_disk)
+{
+    uint32_t *tokens = scene_tokens(text, TIER_SHARED);
+    kvc_chunk_place *places = NULL;
+    struct beginning b;
+    size_t n = 0;
+
+    begin_prefix(t, &b);
+    CU_ASSERT_EQUAL_FATAL(
+        kvc_lookup(t->scene.control, &b.options, tokens, TIER_SHARED, sizeof(*places), &places, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(n, TIER_SHARED / 64 * 2);
+    *ret_memory = *ret_disk = 0;
+    for (size_t i = 0; i < n; i++) {
+        CU_ASSERT_EQUAL(places[i].in_memory || places[i].on_disk, i % 2 == 0); /* none is repeatable */
+        *ret_memory += places[i].in_memory != 0;
+        *ret_disk += places[i].on_disk != 0;
+    }
+    free(places);
+    free(tokens);
+}
+
+static void test_lookup(void)
+{
+    size_t memory, disk;
+    struct embedded m;
+    struct tier t;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    (void) tier_flush(&t);
+    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    look(&t, 0, &memory, &disk);
+    CU_ASSERT(memory == 0 && disk == TIER_SHARED / 64);
+    look(&t, 0, &memory, &disk); /* a look-up fetches nothing */
+    CU_ASSERT_EQUAL(memory, 0);
+    m = scene_client(&t.scene);
+    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), TIER_SHARED);
+    look(&t, 0, &memory, &disk);
+    CU_ASSERT(memory == TIER_SHARED / 64 && disk == TIER_SHARED / 64);
+    embedded_free(&m);
+    tier_finish(&t);
 }
 
 static void test_flushed_prefixes(void)
@@ -405,6 +464,7 @@ const struct test_case test_cases[] = {
     TEST(test_full_file_system),
     TEST(test_drop),
     TEST(test_flushed_prefixes),
+    TEST(test_lookup),
     TEST(test_no_disk_tier),
     TEST_END,
 };

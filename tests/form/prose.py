@@ -27,7 +27,7 @@ WORDS = [
     (r"last words|birth|fate of", "create, error text, free; reclaiming"),
     (r"the line is full|stands? in line|waits? in line", "queue"),
     (r"plan_tables?|plan tables?", "device table"),
-    (r"(?<![\"'])harm(?![\"'])|harms|harmed", "distortion, with its unit; \"harm\" alone is a key of JSON documents"),
+    (r"harm|harms|harmed", "distortion, with its unit"),
     (r"ownerless", "orphaned"),
     (r"made ahead|spares", "preallocated"),
     (r"has its say|have their say|speaks up|says so itself|does not know better", "name what is sent, printed or returned"),

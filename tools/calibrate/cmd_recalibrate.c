@@ -303,8 +303,8 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
         int r = report_json(json_pack(
             "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I, s:f, s:f, s:I}",
             "outcome", outcome, "reason", why, "stage", stage_names[x->stage], "active", active, "table", new,
-            "metric", solve_metric_name(x->metric), "tokens", (json_int_t) x->tokens, "harm_active",
-            json_pack("[f, f]", x->distortion_active[0], x->distortion_active[1]), "harm_new",
+            "metric", solve_metric_name(x->metric), "tokens", (json_int_t) x->tokens, "distortion_active",
+            json_pack("[f, f]", x->distortion_active[0], x->distortion_active[1]), "distortion_new",
             json_pack("[f, f]", x->distortion_new[0], x->distortion_new[1]), "gain_percent",
             cmd_recalibrate_gain_percent(x), "shadow_tokens", (json_int_t) x->fit.shadow_tokens,
             "shadow_error", x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",

@@ -80,8 +80,9 @@ static json_t *cmd_solve_sources_json(uint64_t sources)
     return all;
 }
 
-static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_solve_report *r, size_t n_bytes,
-                                  double seconds, const struct step_times *times)
+/* @equal: distortion with equal budgets; 0: not asked for, or not measured. */
+static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_solve_report *r, double equal,
+                                  size_t n_bytes, double seconds, const struct step_times *times)
 {
     const char *method = solve_method_name((enum method) a->method),
                *metric = cmd_solve_metric_name(r->metric);
@@ -90,15 +91,15 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
     if (a->common.json)
         return report_json(json_pack(
             "{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, "
-            "s:o, s:f, s:f, s:I, s:o*}",
+            "s:o, s:o, s:f, s:f, s:I, s:o*}",
             "table", a->output, "digest", digest_hex(r->table_digest, hex), "bytes", (json_int_t) n_bytes,
             "method", method, "metric", metric, "bpd_code", r->bpd_code, "bpd_nominal", r->bpd_nominal,
             "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion", cmd_solve_distortion_json(r, r->distortion),
             "distortion_k", cmd_solve_distortion_json(r, r->distortion_k), "distortion_v",
             cmd_solve_distortion_json(r, r->distortion_v), "distortion_estimated", r->distortion_estimated,
             "unseen_distortion", cmd_solve_other_json(r->unseen_distortion), "without_distortion",
-            cmd_solve_other_json(r->without_distortion), "reduced_sources",
-            cmd_solve_sources_json(r->reduced_sources), "seconds", seconds, "cpu_seconds",
+            cmd_solve_other_json(r->without_distortion), "equal_distortion", cmd_solve_other_json(equal),
+            "reduced_sources", cmd_solve_sources_json(r->reduced_sources), "seconds", seconds, "cpu_seconds",
             usage_cpu_seconds(), "peak_bytes", (json_int_t) usage_peak_bytes(), "steps",
             a->timing ? step_times_json(times) : NULL));
 
@@ -117,6 +118,9 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
 
     terminal_print(stdout, 2, "\ndistortion e'Me  %.6g (%s): keys %.6g, values %.6g; estimated %.6g\n",
                    r->distortion, metric, r->distortion_k, r->distortion_v, r->distortion_estimated);
+    if (equal > 0)
+        terminal_print(stdout, 2, "equal budgets    %.6g: this table has %.0f %% of that\n", equal,
+                       100 * r->distortion / equal);
     if (r->unseen_distortion > 0)
         terminal_print(stdout, 2, "on other texts   %.6g expected, by leaving each source out once\n",
                        r->unseen_distortion);
@@ -126,15 +130,38 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
     return COMMAND_OK;
 }
 
+/* The distortion when every head and side has the same budget, all else as in @o. Return: 0; errno. */
+static int cmd_solve_measure_equal(const struct solve_input *in, const kvc_solve_options *o, double *ret)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    kvc_solve_report report = {.struct_bytes = sizeof(report)};
+    kvc_solve_options equal = *o;
+    size_t n_bytes;
+    int r;
+
+    if (equal.k_bpd > 0)
+        equal.bpd = (equal.k_bpd + equal.v_bpd) / 2;
+    equal.k_bpd = equal.v_bpd = 0;
+    equal.floor_bpd = 0;
+    equal.ceil_bpd = equal.bpd; /* the mean as a maximum */
+    r = kvc_solve(in->stats, &equal, &bytes, &n_bytes, &report);
+    if (r == 0)
+        *ret = report.measured ? report.distortion : 0;
+    return r;
+}
+
 static int cmd_solve_write_table(const struct solve_arguments *a, const struct solve_input *in,
                                  const kvc_solve_options *o, struct step_times *times, double begun)
 {
     _cleanup_(freep) void *bytes = NULL;
     kvc_solve_report report = {.struct_bytes = sizeof(report)};
     struct errmsg e = {""};
+    double equal = 0;
     size_t n_bytes;
     int r = kvc_solve(in->stats, o, &bytes, &n_bytes, &report);
 
+    if (r == 0 && a->equal)
+        r = cmd_solve_measure_equal(in, o, &equal);
     if (r < 0)
         (void) fail(&e, r, "%s", kvc_alloc_error(in->alloc));
     else
@@ -158,7 +185,7 @@ static int cmd_solve_write_table(const struct solve_arguments *a, const struct s
             "%s: one source has %.0f %% of the tokens, so the others cannot show what it costs to read "
             "texts that the table was not fitted to: the table is fitted to its own texts",
             a->statistics, 100 * report.largest_share);
-    r = cmd_solve_print_result(a, &report, n_bytes, clock_seconds() - begun, times);
+    r = cmd_solve_print_result(a, &report, equal, n_bytes, clock_seconds() - begun, times);
     if (r == COMMAND_OK && a->timing && !a->common.json) {
         putchar('\n');
         r = step_times_print(times) < 0 ? command_fail("out of memory") : r;

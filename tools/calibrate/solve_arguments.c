@@ -45,6 +45,7 @@ enum {
     OPT_SWAP_REPORT,
     OPT_THREADS,
     OPT_TIMING,
+    OPT_EQUAL,
 };
 
 static const char doc[] =
@@ -120,6 +121,10 @@ static const struct argp_option options[] = {
      "Leave out source N of the statistics (from 1, as 'inspect' lists them), to measure the table on it", 3},
     {"swap-report", OPT_SWAP_REPORT, "OTHER", 0,
      "Instead of a table: what is left of the distortion of these statistics if one part comes from them", 1},
+    {"equal", OPT_EQUAL, NULL, 0,
+     "Also solve with the same bits for every head and side, and print their distortion beside that of the "
+     "table (twice the time)",
+     1},
     {"floor", OPT_FLOOR, "B", 0, "Minimum bits per number of every head and side", 3},
     {"ceiling", OPT_CEILING, "B", 0, "Maximum bits per number of every head and side", 3},
     {"seed", OPT_SEED, "N", 0, "Seed of the rotations' signs (default 0)", 3},
@@ -303,6 +308,9 @@ static bool solve_arguments_take_flag(struct solve_arguments *a, int key)
     case OPT_OWN_SOURCES:
         a->own_sources = true;
         return true;
+    case OPT_EQUAL:
+        a->equal = true;
+        return true;
     }
 
     return false;
@@ -320,6 +328,8 @@ static void solve_arguments_check(struct solve_arguments *a, const struct argp_s
         argp_error(state, "--swap-report is for the method bands, without --without and --own-sources");
     if (a->own_sources && a->method != KVC_METHOD_BANDS)
         argp_error(state, "--own-sources is for the method bands: the others leave no source out");
+    if (a->equal && (a->method != KVC_METHOD_BANDS || a->sweep || a->swap_report))
+        argp_error(state, "--equal is for one table of the method bands");
     if ((a->bpd > 0) + (a->total_bpd > 0) + apart != 1 || (apart && !(a->k_bpd > 0 && a->v_bpd > 0)))
         argp_error(state, "give one budget: --bpd, or --total-bpd, or --k-bpd and --v-bpd");
     if (a->k_only && !(a->bpd > 0))

@@ -26,6 +26,7 @@ struct solve_arguments {
     kvc_paper_options paper;
     double floor_bpd, ceil_bpd, temper;
     bool no_levels, no_depth, own_sources, timing;
+    bool equal; /* compare with equal budgets */
     uint32_t without;
     const char *paper_option, *c2_option; /* the last typed option of these methods, for error sentences */
     uint64_t seed;

@@ -124,13 +124,13 @@ static int solve_sweep_print_json(const struct solve_arguments *a, const struct 
 
     for (size_t i = 0; i < n; i++) {
         const kvc_solve_report *x = &splits[i].report;
-        json_t *one =
-            json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f}", "split", splits[i].name, "free",
-                      (int) splits[i].free, "k_bpd", x->k_bpd, "v_bpd", x->v_bpd, "bpd_code", x->bpd_code,
-                      "bpd_nominal", x->bpd_nominal, "harm_k", x->distortion_k, "harm_v", x->distortion_v);
+        json_t *one = json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f}", "split", splits[i].name, "free",
+                                (int) splits[i].free, "k_bpd", x->k_bpd, "v_bpd", x->v_bpd, "bpd_code",
+                                x->bpd_code, "bpd_nominal", x->bpd_nominal, "distortion_k", x->distortion_k,
+                                "distortion_v", x->distortion_v);
 
         if (one && added)
-            (void) json_object_set_new(one, "harm", json_real(x->distortion));
+            (void) json_object_set_new(one, "distortion", json_real(x->distortion));
         if (json_array_append_new(all, one) < 0) {
             json_decref(all);
             return report_json(NULL);

@@ -189,9 +189,11 @@ static json_t *inspect_json_sources(const struct stats *s)
         char hex[DIGEST_HEX_BYTES];
 
         stats_domain_info(s, i, &info);
+        (void) digest_hex(info.digest, hex);
+        if (info.kind == SOURCE_REST) /* several, without a common digest */
+            hex[0] = '\0';
         (void) json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:I}", "kind", kinds[info.kind], "name",
-                                                    digest_hex(info.digest, hex), "tokens",
-                                                    (json_int_t) info.n_tokens, "samples",
+                                                    hex, "tokens", (json_int_t) info.n_tokens, "samples",
                                                     (json_int_t) info.n_samples));
     }
     return all;
@@ -213,8 +215,9 @@ static json_t *stats_json(const struct inspection *x)
                      (json_int_t) stats_tokens(s), "samples", (json_int_t) stats_samples(s), "key_stride",
                      (int) o->key_stride, "attention", (int) o->want_attention, "output",
                      (int) o->want_output, "fisher", (int) stats_has_fisher(s), "depth_weights",
-                     (int) stats_has_depth(s), "seed", seed, "harm_metric", solve_metric_name(x->metric),
-                     "harm_power", inspect_json_number(x->power), "sources", inspect_json_sources(s));
+                     (int) stats_has_depth(s), "seed", seed, "distortion_metric",
+                     solve_metric_name(x->metric), "distortion_power", inspect_json_number(x->power),
+                     "sources", inspect_json_sources(s));
 }
 
 static json_t *spectra_json(const struct inspection *x, bool *failed)
@@ -236,7 +239,7 @@ static json_t *spectra_json(const struct inspection *x, bool *failed)
         inspect_json_set(row, "effective_rank", inspect_json_number(spectrum_effective_rank(lambda, d)),
                          failed);
         inspect_json_set(row, "alpha", inspect_json_number(spectrum_power_law(lambda, d)), failed);
-        inspect_json_set(row, "harm_of_nothing", inspect_json_number(distortion), failed);
+        inspect_json_set(row, "distortion_of_nothing", inspect_json_number(distortion), failed);
         inspect_json_set(row, "effective_rank_weighted",
                          inspect_json_number(spectrum_effective_rank(weighted, d)), failed);
         inspect_json_set(row, "alpha_weighted", inspect_json_number(spectrum_power_law(weighted, d)), failed);
@@ -335,10 +338,10 @@ static json_t *curves_json(const struct inspection *x, bool *failed)
             inspect_json_set(row, "k_bpd", inspect_json_number(p->k_bpd), failed);
             inspect_json_set(row, "v_bpd", inspect_json_number(p->v_bpd), failed);
             inspect_json_set(row, "bpd_stored", inspect_json_number(p->bpd_stored), failed);
-            inspect_json_set(row, "harm", inspect_json_number(p->distortion[SIDE_K] + p->distortion[SIDE_V]),
-                             failed);
-            inspect_json_set(row, "harm_k", inspect_json_number(p->distortion[SIDE_K]), failed);
-            inspect_json_set(row, "harm_v", inspect_json_number(p->distortion[SIDE_V]), failed);
+            inspect_json_set(row, "distortion",
+                             inspect_json_number(p->distortion[SIDE_K] + p->distortion[SIDE_V]), failed);
+            inspect_json_set(row, "distortion_k", inspect_json_number(p->distortion[SIDE_K]), failed);
+            inspect_json_set(row, "distortion_v", inspect_json_number(p->distortion[SIDE_V]), failed);
         } else {
             inspect_json_set(row, "unavailable", utf8_json(p->why, strlen(p->why)), failed);
         }
@@ -381,8 +384,8 @@ static void inspect_json_add_analyses(const struct inspection *x, json_t *root, 
     if (x->points && !x->unavailable[PART_CURVES][0])
         inspect_json_set(root, "curves", curves_json(x, failed), failed);
     if (x->distortion && !x->unavailable[PART_DISTORTION][0]) {
-        inspect_json_set(root, "harm", inspect_json_distortion(x, failed), failed);
-        inspect_json_set(root, "harm_budget", inspect_json_number(x->distortion_budget), failed);
+        inspect_json_set(root, "distortion", inspect_json_distortion(x, failed), failed);
+        inspect_json_set(root, "distortion_budget", inspect_json_number(x->distortion_budget), failed);
     }
 }
 

@@ -148,7 +148,7 @@ static void inspect_page_distortion_section(FILE *f, const struct inspection *x,
               f);
         plot_distortion(f, x);
         fputs("</figure>\n", f);
-        inspect_page_numbers(f, document, "harm", "Distortion e′Me per token of every head and side",
+        inspect_page_numbers(f, document, "distortion", "Distortion e′Me per token of every head and side",
                              distortion_columns);
     }
 
@@ -164,9 +164,9 @@ static const struct html_column curve_columns[] = {
     {"bpd_stored", "stored"},
     {"k_bpd", "keys"},
     {"v_bpd", "values"},
-    {"harm", "distortion e′Me"},
-    {"harm_k", "of keys"},
-    {"harm_v", "of values"},
+    {"distortion", "distortion e′Me"},
+    {"distortion_k", "of keys"},
+    {"distortion_v", "of values"},
     {"unavailable", "why not solved"},
     {NULL, NULL},
 };
@@ -195,7 +195,7 @@ static const struct html_column spectra_columns[] = {
     {"variance", "variance"},
     {"effective_rank", "effective rank"},
     {"alpha", "exponent"},
-    {"harm_of_nothing", "distortion if not stored"},
+    {"distortion_of_nothing", "distortion if not stored"},
     {"effective_rank_weighted", "effective rank, weighted"},
     {"alpha_weighted", "exponent, weighted"},
     {NULL, NULL},

@@ -25,20 +25,22 @@ static void inspect_stats_print_name(const char *name)
 /* Sources that stay apart; "solve --without" takes their numbers. */
 static void inspect_stats_print_sources(const struct stats *s)
 {
-    static const char *const kinds[] = {"text ", "lines ", "", "small ones "};
+    static const char *const kinds[] = {"text ", "lines ", "", "small texts added up"};
 
     for (uint32_t i = 0; i < stats_domains(s); i++) {
         struct stats_domain_info info;
         char name[DIGEST_BYTES + 1] = "", hex[DIGEST_HEX_BYTES];
 
         stats_domain_info(s, i, &info);
+        (void) digest_short(info.digest, hex);
+        if (info.kind == SOURCE_REST) /* which have no digest */
+            hex[0] = '\0';
         if (info.kind == SOURCE_MODEL) /* its name says so, and the kind of text */
             for (size_t k = 0; k < DIGEST_BYTES && info.digest[k]; k++)
                 name[k] = inspect_stats_shown((char) info.digest[k]);
         terminal_print(stdout, 17, "  %s %u: %s%s, %ju tokens, vectors of %zu\n",
                        i == 0 ? "sources    " : "           ", i + 1, kinds[info.kind],
-                       info.kind == SOURCE_MODEL ? name : digest_short(info.digest, hex),
-                       (uintmax_t) info.n_tokens, info.n_samples);
+                       info.kind == SOURCE_MODEL ? name : hex, (uintmax_t) info.n_tokens, info.n_samples);
     }
 }
 

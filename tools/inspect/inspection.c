@@ -16,7 +16,7 @@
 #include "tools/command/client_model.h"
 #include "tools/command/progress.h"
 
-static const char *const part_names[] = {"table", "spectra", "gaussianity", "curves", "harm"};
+static const char *const part_names[] = {"table", "spectra", "gaussianity", "curves", "distortion"};
 
 const char *inspect_part_name(enum inspect_part part)
 {

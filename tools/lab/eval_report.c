@@ -81,7 +81,7 @@ static double eval_report_distortion_share(const struct eval_result *res, size_t
     return sum > 0 ? res->part_distortion[part] / sum : 0;
 }
 
-/* [{"layers": 8, "ppl": ..., "kl": ..., "harm_share": ...}, ...] */
+/* [{"layers": 8, "ppl": ..., "kl": ..., "distortion_share": ...}, ...] */
 static json_t *eval_report_parts_json(const struct eval_options *o, const struct eval_result *res)
 {
     json_t *all = json_array();
@@ -93,7 +93,8 @@ static json_t *eval_report_parts_json(const struct eval_options *o, const struct
                                 evaluation_perplexity(s), "kl", evaluation_kl(s));
 
         if (one && o->quartile_statistics)
-            (void) json_object_set_new(one, "harm_share", json_real(eval_report_distortion_share(res, i)));
+            (void) json_object_set_new(one, "distortion_share",
+                                       json_real(eval_report_distortion_share(res, i)));
         if (json_array_append_new(all, one) < 0) {
             json_decref(all);
             return NULL;

@@ -15,10 +15,10 @@ struct evict_options {
     const char *tenant, *table;
 };
 
-static const char doc[] =
-    "Remove the pages that no client holds from a daemon's pool. Running sequences keep the pages they hold; "
-    "clients compute removed pages again when they need them.\vExample:\n\n"
-    "  kvcobra evict --tenant uid-1000 --yes";
+static const char doc[] = "Remove the pages that no client holds from a daemon's pool, pinned ones too. "
+                          "Running sequences keep the pages they hold; "
+                          "clients compute removed pages again when they need them.\vExample:\n\n"
+                          "  kvcobra evict --tenant uid-1000 --yes";
 
 static const struct argp_option options[] = {
     {"tenant", OPT_TENANT, "NAME", 0,

@@ -246,6 +246,7 @@ static int cmd_status_print_json(const kvc_status *s)
 /* ---- tables of the text ---- */
 
 enum { CELL_BYTES = TENANT_NAME_BYTES }; /* more than DIGEST_HEX_BYTES */
+enum { WIDTH_OF_FILES = 80 };
 
 /* A cell that a field's value alone does not give. Returns @ret or a literal; NULL: the field is shown as it
  * is. */
@@ -318,6 +319,14 @@ static int cmd_status_add_row(struct report *r, const struct status_list *l, con
     return 0;
 }
 
+/* Files and pipes get what fits a terminal too: columns beyond that follow below. */
+static unsigned cmd_status_width(void)
+{
+    unsigned width = terminal_width(stdout);
+
+    return width > 0 ? width : WIDTH_OF_FILES;
+}
+
 /* Return: 0; -ENOMEM. */
 static int cmd_status_print_list(const struct status_list *l, const void *rows, size_t n, size_t row_bytes)
 {
@@ -329,7 +338,7 @@ static int cmd_status_print_list(const struct status_list *l, const void *rows, 
         if (failed < 0)
             return failed;
     }
-    return report_print(r, stdout);
+    return report_print_width(r, stdout, cmd_status_width());
 }
 
 static const char *cmd_status_device_cell(const struct status_field *f, const void *row,
@@ -413,6 +422,17 @@ static void cmd_status_print_device_notes(const kvc_status *s)
     }
 }
 
+static void cmd_status_print_pins(const kvc_status *s)
+{
+    char name[CELL_BYTES], bytes[HUMAN_BYTES];
+
+    for (size_t i = 0; i < s->n_tenants; i++)
+        if (s->tenants[i].pinned_bytes > 0)
+            terminal_print(stdout, 2, "%s: %s of what is held is pinned by operators\n",
+                           tenant_name_show(s->tenants[i].name, sizeof(s->tenants[i].name), name),
+                           human_bytes(s->tenants[i].pinned_bytes, bytes));
+}
+
 static int cmd_status_print_text(const kvc_status *s)
 {
     static const struct status_list devices = {device_fields, N_FIELDS(device_fields), cmd_status_device_cell,
@@ -435,6 +455,8 @@ static int cmd_status_print_text(const kvc_status *s)
         putchar('\n');
         if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants, sizeof(*s->tenants)) < 0)
             return command_fail("out of memory");
+
+        cmd_status_print_pins(s);
     }
 
     if (s->n_spaces > 0) {

@@ -11,6 +11,7 @@
 #include "tools/command/clock.h"
 #include "tools/command/operator.h"
 #include "tools/command/option.h"
+#include "tools/operate/top_history.h"
 #include "tools/operate/top_screen.h"
 #include "tools/operate/top_view.h"
 
@@ -25,7 +26,8 @@ struct top_options {
 
 static const char doc[] =
     "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. Keys: "
-    "q quits, s sorts by the next column, h shows help.\vRates and hit rates are those of the last interval. "
+    "q quits, s sorts by the next column, g shows the history since top began, h shows help.\vRates and hit "
+    "rates are those of the last interval. "
     "Without a "
     "terminal to draw on (a pipe, TERM=dumb), top prints the values since the start of "
     "the daemon once and exits. Programs read 'kvcobra status --json'. The "
@@ -136,10 +138,12 @@ static bool cmd_top_draw(const struct top_reading *now, const struct top_reading
     return text && screen_draw(text);
 }
 
-static void cmd_top_press(char key, struct top_look *look)
+static void cmd_top_press(char key, const struct top_history *history, struct top_look *look)
 {
     if (key == 's')
         look->sort = (enum top_sort)((look->sort + 1) % TOP_N_SORTS);
+    else if (key == 'g')
+        look->history = look->history ? NULL : history;
     else if (key == 'h' || key == '?')
         look->help = !look->help;
 }
@@ -148,6 +152,7 @@ static void cmd_top_press(char key, struct top_look *look)
 static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look)
 {
     _cleanup_(cmd_top_reading_deinit) struct top_reading before = {0}, now = {0};
+    struct top_history history = {.n = 0};
     int r = cmd_top_read(c, &now);
 
     while (r == 0) {
@@ -159,9 +164,9 @@ static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look)
 
         event = screen_wait(interval, &key);
         if (event == SCREEN_QUIT)
-            return 0;
+            break;
         if (event == SCREEN_KEY)
-            cmd_top_press(key, look);
+            cmd_top_press(key, &history, look);
         if (event != SCREEN_TIMEOUT)
             continue;
 
@@ -169,8 +174,11 @@ static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look)
         before = now;
         now = (struct top_reading){0};
         r = cmd_top_read(c, &now);
+        if (r == 0)
+            top_history_add(&history, &now.moment, &before.moment);
     }
 
+    look->history = NULL; /* which ends here */
     return r;
 }
 

@@ -13,6 +13,7 @@
 #include "tools/command/human.h"
 #include "tools/command/tenant_name.h"
 #include "tools/operate/top_amounts.h"
+#include "tools/operate/top_history.h"
 
 enum {
     LINE_BYTES = 512,
@@ -451,6 +452,7 @@ static void top_view_help(const struct top_view_screen *s)
     static const char *const lines[] = {
         "q, Ctrl-C   quit",
         "s           sort tenants by the next column",
+        "g           what was seen since top began, and back",
         "h, ?        this help, and back",
         "",
         "USED        pages, arenas, index and records of a tenant;",
@@ -517,10 +519,13 @@ static bool top_view_print(const struct top_view_screen *s, const struct top_mom
     top_view_line(s, "%s", "");
     if (s->look->help)
         top_view_help(s);
+    else if (s->look->history)
+        top_history_print(s->look->history, s->width, s->f);
     else if (!top_view_tables(s, now, before, height))
         return false;
     if (s->look->keys)
-        top_view_styled(s, STYLE_HEADING, "q quit  s sort: %s  h help", top_sort_names[s->look->sort]);
+        top_view_styled(s, STYLE_HEADING, "q quit  s sort: %s  g history  h help",
+                        top_sort_names[s->look->sort]);
     return true;
 }
 

@@ -7,14 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "client/kvcobra-operator.h"
+#include "tools/operate/top_moment.h"
 
-struct top_moment {
-    double seconds; /* of clock_seconds() at the reading */
-    const kvc_status *status;
-    const kvc_table_info *tables; /* [n_tables] */
-    size_t n_tables;
-};
+struct top_history;
 
 enum top_sort {
     TOP_BY_USED,
@@ -30,10 +25,11 @@ extern const char *const top_sort_names[]; /* by enum top_sort; ends with NULL *
 
 /* How the screen looks; all zeros: as in a pipe. */
 struct top_look {
-    enum top_sort sort; /* of tenants; the largest first, names in their order */
-    bool colour;        /* with escape sequences */
-    bool keys;          /* a last line with the keys */
-    bool help;          /* what the columns mean, instead of the tables */
+    enum top_sort sort;                /* of tenants; the largest first, names in their order */
+    bool colour;                       /* with escape sequences */
+    bool keys;                         /* a last line with the keys */
+    bool help;                         /* what the columns mean, instead of the tables */
+    const struct top_history *history; /* charts instead of the tables; NULL: the tables */
 };
 
 /**

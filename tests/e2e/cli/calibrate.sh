@@ -44,6 +44,10 @@ expect "so many tokens instead of a share" 0 calibrate more.stats --text "$dir/g
 expect_true "are written" "j['windows'] == 12"
 expect "another text" 0 calibrate other.stats --text "$dir/other.txt" --tokens 4096
 expect "with a share of its own merges" 0 "$KVCOBRA" merge "$dir/share.stats" "$dir/other.stats" -o "$dir/both.stats"
+expect "a third text" 0 calibrate third.stats --text "$dir/third.txt" --tokens 2048 --own-share 0
+expect "makes nine sources" 0 "$KVCOBRA" merge "$dir/both.stats" "$dir/third.stats" -o "$dir/nine.stats"
+expect "they" 0 "$KVCOBRA" inspect "$dir/nine.stats"
+grep -q "8: small texts added up, [0-9]* tokens" "$dir/out" && ok "the smallest are one" || not_ok "the smallest are one"
 expect "three texts and six kinds" 0 calibrate three.stats --text "$dir/good.txt" --text "$dir/other.txt" --text \
     "$dir/third.txt" --tokens 4096
 expect "are at most eight sources" 0 "$KVCOBRA" inspect "$dir/three.stats"

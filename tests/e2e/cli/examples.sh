@@ -1,6 +1,6 @@
 #!/bin/sh
-# The examples, built in the tree and again against an installed tree with pkg-config: embedded with a table file, shared
-# with a real daemon, calibrate with a model of its own. Arguments after the usual four: BUILD_ROOT MESON SANITIZE TABLE EXAMPLE...
+# The examples, built in the tree and again against an installed tree with pkg-config, and with CMake if it is here: embedded
+# with a table file, shared with a real daemon, calibrate with a model of its own. Arguments after the usual four: BUILD_ROOT MESON SANITIZE TABLE EXAMPLE...
 KVCOBRA=$1 KVCOBRAD=$2 ROOT=$4 BUILD=$5 MESON=$6 SANITIZE=$7 TABLE=$8
 shift 8
 # shellcheck source=tests/e2e/cli/lib.sh
@@ -87,6 +87,21 @@ for name in embedded shared calibrate; do
         $(pkg-config --cflags --libs $packages) -lm -Wl,-rpath,"$library"
 done
 runs "$dir/bin/embedded" "$dir/bin/shared" "$dir/bin/calibrate"
+
+# the same with CMake, which finds the libraries by pkg-config
+if command -v cmake >/dev/null; then
+    # with a sysroot, pkg-config moves the folders of the system's libraries there, and CMake wants them to exist
+    for path in $(pkg-config --cflags-only-I kvcobra kvcobra-alloc); do
+        mkdir -p "${path#-I}"
+    done
+    expect "cmake" 0 cmake -S "$installed" -B "$dir/cmake" -DCMAKE_C_FLAGS="$flags" -DCMAKE_C_COMPILER="${CC:-cc}"
+    expect "cmake --build" 0 cmake --build "$dir/cmake"
+    expect "embedded by CMake" 0 "$dir/cmake/embedded" "$TABLE"
+    expect "calibrate by CMake" 0 "$dir/cmake/calibrate" "$dir/cmake.stats"
+    expect "shared by CMake, without a digest" 2 "$dir/cmake/shared" find
+else
+    skip "cmake is not here"
+fi
 
 # the static libraries: programs that need no shared one of ours, also with both in one program
 for name in embedded calibrate; do

@@ -34,11 +34,11 @@ page both "$dir/3.table" --stats "$dir/1.stats" --budgets 2,4
 expect_true "nothing is missing" "j['unavailable'] == {}"
 expect_true "all methods at all budgets" "[(c['method'], c['budget']) for c in j['curves']] == [(m, b) for b in (2, 4)
     for m in ('bands', 'bands, equal budgets', 'dp', 'paper-kl', 'paper-mse')]"
-expect_true "more bits, less distortion" "all(a['harm'] > b['harm'] for a, b in zip(j['curves'][:5], j['curves'][5:]))"
+expect_true "more bits, less distortion" "all(a['distortion'] > b['distortion'] for a, b in zip(j['curves'][:5], j['curves'][5:]))"
 expect_true "equal budgets do not beat solved ones" \
-    "all(j['curves'][i]['harm'] <= j['curves'][i + 1]['harm'] * 1.001 for i in (0, 5))"
+    "all(j['curves'][i]['distortion'] <= j['curves'][i + 1]['distortion'] * 1.001 for i in (0, 5))"
 expect_true "the distortions of the heads add up to what solve printed" \
-    "math.isclose(sum(h['solved'] for h in j['harm']), json.load(open('$dir/solved.json'))['distortion'], rel_tol=1e-6)"
+    "math.isclose(sum(h['solved'] for h in j['distortion']), json.load(open('$dir/solved.json'))['distortion'], rel_tol=1e-6)"
 expect_true "eigenvalues fall and sum to the variance" "all(s['eigenvalues'] == sorted(s['eigenvalues'], reverse=True) and
     math.isclose(sum(s['eigenvalues']), s['variance'], rel_tol=1e-6) for s in j['spectra'])"
 expect_true "the items are all bytes" "all(b['codes'] + b['padding'] + b['headers'] + b['sinks'] + b['tail'] == b['total']
@@ -78,19 +78,19 @@ done
 expect "an eval for nothing" 2 "$KVCOBRA" inspect "$dir/3.table" --eval "$dir/eval.json"
 
 page table "$dir/3.table"
-expect_true "a table alone names the parts that it lacks" "set(j['unavailable']) == {'spectra', 'gaussianity', 'curves', 'harm'}"
+expect_true "a table alone names the parts that it lacks" "set(j['unavailable']) == {'spectra', 'gaussianity', 'curves', 'distortion'}"
 page paper "$dir/paper.table" --stats "$dir/1.stats" --budgets none
-expect_true "without budgets there are no curves, but the distortion of the table" "set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
+expect_true "without budgets there are no curves, but the distortion of the table" "set(j['unavailable']) == {'curves'} and len(j['distortion']) == 8"
 page stats "$dir/1.stats" --budgets 3
-expect_true "statistics alone have a distortion at a budget" "set(j['unavailable']) == {'table'} and j['harm_budget'] == 3"
+expect_true "statistics alone have a distortion at a budget" "set(j['unavailable']) == {'table'} and j['distortion_budget'] == 3"
 page mse "$dir/mse.stats" --budgets 3
 expect_true "a method that cannot be solved says why" \
     "[c['method'] for c in j['curves'] if 'queries' in c.get('unavailable', '')] == ['paper-kl']"
 page moments "$dir/1.moments"
-expect_true "moments have spectra only" "set(j['unavailable']) == {'table', 'gaussianity', 'curves', 'harm'}"
+expect_true "moments have spectra only" "set(j['unavailable']) == {'table', 'gaussianity', 'curves', 'distortion'}"
 
 expect "numbers alone" 0 "$KVCOBRA" inspect "$dir/3.table" --stats "$dir/1.stats" --json
-expect_true "have no curves without --budgets" "'curves' not in j and set(j['unavailable']) == {'curves'} and len(j['harm']) == 8"
+expect_true "have no curves without --budgets" "'curves' not in j and set(j['unavailable']) == {'curves'} and len(j['distortion']) == 8"
 expect "numbers at a budget" 0 "$KVCOBRA" inspect "$dir/1.stats" --json --budgets 2
 expect_true "statistics have one source" "[(s['kind'], s['tokens']) for s in j['sources']] == [('text', j['tokens'])]"
 expect_true "have curves of that budget" "{c['budget'] for c in j['curves']} == {2} and 'curves' not in j['unavailable']"

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 
 SECTIONS = ["cost", "bytes", "bits", "distortion", "curves", "spectra", "shapes", "levels", "paper", "provenance"]
-PARTS = {"curves": "curves", "harm": "distortion", "spectra": "spectra", "gaussianity": "shapes"}  # of the JSON: section
+PARTS = {"curves": "curves", "distortion": "distortion", "spectra": "spectra", "gaussianity": "shapes"}  # of the JSON: section
 LOADING = {"script", "link", "img", "image", "iframe", "object", "embed", "audio", "video", "source", "base", "form", "use"}
 
 
@@ -84,8 +84,8 @@ def check_cost(section, document):
     if "eval" in document:
         wanted["KL to the exact model, per token"] = f"{document['eval']['kl']:.3g} nats"
         wanted["Perplexity"] = f"{document['eval']['ppl_exact']:.4g} → {document['eval']['ppl']:.4g}"
-    if "harm" in document:
-        share = sum(h["solved"] for h in document["harm"]) / sum(h["equal"] for h in document["harm"])
+    if "distortion" in document:
+        share = sum(h["solved"] for h in document["distortion"]) / sum(h["equal"] for h in document["distortion"])
         wanted["Distortion, of that of equal budgets"] = f"{100 * share:.3g} %"
     for title, value in wanted.items():
         if not tiles.get(title, "").startswith(value):

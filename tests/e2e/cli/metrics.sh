@@ -86,7 +86,7 @@ keys "status" "j" "devices disk_tier draining event_backend evictions extent_byt
 keys "a device" "j['devices'][0]" "advice extent_bytes guaranteed_bytes held_bytes message name page_bytes pages pool_bytes product\
  quarantined_slots retired_extents sessions spare_extents state uuid waste_bytes"
 keys "a tenant" "j['tenants'][0]" "advice arena_bytes asked_back_bytes evictions extent_bytes first_misses guarantee_bytes held_bytes\
- hits isolated leases misses name pages quota_bytes sessions used_bytes"
+ hits isolated leases misses name pages pinned_bytes quota_bytes sessions used_bytes"
 keys "advice" "j['tenants'][0]['advice']" "bits_per_number capacity_bytes day_distinct day_found day_lookups hits_bits_16 hits_bits_2\
  hits_bits_3 hits_bits_4_5 hits_pool_2x hits_pool_4x hits_pool_8x hits_pool_half hits_pool_same hour_distinct hour_found hour_lookups lookups"
 expect_true "values of advice" "j['tenants'][0]['advice']['hour_found'] == 22 == j['devices'][0]['advice']['hits_pool_same']"

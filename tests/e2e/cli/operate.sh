@@ -23,7 +23,6 @@ expect "stage" 0 "$KVCOBRA" table stage "$dir/3.table"
 expect "activate" 0 "$KVCOBRA" table activate "$dir/3.table"
 expect "publish" 0 "$KVCOBRA" generate "$dir/model.gguf" --prompt-file "$dir/prompt.txt" --share --tokens 4 --ignore-eos
 
-# flushing a prefix
 digest=$("$KVCOBRA" table list --json | sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p' | head -n 1)
 short=$(echo "$digest" | cut -c 1-6)
 matched() {
@@ -34,6 +33,52 @@ flush() {
     shift
     expect "$name" 0 "$KVCOBRA" flush --tenant "$me" --table "$short" --yes --json "$@"
 }
+# looking up and pinning
+prefix_of() {
+    name=$1 command=$2
+    shift 2
+    expect "$name" 0 "$KVCOBRA" "$command" --tenant "$me" --table "$short" --json "$@"
+}
+prompt="--model $dir/model.gguf --prompt-file $dir/prompt.txt"
+# shellcheck disable=SC2086 # the words of a command
+prefix_of "look up a prompt" lookup $prompt
+expect_true "its pages are in memory" "(j['tenant'] == 'uid-$uid' and j['plain']['findable_tokens'] >= 128 and
+    j['plain']['chunks'][0] == {'first_token': 0, 'tokens': 64, 'memory': True, 'disk': False, 'holds': 0, 'pinned_seconds': 0,
+    'reason': ''} and j['repeatable']['findable_tokens'] == 0 and j['elsewhere'] == [])"
+findable=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["plain"]["findable_tokens"])' "$dir/out")
+# shellcheck disable=SC2086
+expect "as text" 0 "$KVCOBRA" lookup --tenant "$me" --table "$short" $prompt
+grep -q "^clients find $findable of " "$dir/out" && grep -q "^0 to $((findable - 1))  *memory  *no  *-" "$dir/out" &&
+    ok "in one row" || not_ok "in one row"
+# shellcheck disable=SC2086
+prefix_of "with a salt" lookup $prompt --salt x
+expect_true "they are nowhere, and without the salt there" "(j['plain']['findable_tokens'] == 0 and
+    {c['reason'] for c in j['plain']['chunks']} == {'unknown'} and
+    j['elsewhere'] == [{'tenant': 'uid-$uid', 'table': '$digest', 'without_salt': True}])"
+# shellcheck disable=SC2086
+prefix_of "pin" pin $prompt --for 2h --yes
+expect_true "the pages are pinned" "(j['pages'] == $findable // 64 and j['missing'] == j['tokens'] // 64 - j['pages'] and
+    j['seconds'] == 7200 and 0 < j['pinned_bytes'] <= j['limit_bytes'])"
+# shellcheck disable=SC2086
+prefix_of "look up a pinned prompt" lookup $prompt
+expect_true "it says for how long" "7000 < j['plain']['chunks'][0]['pinned_seconds'] <= 7200"
+expect "status of a pinned prompt" 0 "$KVCOBRA" status
+grep -q "is pinned by operators" "$dir/out" && ok "it says so" || not_ok "it says so"
+[ "$(wc -L <"$dir/out")" -le 80 ] && ok "in 80 columns" || not_ok "in 80 columns"
+# shellcheck disable=SC2086
+expect "unpin" 0 "$KVCOBRA" unpin --tenant "$me" --table "$short" $prompt
+grep -q "have ended; tenant uid-$uid has 0 B pinned" "$dir/out" && ok "it says what is left" || not_ok "it says what is left"
+# shellcheck disable=SC2086
+expect "pin without a yes" 1 "$KVCOBRA" pin --tenant "$me" --table "$short" $prompt --for 2h
+for wrong in "" "--for 2" "--for h" "--for 0s" "--for 366d" "--for 2h3" "--for -2h" "--for 2y"; do
+    # shellcheck disable=SC2086
+    expect "pin $wrong" 2 "$KVCOBRA" pin --tenant "$me" --table "$short" $prompt $wrong
+done
+expect "unpin --for" 2 "$KVCOBRA" unpin --tenant "$me" --table "$short" --tokens-file x --for 2h
+expect_sentence "look up a table that is not there" "000000" "$KVCOBRA" lookup --tenant "$me" --table 000000 \
+    --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
+
+# flushing
 matched "a prompt that was published"
 expect_true "is found" "j['matched_tokens'] >= 128"
 head -c 400 "$dir/prompt.txt" >"$dir/prefix.txt"

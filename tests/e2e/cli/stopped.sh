@@ -38,7 +38,8 @@ arguments_of() {
     case $1 in
     clients | doctor | evict | monitor | ping | status | top) echo --timeout ;;
     drain) echo --off --timeout ;;
-    flush) echo "--tenant x --table 000000 --tokens-file $dir/tokens.txt --timeout" ;;
+    flush | lookup | unpin) echo "--tenant x --table 000000 --tokens-file $dir/tokens.txt --timeout" ;;
+    pin) echo "--tenant x --table 000000 --tokens-file $dir/tokens.txt --for 1s --timeout" ;;
     generate) echo "$dir/model.gguf --prompt x --share --timeout" ;;
     model | table) echo list --timeout ;;
     quota) echo uid-1 --timeout ;;

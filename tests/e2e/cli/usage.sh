@@ -51,6 +51,8 @@ expect "solve with an unknown method" 2 "$KVCOBRA" solve x.stats --bpd 3 --metho
 expect "a swap report makes no table" 2 "$KVCOBRA" solve x.stats --bpd 3 --swap-report y.stats -o x
 expect "a swap report or a sweep" 2 "$KVCOBRA" solve x.stats --total-bpd 6 --sweep --swap-report y.stats
 expect "a swap report of the paper's method" 2 "$KVCOBRA" solve x.stats --bpd 3 --swap-report y.stats --method paper-kl
+expect "equal budgets of the paper's method" 2 "$KVCOBRA" solve x.stats --bpd 3 --method paper-kl --equal -o x.table
+expect "equal budgets of a sweep" 2 "$KVCOBRA" solve x.stats --total-bpd 6 --sweep --equal
 expect "the paper's method leaves no source out" 2 "$KVCOBRA" solve x.stats --bpd 3 --method paper-kl --own-sources -o x.table
 expect "a swap report without a source" 2 "$KVCOBRA" solve x.stats --bpd 3 --swap-report y.stats --without 1
 expect "inspect without a file" 2 "$KVCOBRA" inspect

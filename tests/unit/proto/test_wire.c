@@ -212,7 +212,7 @@ static void test_worst_cases_fit(void)
             }
         }
     }
-    CU_ASSERT_EQUAL(n, 40 + 34); /* all requests and replies of the schema were filled */
+    CU_ASSERT_EQUAL(n, 42 + 36); /* all requests and replies of the schema were filled */
 }
 
 /* The same between daemon and mover, and every field survives packing and unpacking. */
@@ -519,13 +519,40 @@ static void test_long_packet(void)
     (void) close(sv[1]);
 }
 
+/* Ranges of versions that a later daemon or library may have, too. */
+static void test_common_version(void)
+{
+    static const struct {
+        uint32_t own_min, own_max, peer_min, peer_max, want;
+    } cases[] = {
+        {1, 1, 1, 1, 1}, {1, 1, 1, 5, 1},          {1, 5, 1, 1, 1},
+        {2, 3, 1, 2, 2}, {2, 3, 3, 4, 3},          {1, 9, 4, 6, 6},
+        {4, 6, 1, 9, 6}, {2, 3, 1, 1, 0},          {1, 1, 2, 3, 0},
+        {1, 3, 3, 2, 0}, {3, 2, 1, 3, 0},          {1, UINT32_MAX, 0, UINT32_MAX, UINT32_MAX},
+        {1, 2, 0, 0, 0}, {1, 2, UINT32_MAX, 0, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        CU_ASSERT_EQUAL(
+            protocol_common(cases[i].own_min, cases[i].own_max, cases[i].peer_min, cases[i].peer_max),
+            cases[i].want);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_worst_cases_fit),     TEST(test_mover_worst_cases_fit),
-    TEST(test_item_limit),          TEST(test_packed_limit),
-    TEST(test_fixed_limit),         TEST(test_text_limit),
-    TEST(test_too_large_to_pack),   TEST(test_budget),
-    TEST(test_refused_forms),       TEST(test_truncations_and_noise),
-    TEST(test_fds_and_credentials), TEST(test_too_many_fds),
-    TEST(test_long_packet),         TEST_END,
+    TEST(test_worst_cases_fit),
+    TEST(test_mover_worst_cases_fit),
+    TEST(test_item_limit),
+    TEST(test_packed_limit),
+    TEST(test_fixed_limit),
+    TEST(test_text_limit),
+    TEST(test_too_large_to_pack),
+    TEST(test_budget),
+    TEST(test_refused_forms),
+    TEST(test_truncations_and_noise),
+    TEST(test_fds_and_credentials),
+    TEST(test_too_many_fds),
+    TEST(test_long_packet),
+    TEST(test_common_version),
+    TEST_END,
 };
 const char test_suite[] = "wire";

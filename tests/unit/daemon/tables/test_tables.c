@@ -292,12 +292,16 @@ static void test_rollback(void)
     CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_ALREADY); /* a repeated request has no effect */
     CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_ALREADY);
     CU_ASSERT_PTR_EQUAL(active, b);
+    tables_retire_idle(&tables, config.drain_ms - 1); /* c was left, and waits as a does */
+    CU_ASSERT(a->state == TABLE_DRAINING && c->state == TABLE_DRAINING);
     CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, a);
     CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
     (void) activate(c, 0, &revision); /* ACTIVATE by name, and ROLLBACK again */
     CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, a);
+    tables_retire_idle(&tables, config.drain_ms);
+    CU_ASSERT_EQUAL(c->state, TABLE_RETIRED);
     memset(digest, 7, sizeof(digest));
     CU_ASSERT_EQUAL(tables_rollback(&tables, digest, 0, 0, &outcome, &revision, digest, &e), -ENOENT);
     teardown();

@@ -144,6 +144,38 @@ static void test_threads_and_timing(void)
     end();
 }
 
+/* Equal budgets cost more than the table, which is the same as without the comparison. */
+static void test_equal(void)
+{
+    struct table *t;
+    uint8_t digest[DIGEST_BYTES];
+    json_t *j;
+
+    begin();
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2", "-q", "--json",
+                                            "-o", output, NULL});
+    CU_ASSERT(json_is_null(json_object_get(j, "equal_distortion")));
+    json_decref(j);
+    t = load(output);
+    memcpy(digest, t->digest, sizeof(digest));
+    (void) table_unref(t);
+
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--bpd", "2", "--equal", "-q",
+                                            "--json", "-o", output, NULL});
+    CU_ASSERT(json_double_at(j, "equal_distortion") > json_double_at(j, "distortion"));
+    json_decref(j);
+    t = load(output);
+    CU_ASSERT_EQUAL(memcmp(digest, t->digest, sizeof(digest)), 0);
+    (void) table_unref(t);
+
+    /* separate budgets are compared with their mean for both sides */
+    j = captured_json((const char *const[]){"kvcobra", "solve", statistics, "--k-bpd", "1", "--v-bpd", "3",
+                                            "--equal", "-q", "--json", "-o", output, NULL});
+    CU_ASSERT(json_double_at(j, "equal_distortion") > 0);
+    json_decref(j);
+    end();
+}
+
 /* The options of prediction and decoding are applied, and are in the table. */
 static void test_predict_and_decoder(void)
 {
@@ -193,10 +225,13 @@ static void test_sweep(void)
         struct table *t;
 
         CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(x, "split")), names[i]);
-        CU_ASSERT_PTR_NULL(json_object_get(x, "harm")); /* squared errors of K and V have different scales */
+        CU_ASSERT_PTR_NULL(
+            json_object_get(x, "distortion")); /* squared errors of K and V have different scales */
         if (i > 0) {
-            CU_ASSERT(json_double_at(x, "harm_k") < json_double_at(json_array_get(all, i - 1), "harm_k"));
-            CU_ASSERT(json_double_at(x, "harm_v") > json_double_at(json_array_get(all, i - 1), "harm_v"));
+            CU_ASSERT(json_double_at(x, "distortion_k") <
+                      json_double_at(json_array_get(all, i - 1), "distortion_k"));
+            CU_ASSERT(json_double_at(x, "distortion_v") >
+                      json_double_at(json_array_get(all, i - 1), "distortion_v"));
         }
 
         (void) snprintf(path, sizeof(path), "%s/%s.table", splits, names[i]);
@@ -429,6 +464,7 @@ const struct test_case test_cases[] = {
     TEST(test_dp),
     TEST(test_k_only),
     TEST(test_threads_and_timing),
+    TEST(test_equal),
     TEST(test_predict_and_decoder),
     TEST(test_sweep),
     TEST(test_sweep_of_bands),

@@ -60,7 +60,7 @@ static void test_quartiles(void)
     }
 
     CU_ASSERT_EQUAL(json_double_at(j, "kl"), kl(NULL, NULL));
-    CU_ASSERT_PTR_NULL(json_object_get(json_array_get(parts, 0), "harm_share"));
+    CU_ASSERT_PTR_NULL(json_object_get(json_array_get(parts, 0), "distortion_share"));
     json_decref(j);
     end();
 }
@@ -78,7 +78,8 @@ static void test_shares_of_distortion(void)
 
         j = eval(option, side ? "--side=k" : "--side=kv");
         for (size_t i = 0; i < 4; i++) {
-            double share = json_double_at(json_array_get(json_object_get(j, "quartiles"), i), "harm_share");
+            double share =
+                json_double_at(json_array_get(json_object_get(j, "quartiles"), i), "distortion_share");
 
             CU_ASSERT(share > 0 && share < 1);
             sum += share;

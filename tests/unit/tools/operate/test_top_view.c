@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
+#include "tools/operate/top_history.h"
 
 const char test_suite[] = "top_view";
 
@@ -276,7 +277,7 @@ static void test_look(void)
     look = (struct top_look){.colour = true, .keys = true};
     text = view(&now, NULL, 0, 80, 24);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n\033[33muid-0 "));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\033[1mq quit  s sort: used  h help\033[0m\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\033[1mq quit  s sort: used  g history  h help\033[0m\n"));
     free(text);
 
     look = (struct top_look){.keys = true, .help = true};
@@ -288,7 +289,69 @@ static void test_look(void)
     look = (struct top_look){.sort = TOP_BY_USED};
 }
 
+/* ---- history ---- */
+
+/* Line @n of @text, from 0; NUL-terminated copy. */
+static const char *line_at(const char *text, unsigned n)
+{
+    static char line[256];
+
+    while (n-- > 0 && strchr(text, '\n'))
+        text = strchr(text, '\n') + 1;
+    (void) snprintf(line, sizeof(line), "%.*s", (int) strcspn(text, "\n"), text);
+    return line;
+}
+
+/* Intervals of 2 s in which @found of ten chunks were found and @evicted pages were evicted. */
+static void add_interval(struct top_history *h, uint64_t found, uint64_t evicted)
+{
+    kvc_tenant_status t[2] = {{.hits = 100, .misses = 50}, {.hits = 100 + found, .misses = 50 + 10 - found}};
+    kvc_status s[2] = {{.n_tenants = 1, .tenants = &t[0], .pool_bytes = 1000, .page_bytes = 250},
+                       {.n_tenants = 1, .tenants = &t[1], .pool_bytes = 1000, .page_bytes = 250}};
+    struct top_moment before = {10, &s[0], NULL, 0}, now = {12, &s[1], NULL, 0};
+
+    s[1].evictions = evicted;
+    top_history_add(h, &now, &before);
+}
+
+static void test_history(void)
+{
+    static struct top_history h;
+    kvc_status now = status_of(0, 0);
+    char *text;
+
+    h = (struct top_history){.n = 0};
+    look = (struct top_look){.keys = true, .history = &h};
+    text = view(&now, NULL, 0, 80, 24); /* nothing yet */
+    check_size(text, 80, 24);
+    free(text);
+    add_interval(&h, 0, 0);
+    add_interval(&h, 5, 20);
+    add_interval(&h, 10, 40);
+    text = view(&now, NULL, 0, 20, 0); /* 12 columns of charts */
+    CU_ASSERT_STRING_EQUAL(line_of(text, "the last"), "the last 6.00 s, all");
+    CU_ASSERT_STRING_EQUAL(line_at(text, 5), "looked-up chunks tha");
+    CU_ASSERT_STRING_EQUAL(line_at(text, 6), "  100 %            #");
+    CU_ASSERT_STRING_EQUAL(line_at(text, 7), "                   #");
+    CU_ASSERT_STRING_EQUAL(line_at(text, 8), "                  ##");
+    CU_ASSERT_STRING_EQUAL(line_at(text, 9), "      0          .##");
+    CU_ASSERT_STRING_EQUAL(line_at(text, 14), "      0          ###"); /* a quarter of the pool */
+    CU_ASSERT_STRING_EQUAL(line_at(text, 16), "     20            #"); /* pages per second */
+    CU_ASSERT_STRING_EQUAL(line_at(text, 19), "      0          .##");
+    free(text);
+    for (unsigned i = 0; i < TOP_HISTORY_MAX + 10; i++)
+        add_interval(&h, 10, 0);
+    CU_ASSERT_EQUAL(h.n, TOP_HISTORY_MAX);
+    for (unsigned width = 1; width < 700; width += 7) {
+        text = view(&now, NULL, 0, width, 24);
+        check_size(text, width < 12 ? 12 : width, 24);
+        free(text);
+    }
+    look = (struct top_look){0};
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_rates),         TEST(test_nothing), TEST(test_gpus),    TEST(test_sizes), TEST(test_rows),
-    TEST(test_hostile_names), TEST(test_columns), TEST(test_sorting), TEST(test_look),  TEST_END,
+    TEST(test_rates), TEST(test_nothing),       TEST(test_gpus),    TEST(test_sizes),
+    TEST(test_rows),  TEST(test_hostile_names), TEST(test_columns), TEST(test_sorting),
+    TEST(test_look),  TEST(test_history),       TEST_END,
 };

@@ -1,0 +1,199 @@
+/*
+ * LOOKUP: where the pages of a prompt's chunks are, and why not. Nothing is fetched, leased or counted, so a
+ * look-up changes no eviction.
+ *
+ * Memory is looked at when the request arrives. For pages that a filter of the disk tier promises, the disk
+ * is asked, and the reply waits for its answers.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "daemon/loop/ev.h"
+#include "daemon/offload/offload.h"
+#include "daemon/operator/handlers.h"
+#include "daemon/operator/prefix.h"
+#include "daemon/requests/job.h"
+#include "daemon/requests/request.h"
+#include "daemon/requests/state.h"
+#include "daemon/store/kept.h"
+
+enum { LOOKUP_PLACES_MAX = WIRE_ITEMS_MAX / CHUNK_TOKENS * PREFIX_KEYS };
+_Static_assert(LOOKUP_PLACES_MAX <= REPLY_PLACES_MAX, "places fit the scratch");
+
+struct lookup_place {
+    bool in_memory, on_disk;
+    uint32_t n_holds;
+    uint64_t pinned_ms;
+    enum ghost_reason reason;
+};
+
+struct lookup_job;
+
+struct lookup_question { /* to the disk */
+    struct lookup_job *job;
+    uint32_t place;
+};
+
+struct lookup {
+    struct prefix prefix;
+    size_t n;
+    struct lookup_place places[LOOKUP_PLACES_MAX];
+};
+
+struct lookup_job { /* waits for the disk */
+    struct job job;
+    struct lookup lookup;
+    struct lookup_question questions[LOOKUP_PLACES_MAX];
+    unsigned n_pending;
+    int err; /* of a question */
+};
+
+/* ---- the answer ---- */
+
+static Kvcobra__MissReason lookup_reason(enum ghost_reason reason)
+{
+    switch (reason) {
+    case GHOST_EVICTED:
+        return KVCOBRA__MISS_REASON__MISS_EVICTED;
+    case GHOST_RETIRED_TABLE:
+        return KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE;
+    case GHOST_NONE:
+        break;
+    }
+    return KVCOBRA__MISS_REASON__MISS_UNKNOWN;
+}
+
+static int lookup_reply(struct request *rq, const struct lookup *l, int disk_err)
+{
+    struct reply_scratch *scratch = rq->server->scratch;
+    Kvcobra__LookupReply *reply = &scratch->body.lookup;
+
+    kvcobra__lookup_reply__init(reply);
+    reply->keys = prefix_keys(rq, &l->prefix);
+    for (size_t i = 0; i < l->n; i++) {
+        const struct lookup_place *from = &l->places[i];
+        Kvcobra__ChunkPlace *to = &scratch->places[i];
+
+        kvcobra__chunk_place__init(to);
+        to->in_memory = from->in_memory;
+        to->on_disk = from->on_disk;
+        to->holds = from->n_holds;
+        to->pinned_ms = from->pinned_ms;
+        if (!from->in_memory && !from->on_disk)
+            to->reason = lookup_reason(from->reason);
+        scratch->place_pointers[i] = to;
+    }
+
+    reply->n_places = l->n;
+    reply->places = scratch->place_pointers;
+    reply->disk_err = disk_err;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_LOOKUP;
+    rq->reply.lookup = reply;
+    return 0;
+}
+
+/* ---- memory ---- */
+
+static void lookup_memory(const struct request *rq, const struct prefix *p, int key, struct lookup_place *ret)
+{
+    const struct store *st = store_of(p->tenant);
+    uint32_t slot = store_find(st, p->tenant, &p->keys[key]);
+
+    if (slot == SLOT_NONE || pool_extent_is_gone(pool_slot_span(&st->pool, slot)->extent)) {
+        ret->reason = ghosts_find(&p->tenant->ghosts, &p->keys[key]);
+        return;
+    }
+
+    ret->in_memory = true;
+    ret->pinned_ms = kept_left_ms(st, slot, ev_now_ms(rq->server->ev));
+    ret->n_holds = pool_slot(&st->pool, slot)->holds - (ret->pinned_ms > 0);
+}
+
+/* ---- the disk ---- */
+
+static int lookup_conclude(struct job *job, struct request *rq)
+{
+    const struct lookup_job *j = (const struct lookup_job *) job;
+
+    return rq ? lookup_reply(rq, &j->lookup, j->err) : 0;
+}
+
+static void lookup_on_asked(void *ctx, int err)
+{
+    const struct lookup_question *q = ctx;
+    struct lookup_job *j = q->job;
+
+    if (err == 0)
+        j->lookup.places[q->place].on_disk = true;
+    else if (err != -ENOENT)
+        j->err = err;
+    if (--j->n_pending == 0)
+        job_end(&j->job);
+}
+
+/* Asks for the page of a key of the present chunk, if a filter promises it. Return: whether it was asked. */
+static bool lookup_ask(struct request *rq, struct lookup_job *j, int key)
+{
+    struct lookup *l = &j->lookup;
+    struct lookup_question *q = &j->questions[l->n];
+    struct offload_subject s;
+    int r = prefix_subject(rq, &l->prefix, key, &s);
+
+    *q = (struct lookup_question){j, (uint32_t) l->n};
+    if (r == 0)
+        r = offload_ask(rq->server->offload, l->prefix.tenant, &s, lookup_on_asked, q);
+    if (r < 0 && r != -ENOENT)
+        j->err = r;
+    return r == 0;
+}
+
+/* Return: how many answers of the disk are awaited; they come later, on the loop. */
+static unsigned lookup_walk(struct request *rq, struct lookup_job *j)
+{
+    const Kvcobra__Prefix *m = rq->message->lookup->prefix;
+    struct lookup *l = &j->lookup;
+    bool has_disk = prefix_has_disk(rq, &l->prefix);
+    unsigned n_asked = 0;
+
+    for (size_t i = 0; i < l->prefix.n_chunks; i++) {
+        prefix_next(&l->prefix, m, i);
+        for (int k = 0; k < PREFIX_KEYS; k++) {
+            lookup_memory(rq, &l->prefix, k, &l->places[l->n]);
+            n_asked += has_disk && lookup_ask(rq, j, k);
+            l->n++;
+        }
+    }
+
+    return n_asked;
+}
+
+int lookup_handle(struct request *rq)
+{
+    _cleanup_(freep) struct lookup_job *j = calloc(1, sizeof(*j));
+    unsigned n_asked;
+    int r;
+
+    if (!j)
+        return fail(&rq->error, -ENOMEM, "out of memory for a request");
+
+    r = prefix_read(rq, rq->message->lookup->prefix, &j->lookup.prefix);
+    if (r < 0)
+        return r;
+
+    j->job.finish = lookup_conclude;
+    r = job_begin(&j->job, rq);
+    if (r < 0)
+        return r;
+
+    n_asked = lookup_walk(rq, j);
+    if (n_asked == 0) {
+        job_cancel(&j->job);
+        errmsg_clear(&rq->error);
+        return lookup_reply(rq, &j->lookup, j->err);
+    }
+
+    j->n_pending = n_asked;
+    (void) take_ptr(j);
+    return REQUEST_PENDING;
+}
