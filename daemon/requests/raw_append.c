@@ -237,6 +237,7 @@ static int raw_append_publish(struct raw_append_job *j, struct request *rq)
 
     j->job.session->n_copying--;
     j->slot = SLOT_NONE;
+    offload_note_published(rq->server->offload, rq->tenant, slot);
     raw_append_answer(rq, slot, false);
     return 0;
 }

@@ -41,7 +41,9 @@ struct request {
     uint64_t began_ns; /* metrics_now_ns() */
     bool rechecked;    /* recheck_begin() is done */
     bool fetched;      /* fetch_wait_begin() is done */
-    bool ends_job;     /* a job answers, and ends then: a job that takes the request over gets its place */
+    const bool
+        *in_cluster; /* by item of the message: whether the cluster has its page; NULL: it was not asked */
+    bool ends_job;   /* a job answers, and ends then: a job that takes the request over gets its place */
 };
 
 /*

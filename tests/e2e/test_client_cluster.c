@@ -1,0 +1,247 @@
+/*
+ * The cluster tier through the library: two daemons with a kvcobra-cluster each, and one redis-server. What
+ * one of them publishes, the other one finds with the same bits; what the server damages or loses is a miss.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/e2e/cluster_fixture.h"
+#include "tests/e2e/tier_fixture.h"
+#include "tests/lib/test.h"
+#include "tests/lib/wait.h"
+
+enum { CHUNKS = TIER_SHARED / 64, FLEET_KEYS = 1 };
+
+/* Repeats a match until it finds @n tokens: the daemon first has to hear that kvcobra-cluster has joined. */
+static bool finds(struct host *h, uint32_t text, size_t n)
+{
+    struct embedded m = scene_client(&h->scene);
+    size_t found = tier_match(&h->scene, &m, text, 8000);
+
+    for (struct wait w = wait_begin(); found != n && wait_again(&w);)
+        found = tier_match(&h->scene, &m, text, 8000);
+    embedded_free(&m);
+    return found == n;
+}
+
+static void publish(struct host *h, uint32_t text)
+{
+    struct embedded m = scene_client(&h->scene);
+
+    tier_publish(&m, text);
+    embedded_free(&m);
+}
+
+static size_t find_once(struct host *h, uint32_t text)
+{
+    struct embedded m = scene_client(&h->scene);
+    size_t n = tier_match(&h->scene, &m, text, 8000);
+
+    embedded_free(&m);
+    return n;
+}
+
+static bool logs(const struct host *h, const char *text)
+{
+    bool found = daemon_logged(&h->scene.daemon, text);
+
+    for (struct wait w = wait_begin(); !found && wait_again(&w);)
+        found = daemon_logged(&h->scene.daemon, text);
+    return found;
+}
+
+static bool begin(struct redis *r)
+{
+    if (redis_start(r))
+        return true;
+    test_skip("there is no redis-server (Debian package redis-server)");
+    return false;
+}
+
+/* ---- tests ---- */
+
+/* Pages that were published before kvcobra-cluster joined are written, too: the queue keeps them. */
+static void test_two_hosts(void)
+{
+    struct redis r;
+    struct host a, b;
+
+    if (!begin(&r))
+        return;
+    host_start(&a, &r, 'a', NULL);
+    host_start(&b, &r, 'a', NULL);
+    publish(&a, 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    CU_ASSERT(finds(&b, 0, TIER_SHARED));
+    CU_ASSERT_EQUAL(find_once(&b, 1), 0);
+
+    host_end(&a); /* what b has is its own */
+    CU_ASSERT_EQUAL(find_once(&b, 0), TIER_SHARED);
+    host_restart(&b); /* a host whose memory is empty */
+    CU_ASSERT(finds(&b, 0, TIER_SHARED));
+    host_end(&b);
+    redis_end(&r);
+}
+
+static void test_damaged_values(void)
+{
+    struct redis r;
+    struct host a, b;
+
+    if (!begin(&r))
+        return;
+    host_start(&a, &r, 'a', NULL);
+    host_start(&b, &r, 'a', NULL);
+    publish(&a, 0);
+    publish(&a, 1);
+    CU_ASSERT(redis_reaches(&r, 2 * CHUNKS + FLEET_KEYS));
+    CU_ASSERT(finds(&b, 1, TIER_SHARED)); /* b has joined */
+    CU_ASSERT_EQUAL(redis_damage_pages(&r), 2 * CHUNKS);
+    CU_ASSERT_EQUAL(find_once(&b, 0), 0);
+    CU_ASSERT(logs(&b, "page-not-opened"));
+
+    /* the first chunks are replaced: those that b fetched in vain; the others are as they were */
+    publish(&b, 0);
+    CU_ASSERT_EQUAL(find_once(&b, 0), TIER_SHARED);
+    host_restart(&a);
+    CU_ASSERT(finds(&a, 0, TIER_SHARED));
+    host_end(&a);
+    host_end(&b);
+    redis_end(&r);
+}
+
+static void test_other_tenants_stay(void)
+{
+    struct redis r;
+    struct host a, b;
+
+    if (!begin(&r))
+        return;
+    host_start(&a, &r, 'a', "uid-4000000");
+    host_start(&b, &r, 'a', NULL);
+    CU_ASSERT(logs(&a, "cluster-tier-ready"));
+    publish(&a, 0);
+    publish(&b, 1);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS)); /* those of b */
+    CU_ASSERT_EQUAL(find_once(&a, 1), 0);
+    CU_ASSERT_EQUAL(find_once(&b, 0), 0);
+    CU_ASSERT_EQUAL(redis_ask(&r, "DBSIZE"), CHUNKS + FLEET_KEYS);
+    host_end(&a);
+    host_end(&b);
+    redis_end(&r);
+}
+
+/* Without kvcobra-cluster, and without the server, everything is a miss and the daemon serves. */
+static void test_killed(void)
+{
+    struct redis r;
+    struct host a, b;
+
+    if (!begin(&r))
+        return;
+    host_start(&a, &r, 'a', NULL);
+    host_start(&b, &r, 'a', NULL);
+    publish(&a, 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    CU_ASSERT(logs(&b, "cluster-tier-ready"));
+    host_kill_process(&b);
+    CU_ASSERT(logs(&b, "cluster-tier-absent"));
+    CU_ASSERT_EQUAL(find_once(&b, 0), 0);
+    publish(&b, 1);
+    CU_ASSERT_EQUAL(find_once(&b, 1), TIER_SHARED);
+
+    host_start_process(&b);
+    CU_ASSERT(finds(&b, 0, TIER_SHARED));
+    CU_ASSERT(redis_reaches(&r, 2 * CHUNKS + FLEET_KEYS)); /* the queue kept those of text 1 */
+
+    (void) kill(r.pid, SIGSTOP);
+    host_restart(&b);
+    CU_ASSERT_EQUAL(find_once(&b, 0), 0);
+    (void) kill(r.pid, SIGCONT);
+    CU_ASSERT(finds(&b, 1, TIER_SHARED));
+    host_end(&a);
+    host_end(&b);
+    redis_end(&r);
+}
+
+/* The cluster belongs to the fleet that came first. */
+static void test_two_fleets(void)
+{
+    struct redis r;
+    struct host a, b;
+
+    if (!begin(&r))
+        return;
+    host_start(&a, &r, 'a', NULL);
+    publish(&a, 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    host_start(&b, &r, 'c', NULL);
+    CU_ASSERT(logs(&b, "cluster-tier-refused"));
+    publish(&b, 1);
+    CU_ASSERT_EQUAL(find_once(&b, 1), TIER_SHARED);
+    CU_ASSERT_EQUAL(find_once(&b, 0), 0);
+    CU_ASSERT_EQUAL(redis_ask(&r, "DBSIZE"), CHUNKS + FLEET_KEYS);
+    host_end(&a);
+    host_end(&b);
+    redis_end(&r);
+}
+
+/* Times to live are set, and set anew while a client holds the pages. */
+static void test_times_to_live(void)
+{
+    struct redis r;
+    struct host a;
+    struct embedded m;
+    kvc_seq *s = NULL;
+    size_t n = 0;
+    bool kept = true;
+
+    if (!begin(&r))
+        return;
+    host_start(&a, &r, 'a', NULL);
+    a.args[9] = "--cluster-ttl-s=8";
+    a.args[10] = NULL;
+    host_restart(&a);
+    CU_ASSERT(logs(&a, "cluster-tier-ready"));
+    m = scene_client(&a.scene);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, TIER_TOKENS, TIER_TOKENS, &n), 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    for (time_t end = time(NULL) + 12; kept && time(NULL) < end;) { /* longer than they live */
+        kept = redis_ask(&r, "DBSIZE") == CHUNKS + FLEET_KEYS;
+        (void) poll(NULL, 0, 50); /* between two questions */
+    }
+    CU_ASSERT(kept);
+    kvc_seq_free(s);
+    CU_ASSERT(redis_reaches(&r, FLEET_KEYS));
+    embedded_free(&m);
+    host_end(&a);
+    redis_end(&r);
+}
+
+static void test_secret_of_a_host(void)
+{
+    static const char log[] = "/tmp/kvcobra-cluster-secret.log";
+    const char *const args[] = {"--socket=/tmp/kvcobra-none/s", "--operator-socket=none",
+                                "--cluster-socket=/tmp/kvcobra-none/c", "--cluster-tenants=uid-1", NULL};
+    char text[1024] = "";
+    FILE *f;
+
+    CU_ASSERT_EQUAL(daemon_run(args, log), 78);
+    f = fopen(log, "r");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    CU_ASSERT(fread(text, 1, sizeof(text) - 1, f) > 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "--cluster-socket needs --key-file"));
+    (void) fclose(f);
+    (void) unlink(log);
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_two_hosts),  TEST(test_damaged_values), TEST(test_other_tenants_stay), TEST(test_killed),
+    TEST(test_two_fleets), TEST(test_times_to_live),  TEST(test_secret_of_a_host),   TEST_END,
+};
+const char test_suite[] = "client_cluster";
