@@ -63,6 +63,8 @@ static void cluster_calls_end_one(struct cluster_link *l, struct cluster_call *c
     }
     l->status.n_late += result == -ETIMEDOUT;
     c->result = result;
+    if (result < 0)
+        c->data = NULL; /* the link has the range */
     c->done(c);
 }
 
@@ -246,9 +248,7 @@ void cluster_calls_expire(struct cluster_link *l, uint64_t now_ms)
 
         if (!late || late->deadline_ms > now_ms)
             continue;
-        l->sent[i].call = NULL;
-        late->data = NULL; /* the process may still write to it */
-        late->reply = NULL;
+        l->sent[i].call = NULL; /* the range stays: the process may still write to it */
         cluster_calls_end_one(l, late, -ETIMEDOUT);
     }
     while (c) {

@@ -253,6 +253,8 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
 {
     offload_fetch_flush(o, t, &s->key);
     *ret_on_the_way = offload_write_flush(o, s);
+    if (!o->disk)
+        return -ENOENT;
     return offload_forget(o, s, DISK_REMOVE, done, ctx);
 }
 

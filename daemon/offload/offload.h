@@ -172,10 +172,18 @@ struct offload_subject {
  * @done:           called on the loop, once; @err: 0, -ETIMEDOUT, -ENODEV: the disk may still have the page
  * @ret_on_the_way: writes of the page that have not ended: the disk forgets it again when they do
  *
- * Return: 0; errors of disk_submit() and -ENOMEM: done() is not called.
+ * Return: 0; -ENOENT: there is no disk; errors of disk_submit() and -ENOMEM: done() is not called.
  */
 int offload_flush_page(struct offload *o, const struct tenant *t, const struct offload_subject *s,
                        void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
+
+/*
+ * The same for the cluster: the page's value is replaced by one that vanishes at once. Other hosts may have the
+ * page, and write it again. Return: 0; -ENOENT: the tenant's pages are not shared; errors of
+ * cluster_link_submit(), -EAGAIN, -ENOMEM: done() is not called.
+ */
+int offload_flush_shared(struct offload *o, const struct tenant *t, const struct offload_subject *s,
+                         void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
 
 /* ---- what clients see ---- */
 

@@ -26,6 +26,8 @@ enum {
     OFFLOAD_TOUCHED_MAX = 1024,
 };
 
+struct offload_put;
+
 struct offload_published { /* a page in the queue; it may have left its slot */
     uint32_t slot;
     uint64_t generation;
@@ -52,7 +54,8 @@ struct offload_cluster {
     uint8_t name_key[CLUSTER_NAME_KEY_BYTES];
     struct offload_published queue[OFFLOAD_PUBLISH_MAX]; /* a ring */
     uint32_t first, n_queued, n_puts;
-    uint64_t pause_until_ms; /* of writes, after one failed */
+    struct offload_put *puts; /* [n_puts], a list */
+    uint64_t pause_until_ms;  /* of writes, after one failed */
     /* names of values that did not open: the next write of the page replaces the value */
     uint8_t spoilt[OFFLOAD_SPOILT_MAX][CLUSTER_NAME_BYTES];
     uint32_t n_spoilt; /* ever: the next one takes place n_spoilt % OFFLOAD_SPOILT_MAX */
@@ -82,6 +85,8 @@ bool offload_cluster_take_spoilt(struct offload_cluster *c, const uint8_t name[s
 /* ---- offload_publish.c ---- */
 
 void offload_publish_pump(struct offload *o);
+/* Writes of the page that were not sent yet end without it. Return: how many there are, sent ones too. */
+uint32_t offload_publish_flush(struct offload *o, const uint8_t name[static CLUSTER_NAME_BYTES]);
 
 /* ---- offload_refresh.c ---- */
 

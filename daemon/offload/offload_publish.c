@@ -20,6 +20,7 @@
 struct offload_put {
     struct work_item work; /* first member */
     struct cluster_call call;
+    struct offload_put *next, *prev; /* in offload_cluster.puts */
     struct offload *offload;
     struct account *account; /* has a reference */
     struct keyring *keyring; /* likewise */
@@ -32,11 +33,20 @@ struct offload_put {
     uint8_t name[CLUSTER_NAME_BYTES];
     uint8_t *range;
     bool is_sealed, is_damaged;
+    bool is_flushed; /* by an operator: it is not sent */
 };
 
 static void offload_put_free(struct offload_put *p)
 {
-    p->offload->cluster->n_puts--;
+    struct offload_cluster *c = p->offload->cluster;
+
+    c->n_puts--;
+    if (p->prev)
+        p->prev->next = p->next;
+    else
+        c->puts = p->next;
+    if (p->next)
+        p->next->prev = p->prev;
     (void) account_unref(p->account);
     (void) keyring_unref(p->keyring);
     free(p);
@@ -127,7 +137,7 @@ static int offload_put_submit(struct offload_put *p)
 {
     struct offload *o = p->offload;
 
-    if (!p->is_sealed || p->work.expired || o->stopping)
+    if (!p->is_sealed || p->is_flushed || p->work.expired || o->stopping)
         return -EIO;
 
     p->call = (struct cluster_call){
@@ -187,6 +197,10 @@ static void offload_put_fill(struct offload_put *p, struct offload *o, const str
     offload_group_id(g, &id);
     offload_cluster_name(o->cluster, &id, &p->key, p->name);
     o->cluster->n_puts++;
+    p->next = o->cluster->puts;
+    if (p->next)
+        p->next->prev = p;
+    o->cluster->puts = p;
 }
 
 /* Return: 0; -EAGAIN: no memory or thread is free; -ENOMEM. */
@@ -250,4 +264,18 @@ void offload_publish_pump(struct offload *o)
 
     for (uint32_t n = c->n_queued; n > 0 && c->n_puts < OFFLOAD_PUTS_MAX && (r == 0 || r == -EBUSY); n--)
         r = offload_publish_first(o);
+}
+
+/* ---- flushed pages ---- */
+
+uint32_t offload_publish_flush(struct offload *o, const uint8_t name[static CLUSTER_NAME_BYTES])
+{
+    uint32_t n = 0;
+
+    for (struct offload_put *p = o->cluster->puts; p; p = p->next)
+        if (memcmp(p->name, name, sizeof(p->name)) == 0) {
+            p->is_flushed = true;
+            n++;
+        }
+    return n;
 }
