@@ -87,8 +87,7 @@ typedef struct kvc_tier_state {
     uint64_t discarded; /* pages that newer ones replaced */
     uint64_t lost;      /* pages that left memory before they were written */
     /* the cluster tier */
-    char cluster_state
-        [16]; /* "none", "absent" (no kvcobra-cluster is connected), "joining", "ready", "refused" */
+    char cluster_state[16];    /* "none", "absent", "joining", "ready", "refused" */
     char cluster_message[512]; /* why it is not ready; else empty */
     uint64_t cluster_nodes, cluster_nodes_ready;
     uint64_t cluster_waiting; /* pages that wait to be written */
@@ -110,8 +109,9 @@ typedef struct kvc_tier_state {
  * @digest:    DROP: of this table only; NULL: of all
  * @ret_state: struct_bytes set by the caller; may be NULL
  *
- * Return: 0; -EOPNOTSUPP: the daemon has no disk tier, and for ASK no cluster tier either; -EALREADY: RESUME, and it is not off; -ENODEV: DROP,
- * and it is off; -EAGAIN, -ETIMEDOUT: DROP; -EINVAL: an argument is not valid.
+ * Return: 0; -EOPNOTSUPP: the daemon has no disk tier, and for ASK no cluster tier either; -EALREADY: RESUME,
+ * and it is not off; -ENODEV: DROP, and it is off; -EAGAIN, -ETIMEDOUT: DROP; -EINVAL: an argument is not
+ * valid.
  */
 KVC_EXPORT int kvc_tier_control(kvc_client *c, enum kvc_tier_action action, const char *tenant,
                                 const uint8_t digest[KVC_DIGEST_BYTES], kvc_tier_state *ret_state);

@@ -178,8 +178,8 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
                        void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
 
 /*
- * The same for the cluster: the page's value is replaced by one that vanishes at once. Other hosts may have the
- * page, and write it again. Return: 0; -ENOENT: the tenant's pages are not shared; errors of
+ * The same for the cluster: the page's value is replaced by one that vanishes at once. Other hosts may have
+ * the page, and write it again. Return: 0; -ENOENT: the tenant's pages are not shared; errors of
  * cluster_link_submit(), -EAGAIN, -ENOMEM: done() is not called.
  */
 int offload_flush_shared(struct offload *o, const struct tenant *t, const struct offload_subject *s,

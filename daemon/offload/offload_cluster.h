@@ -50,7 +50,7 @@ struct offload_refresh {
 
 struct offload_cluster {
     struct cluster_link *link;
-    bool was_ready; /* as clients were told */
+    bool was_ready; /* as the control pages of tenants say */
     uint8_t name_key[CLUSTER_NAME_KEY_BYTES];
     struct offload_published queue[OFFLOAD_PUBLISH_MAX]; /* a ring */
     uint32_t first, n_queued, n_puts;

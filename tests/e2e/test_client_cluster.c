@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,6 +55,14 @@ static bool logs(const struct host *h, const char *text)
     return found;
 }
 
+static kvc_tier_state ask_state(struct host *h)
+{
+    kvc_tier_state s = {.struct_bytes = sizeof(s)};
+
+    CU_ASSERT_EQUAL(kvc_tier_control(h->scene.control, KVC_TIER_ASK, NULL, NULL, &s), 0);
+    return s;
+}
+
 static bool begin(struct redis *r)
 {
     if (redis_start(r))
@@ -67,6 +76,7 @@ static bool begin(struct redis *r)
 /* Pages that were published before kvcobra-cluster joined are written, too: the queue keeps them. */
 static void test_two_hosts(void)
 {
+    kvc_tier_state s;
     struct redis r;
     struct host a, b;
 
@@ -78,6 +88,16 @@ static void test_two_hosts(void)
     CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
     CU_ASSERT(finds(&b, 0, TIER_SHARED));
     CU_ASSERT_EQUAL(find_once(&b, 1), 0);
+    s = ask_state(&b);
+    CU_ASSERT_STRING_EQUAL(s.state, "none");
+    CU_ASSERT_STRING_EQUAL(s.cluster_state, "ready");
+    CU_ASSERT_EQUAL(s.cluster_read_pages, CHUNKS);
+    CU_ASSERT(s.cluster_found >= CHUNKS);         /* a request that waited for an extent asked again */
+    CU_ASSERT(s.cluster_asked > s.cluster_found); /* those of text 1, too */
+    CU_ASSERT_EQUAL(s.cluster_unopened + s.cluster_written_pages, 0);
+    s = ask_state(&a);
+    CU_ASSERT_EQUAL(s.cluster_written_pages, CHUNKS);
+    CU_ASSERT_EQUAL(s.cluster_waiting, 0);
 
     host_end(&a); /* what b has is its own */
     CU_ASSERT_EQUAL(find_once(&b, 0), TIER_SHARED);
@@ -223,6 +243,36 @@ static void test_times_to_live(void)
     redis_end(&r);
 }
 
+/* A flushed prefix is not found again, also not in the cluster. */
+static void test_flush(void)
+{
+    uint32_t *tokens = scene_tokens(0, TIER_TOKENS);
+    struct redis r;
+    struct host a;
+    char tenant[32];
+    uint8_t digest[KVC_DIGEST_BYTES];
+    kvc_flush_options o = {.struct_bytes = sizeof(o), .tenant = tenant, .table_digest = digest};
+
+    if (!begin(&r)) {
+        free(tokens);
+        return;
+    }
+    (void) snprintf(tenant, sizeof(tenant), "uid-%ld", (long) getuid());
+    host_start(&a, &r, 'a', NULL);
+    scene_activate(&a.scene, 1, 7, digest);
+    publish(&a, 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    CU_ASSERT_EQUAL(kvc_flush(a.scene.control, &o, tokens, 64 * 10, NULL), 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS - 1));
+    CU_ASSERT_EQUAL(find_once(&a, 0), 64 * 9);
+    publish(&a, 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    CU_ASSERT_EQUAL(find_once(&a, 0), TIER_SHARED);
+    free(tokens);
+    host_end(&a);
+    redis_end(&r);
+}
+
 static void test_secret_of_a_host(void)
 {
     static const char log[] = "/tmp/kvcobra-cluster-secret.log";
@@ -241,7 +291,8 @@ static void test_secret_of_a_host(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_two_hosts),  TEST(test_damaged_values), TEST(test_other_tenants_stay), TEST(test_killed),
-    TEST(test_two_fleets), TEST(test_times_to_live),  TEST(test_secret_of_a_host),   TEST_END,
+    TEST(test_two_hosts), TEST(test_damaged_values),   TEST(test_other_tenants_stay),
+    TEST(test_killed),    TEST(test_two_fleets),       TEST(test_times_to_live),
+    TEST(test_flush),     TEST(test_secret_of_a_host), TEST_END,
 };
 const char test_suite[] = "client_cluster";
