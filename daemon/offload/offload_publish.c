@@ -72,6 +72,13 @@ static struct offload_published offload_publish_take(struct offload_cluster *c)
     return page;
 }
 
+/* The page that was taken last is the first one again; its place still has it. */
+static void offload_publish_put_back(struct offload_cluster *c)
+{
+    c->first = (c->first + OFFLOAD_PUBLISH_MAX - 1) % OFFLOAD_PUBLISH_MAX;
+    c->n_queued++;
+}
+
 void offload_note_published(struct offload *o, const struct tenant *t, uint32_t number)
 {
     if (!o || o->stopping || !offload_is_shared(o, t))
@@ -232,25 +239,24 @@ static int offload_put_begin(struct offload *o, const struct page_handle *h)
 static int offload_publish_first(struct offload *o)
 {
     struct offload_cluster *c = o->cluster;
-    struct offload_published page = c->queue[c->first];
+    struct offload_published page = offload_publish_take(c);
     struct page_handle h;
     int r;
 
     if (!store_resolve(o->store, page.slot, &h) || h.slot->state != SLOT_COMMITTED ||
         h.slot->generation != page.generation || pool_extent_is_closed(h.span->extent) ||
         !cluster_link_fits(c->link, seal_bytes(h.group->page_bytes))) {
-        (void) offload_publish_take(c); /* it left memory, or leaves it */
-        c->counts.n_dropped++;
+        c->counts.n_dropped++; /* it left memory, or leaves it */
         return 0;
     }
     if (h.slot->pinned) {
-        offload_publish_append(c, offload_publish_take(c));
+        offload_publish_append(c, page);
         return -EBUSY;
     }
 
     r = offload_put_begin(o, &h);
-    if (r == 0)
-        (void) offload_publish_take(c);
+    if (r < 0)
+        offload_publish_put_back(c);
     return r;
 }
 

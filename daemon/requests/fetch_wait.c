@@ -17,6 +17,7 @@ struct fetch_wait_page {
     struct fetch_wait_job *job;
     struct fetch_wait_item item; /* its slot is held; SLOT_NONE: not yet, or not at all */
     bool waits;
+    bool in_cluster;
 };
 
 struct fetch_wait_job {
@@ -61,6 +62,7 @@ static int fetch_wait_conclude(struct job *job, struct request *rq)
     if (rq) {
         rq->rechecked = j->rechecked;
         rq->fetched = true;
+        rq->cluster_is_slow = j->n_end < j->n && j->pages[j->n_end].in_cluster;
         r = j->again(rq); /* takes holds of its own */
     }
 
@@ -118,16 +120,16 @@ static int fetch_wait_hold(struct fetch_wait_job *j, struct request *rq, const s
 static int fetch_wait_fetch(struct fetch_wait_job *j, struct fetch_wait_page *p, struct request *rq,
                             const struct page_context *c, uint64_t deadline_ms)
 {
-    bool in_cluster = rq->in_cluster && rq->in_cluster[p - p->job->pages];
     struct group *g;
     int r = page_group(rq, c->space, p->item.page_class, &g);
 
     if (r < 0)
         return r;
 
+    p->in_cluster = rq->in_cluster && rq->in_cluster[p - p->job->pages];
     p->waiter.ended = fetch_wait_on_ended;
     p->waiter.deadline_ms = deadline_ms;
-    r = offload_fetch(rq->server->offload, g, &p->item.key, in_cluster, &p->waiter, &rq->error);
+    r = offload_fetch(rq->server->offload, g, &p->item.key, p->in_cluster, &p->waiter, &rq->error);
     p->waits = r == 0;
     j->n_waiting += r == 0;
     return r;
