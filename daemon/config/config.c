@@ -385,7 +385,7 @@ bool config_has_cluster_tenant(const struct config *c, const char *tenant)
 /* Each name is one that a tenant can have. */
 static int config_check_cluster_tenants(const struct config *c, struct errmsg *e)
 {
-    for (const char *at = c->cluster_tenants; *at;) {
+    for (const char *at = c->cluster_tenants; at;) {
         size_t n = strcspn(at, ",");
         char name[ACCOUNT_NAME_BYTES];
         uint32_t uid;
@@ -400,7 +400,7 @@ static int config_check_cluster_tenants(const struct config *c, struct errmsg *e
                         "--cluster-tenants: \"%.*s\" is not a tenant: give \"uid-N\" or names of sections "
                         "[tenant NAME] of the configuration, with commas between them",
                         n < 60 ? (int) n : 60, at);
-        at += n + (at[n] == ',');
+        at = at[n] == ',' ? at + n + 1 : NULL;
     }
     return 0;
 }
