@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -186,18 +187,41 @@ bool redis_reaches(const struct redis *r, long n)
     return now == n;
 }
 
+enum { KEYS_MAX = 256 };
+
+/* Keys of pages: without that of the fleet's id. Return: how many. */
+static long redis_page_keys(const struct redis *r, char (*ret)[64])
+{
+    long n = redis_send(r, "KEYS kvcobra:*", ret, KEYS_MAX), n_pages = 0;
+
+    assert(n <= KEYS_MAX);
+    for (long i = 0; i < n; i++)
+        if (strcmp(ret[i], "kvcobra:fleet") != 0)
+            memmove(ret[n_pages++], ret[i], sizeof(ret[i]));
+    return n_pages;
+}
+
 long redis_damage_pages(const struct redis *r)
 {
-    static char keys[256][64];
-    long n = redis_send(r, "KEYS kvcobra:*", keys, 256), damaged = 0;
+    static char keys[KEYS_MAX][64];
+    long n = redis_page_keys(r, keys);
 
-    for (long i = 0; i < n && i < 256; i++) {
-        if (strcmp(keys[i], "kvcobra:fleet") == 0)
-            continue;
+    for (long i = 0; i < n; i++)
         (void) redis_ask(r, "SETRANGE %s 300 damage", keys[i]);
-        damaged++;
+    return n;
+}
+
+long redis_page_ttl_ms(const struct redis *r)
+{
+    static char keys[KEYS_MAX][64];
+    long n = redis_page_keys(r, keys), least = n > 0 ? LONG_MAX : -1;
+
+    for (long i = 0; i < n; i++) {
+        long ms = redis_ask(r, "PTTL %s", keys[i]);
+
+        least = ms < least ? ms : least;
     }
-    return damaged;
+    return least;
 }
 
 /* ---- hosts ---- */

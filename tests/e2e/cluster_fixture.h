@@ -29,6 +29,9 @@ bool redis_reaches(const struct redis *r, long n);
 /* Writes over bytes of all values that are pages. Return: how many. */
 long redis_damage_pages(const struct redis *r);
 
+/* The least time that a page has to live, in milliseconds; negative: there is none. */
+long redis_page_ttl_ms(const struct redis *r);
+
 struct host {
     struct scene scene;
     char folder[64], keys[96], key_arg[128], socket_arg[128], config[96];
