@@ -262,7 +262,7 @@ typedef struct kvc_flush_state {
 } kvc_flush_state;
 
 /**
- * kvc_flush() - make a prefix unfindable, in memory and on the disk
+ * kvc_flush() - make a prefix unfindable on this host: in memory, on the disk, in the cluster
  * @tokens:    [n_tokens] of the prefix, at least 64; tokens beyond whole chunks of 64 are not looked at
  * @ret_state: struct_bytes set by the caller; may be NULL
  *
@@ -271,7 +271,7 @@ typedef struct kvc_flush_state {
  * continues the prefix is found again if a client publishes the chunk again before that was evicted.
  *
  * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is retired; -ENODEV, -ETIMEDOUT, -EAGAIN:
- * the disk may still have the page: call again; -ENOSPC: as -EAGAIN, for a page that is held.
+ * the disk or the cluster may still have the page: call again; -ENOSPC: as -EAGAIN, for a page that is held.
  */
 KVC_EXPORT int kvc_flush(kvc_client *c, const kvc_flush_options *o, const uint32_t *tokens, size_t n_tokens,
                          kvc_flush_state *ret_state);

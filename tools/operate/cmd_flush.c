@@ -24,8 +24,8 @@ struct flush_options {
 };
 
 static const char doc[] =
-    "Make a prefix unfindable: no client of the tenant finds its last page of 64 tokens in memory or on the "
-    "disk, "
+    "Make a prefix unfindable: no client of the tenant finds its last page of 64 tokens in memory, on the "
+    "disk or in the cluster, "
     "nor anything that continues it. Pages of the tokens before that stay, since other prompts begin with "
     "them. "
     "Running sequences keep the pages that they hold.\vThe prefix is that of a prompt file, as 'kvcobra "
