@@ -80,7 +80,7 @@ typedef struct kvc_flush_state {
 } kvc_flush_state;
 
 /**
- * kvc_flush() - make a prefix unfindable, in memory and on the disk
+ * kvc_flush() - make a prefix unfindable on this host: in memory, on the disk, in the cluster
  * @tokens:    [n_tokens] of the prefix, at least 64; tokens beyond whole chunks of 64 are not looked at
  * @ret_state: struct_bytes set by the caller; may be NULL
  *
@@ -89,7 +89,7 @@ typedef struct kvc_flush_state {
  * continues the prefix is found again if a client publishes the chunk again before that was evicted.
  *
  * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is retired; -ENODEV, -ETIMEDOUT, -EAGAIN:
- * the disk may still have the page: call again; -ENOSPC: as -EAGAIN, for a page that is held.
+ * the disk or the cluster may still have the page: call again; -ENOSPC: as -EAGAIN, for a page that is held.
  */
 KVC_EXPORT int kvc_flush(kvc_client *c, const kvc_prefix_options *o, const uint32_t *tokens, size_t n_tokens,
                          kvc_flush_state *ret_state);
@@ -151,7 +151,7 @@ typedef struct kvc_pin_state {
 KVC_EXPORT int kvc_pin(kvc_client *c, const kvc_prefix_options *o, const uint32_t *tokens, size_t n_tokens,
                        uint64_t ms, kvc_pin_state *ret_state);
 
-/* ---- the disk tier ---- */
+/* ---- the disk tier and the cluster tier ---- */
 
 enum kvc_tier_action {
     KVC_TIER_ASK = 0,    /* only get the state */
@@ -162,7 +162,7 @@ enum kvc_tier_action {
 
 typedef struct kvc_tier_state {
     size_t struct_bytes; /* sizeof(kvc_tier_state) */
-    char state[16];      /* "ready", "opening", "off" */
+    char state[16];      /* "ready", "opening", "off"; "none": the daemon has a cluster tier only */
     char message[512];   /* off: why; ready: why it has less than its size; else empty */
     char folder[1024];
     int flushed; /* 1: no page waits to be written, or the tier is off */
@@ -179,16 +179,32 @@ typedef struct kvc_tier_state {
     uint64_t unopened;  /* pages that did not decrypt: damaged, or of another key */
     uint64_t discarded; /* pages that newer ones replaced */
     uint64_t lost;      /* pages that left memory before they were written */
+    /* the cluster tier */
+    char cluster_state[16];    /* "none", "absent", "joining", "ready", "refused" */
+    char cluster_message[512]; /* why it is not ready; else empty */
+    uint64_t cluster_nodes, cluster_nodes_ready;
+    uint64_t cluster_waiting; /* pages that wait to be written */
+    /* since the daemon started */
+    uint64_t cluster_asked, cluster_found; /* pages that matches looked for there */
+    uint64_t cluster_read_pages, cluster_read_bytes;
+    uint64_t cluster_missed;   /* found pages that did not come */
+    uint64_t cluster_unopened; /* pages that did not decrypt, or are none */
+    uint64_t cluster_written_pages, cluster_written_bytes;
+    uint64_t cluster_failed;    /* writes that the cluster did not take */
+    uint64_t cluster_dropped;   /* writes without a place in the queue, or whose page was evicted before */
+    uint64_t cluster_late;      /* requests that ended at their deadline */
+    uint64_t cluster_refreshed; /* times to live that were set anew */
 } kvc_tier_state;
 
 /**
- * kvc_tier_control() - look after the disk tier
+ * kvc_tier_control() - look after the disk tier, and get the state of the cluster tier
  * @tenant:    DROP: of this tenant only; NULL: of all
  * @digest:    DROP: of this table only; NULL: of all
  * @ret_state: struct_bytes set by the caller; may be NULL
  *
- * Return: 0; -EOPNOTSUPP: the daemon has no disk tier; -EALREADY: RESUME, and it is not off; -ENODEV: DROP,
- * and it is off; -EAGAIN, -ETIMEDOUT: DROP; -EINVAL: an argument is not valid.
+ * Return: 0; -EOPNOTSUPP: the daemon has no disk tier, and for ASK no cluster tier either; -EALREADY: RESUME,
+ * and it is not off; -ENODEV: DROP, and it is off; -EAGAIN, -ETIMEDOUT: DROP; -EINVAL: an argument is not
+ * valid.
  */
 KVC_EXPORT int kvc_tier_control(kvc_client *c, enum kvc_tier_action action, const char *tenant,
                                 const uint8_t digest[KVC_DIGEST_BYTES], kvc_tier_state *ret_state);

@@ -303,7 +303,7 @@ typedef struct kvc_seq_options {
     uint32_t keys;               /* enum kvc_keys: of keys in append and read, and of queries in attend */
     uint32_t pairs;              /* enum kvc_pairs: order of the dimensions of keys and queries */
     uint32_t flags;              /* KVC_SEQ_* */
-    uint32_t fetch_ms; /* a match waits so long for pages that only a disk has; at most 8000; 0: 1000 */
+    uint32_t fetch_ms;           /* a match waits so long for pages of slower tiers; at most 8000; 0: 1000 */
 } kvc_seq_options;
 
 /**

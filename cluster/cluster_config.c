@@ -40,8 +40,8 @@ static const char *const cluster_config_levels[] = {"emerg",  "alert", "crit",  
 #define CLUSTER_CONFIG_OFFSET(member) offsetof(struct cluster_config, member)
 
 static const struct cluster_config_row cluster_config_rows[] = {
-    {"socket", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(socket_path), 0, 0, 0, "/run/kvcobra/cluster.sock",
-     NULL, "kvcobrad's socket for this process"},
+    {"socket", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(socket_path), 0, 0, 0,
+     "/run/kvcobra-cluster/cluster.sock", NULL, "kvcobrad's socket for this process"},
     {"servers", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(servers_text), 0, 0, 0, NULL, NULL,
      "HOST:PORT of some nodes of the cluster, or of one server that is no cluster; commas between them"},
     {"user", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(user), 0, 0, 0, NULL, NULL,

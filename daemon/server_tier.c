@@ -51,7 +51,8 @@ int server_tier_start(struct server *s, struct errmsg *e)
 
     s->tables.retired = server_tier_on_table_retired;
     s->tables.ctx = s;
-    return s->config->disk_dir ? offload_new(&rooms, s->keyring, &s->offload, e) : 0;
+    return s->config->disk_dir || s->config->cluster_socket ? offload_new(&rooms, s->keyring, &s->offload, e)
+                                                            : 0;
 }
 
 void server_tier_set_keyring(struct server *s, struct keyring *ring)

@@ -50,7 +50,9 @@ struct control_page {
     _Atomic uint64_t reclaim;
     /* number of the filter over chunks of slower tiers, for GET_FILTER; 0: they have none of this tenant */
     _Atomic uint64_t filter;
-    uint8_t reserved[16];
+    /* 1: a tier without a filter may have any chunk of this tenant: LEASE with fetch_ms finds out */
+    _Atomic uint64_t asks;
+    uint8_t reserved[8];
     struct control_model models[CONTROL_MODELS_MAX];
     _Atomic uint64_t shadow[CONTROL_MODELS_MAX];
 };

@@ -13,7 +13,7 @@ cp "$2" "$3" "$4" "${10}" "$folder"
 command=$(readlink -f "${11}")
 sed "s|^\(Exec[A-Za-z]*\)=[^ ]*/kvcobra |\1=$command |; /^Documentation=/d" "$9" >"$folder/kvcobrad-recalibrate.service"
 cluster=$(readlink -f "${13}")
-sed "s|^\(Exec[A-Za-z]*\)=[^ ]*/kvcobra-cluster |\1=$cluster |" "${12}" >"$folder/kvcobra-cluster.service"
+sed "s|^\(Exec[A-Za-z]*\)=[^ ]*/kvcobra-cluster |\1=$cluster |; /^Documentation=/d" "${12}" >"$folder/kvcobra-cluster.service"
 verify() {
     report=$(systemd-analyze verify --man=no "$folder/kvcobrad.service" "$folder/kvcobrad.socket" \
         "$folder/kvcobrad-operator.socket" "$folder/kvcobrad-metrics.socket" \

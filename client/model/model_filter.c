@@ -59,6 +59,13 @@ static bool model_filter_is_mapped(struct kvc_model *m)
     return m->remote.filter != NULL;
 }
 
+bool model_filter_asks(struct kvc_model *m, const struct chunk_key *key)
+{
+    const struct control_page *page = m->remote.control ? extent_data(m->remote.control) : NULL;
+
+    return (page && atomic_load_explicit(&page->asks, memory_order_relaxed) != 0) || model_filter_has(m, key);
+}
+
 bool model_filter_has(struct kvc_model *m, const struct chunk_key *key)
 {
     return model_filter_is_mapped(m) && bloom_lookup(&m->remote.bloom, key) == BLOOM_PROBABLY;

@@ -30,10 +30,29 @@ static void tier_api_read(const Kvcobra__ControlTierReply *from, kvc_tier_state 
         .unopened = from->unopened,
         .discarded = from->discarded,
         .lost = from->lost,
+        .cluster_nodes = from->cluster_nodes,
+        .cluster_nodes_ready = from->cluster_nodes_ready,
+        .cluster_waiting = from->cluster_waiting,
+        .cluster_asked = from->cluster_asked,
+        .cluster_found = from->cluster_found,
+        .cluster_read_pages = from->cluster_read_pages,
+        .cluster_read_bytes = from->cluster_read_bytes,
+        .cluster_missed = from->cluster_missed,
+        .cluster_unopened = from->cluster_unopened,
+        .cluster_written_pages = from->cluster_written_pages,
+        .cluster_written_bytes = from->cluster_written_bytes,
+        .cluster_failed = from->cluster_failed,
+        .cluster_dropped = from->cluster_dropped,
+        .cluster_late = from->cluster_late,
+        .cluster_refreshed = from->cluster_refreshed,
     };
     (void) snprintf(to->state, sizeof(to->state), "%s", from->state);
     (void) snprintf(to->message, sizeof(to->message), "%s", from->message);
     (void) snprintf(to->folder, sizeof(to->folder), "%s", from->folder);
+    /* empty from a daemon before the cluster tier */
+    (void) snprintf(to->cluster_state, sizeof(to->cluster_state), "%s",
+                    from->cluster_state[0] ? from->cluster_state : "none");
+    (void) snprintf(to->cluster_message, sizeof(to->cluster_message), "%s", from->cluster_message);
 }
 
 int kvc_tier_control(kvc_client *c, enum kvc_tier_action action, const char *tenant,

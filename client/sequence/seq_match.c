@@ -103,7 +103,7 @@ static bool seq_match_is_found(struct seq_match *m, struct seq_match_found *f, e
 {
     if (result == INDEX_FOUND)
         return f->hit.page_class == (uint32_t) class_of_chunk(m->n_found);
-    if (m->seq->fetch_ms == 0 || !model_filter_has(m->seq->model, &f->key))
+    if (m->seq->fetch_ms == 0 || !model_filter_asks(m->seq->model, &f->key))
         return false;
 
     f->hit = (struct index_hit){.slot = UINT32_MAX};

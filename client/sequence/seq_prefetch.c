@@ -133,7 +133,7 @@ static int seq_prefetch_find(struct kvc_model *m, const uint32_t *tokens, size_t
                          tokens + run->n * CHUNK_TOKENS, key);
         if (seq_peek_in_memory(m, key, run->n, &run->hits[run->n]))
             continue;
-        if (!model_filter_has(m, key))
+        if (!model_filter_asks(m, key))
             break;
 
         run->hits[run->n] = (struct index_hit){.slot = UINT32_MAX};

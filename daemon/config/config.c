@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/errmsg.h"
+#include "daemon/config/account_name.h"
 #include "daemon/config/gpu_uuid.h"
 #include "daemon/config/id_lookup.h"
 #include "daemon/config/limits.h"
@@ -63,14 +65,32 @@ void config_fill_derived(struct config *c)
         c->disk_quota_bytes = c->disk_bytes;
 }
 
+static int config_resolve_cluster_user(struct config *c, struct errmsg *e)
+{
+    struct errmsg why = {""};
+    uint32_t uid;
+    int r;
+
+    c->cluster_uid = geteuid();
+    if (!c->cluster_user)
+        return 0;
+
+    r = id_lookup_user(c->cluster_user, &uid, &why);
+    if (r < 0)
+        return fail(e, r, "--cluster-user: %s", why.text);
+
+    c->cluster_uid = uid;
+    return 0;
+}
+
 int config_resolve(struct config *c, struct errmsg *e)
 {
     struct errmsg why = {""};
     uint32_t gid;
-    int r;
+    int r = config_resolve_cluster_user(c, e);
 
-    if (!c->operator_group)
-        return 0;
+    if (r < 0 || !c->operator_group)
+        return r;
 
     r = id_lookup_group(c->operator_group, &gid, &why);
     if (r < 0)
@@ -347,6 +367,63 @@ static int config_check_tier(const struct config *c, struct errmsg *e)
     return 0;
 }
 
+bool config_has_cluster_tenant(const struct config *c, const char *tenant)
+{
+    const char *at = c->cluster_tenants;
+    size_t bytes = strlen(tenant);
+
+    while (at && *at) {
+        size_t n = strcspn(at, ",");
+
+        if (n == bytes && memcmp(at, tenant, n) == 0)
+            return true;
+        at += n + (at[n] == ',');
+    }
+    return false;
+}
+
+/* Each name is one that a tenant can have. */
+static int config_check_cluster_tenants(const struct config *c, struct errmsg *e)
+{
+    for (const char *at = c->cluster_tenants; at;) {
+        size_t n = strcspn(at, ",");
+        char name[ACCOUNT_NAME_BYTES];
+        uint32_t uid;
+
+        if (n > 0 && n < sizeof(name)) {
+            memcpy(name, at, n);
+            name[n] = '\0';
+        }
+        if (n == 0 || n >= sizeof(name) ||
+            (!account_name_uid(name, &uid) && !tenant_rules_find(&c->tenants, name)))
+            return fail(e, -EINVAL,
+                        "--cluster-tenants: \"%.*s\" is not a tenant: give \"uid-N\" or names of sections "
+                        "[tenant NAME] of the configuration, with commas between them",
+                        n < 60 ? (int) n : 60, at);
+        at = at[n] == ',' ? at + n + 1 : NULL;
+    }
+    return 0;
+}
+
+static int config_check_cluster(const struct config *c, struct errmsg *e)
+{
+    if (!c->cluster_socket)
+        return 0;
+    if (!c->key_file)
+        return fail(e, -EINVAL,
+                    "--cluster-socket needs --key-file: with the secret that this host made for itself, no "
+                    "other host finds or opens its pages");
+    if (!c->cluster_tenants || c->cluster_tenants[0] == '\0')
+        return fail(e, -EINVAL,
+                    "--cluster-socket needs --cluster-tenants: only tenants that it names reach the "
+                    "cluster");
+    if ((c->socket_path && strcmp(c->cluster_socket, c->socket_path) == 0) ||
+        (c->operator_socket_path && strcmp(c->cluster_socket, c->operator_socket_path) == 0) ||
+        (c->metrics_socket_path && strcmp(c->cluster_socket, c->metrics_socket_path) == 0))
+        return fail(e, -EINVAL, "--cluster-socket is the path of another socket: %s", c->cluster_socket);
+    return config_check_cluster_tenants(c, e);
+}
+
 /* The value of a setting that has a range. */
 static uint64_t config_number(const struct config *c, const struct setting *s)
 {
@@ -406,6 +483,8 @@ int config_check(const struct config *c, struct errmsg *e)
     r = config_check_keep(c, e);
     if (r == 0)
         r = config_check_tier(c, e);
+    if (r == 0)
+        r = config_check_cluster(c, e);
     if (r < 0)
         return r;
 

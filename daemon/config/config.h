@@ -54,6 +54,11 @@ struct config {
     const char *disk_dir, *key_file;
     uint64_t disk_bytes, disk_quota_bytes, disk_buffer_bytes;
 
+    /* cluster tier; NULL: none */
+    const char *cluster_socket, *cluster_user, *cluster_tenants;
+    uint64_t cluster_memory_bytes, cluster_ttl_s;
+    uint32_t cluster_answer_ms;
+
     /* time */
     uint64_t lease_ms, handshake_ms, drain_ms;
 
@@ -77,6 +82,7 @@ struct config {
     struct tenant_rules tenants; /* the sections of the file */
 
     gid_t operator_gid; /* of operator_group; (gid_t) -1: none */
+    uid_t cluster_uid;  /* of cluster_user; else that of this process */
 
     char *file; /* that config_load_all() read; NULL: none */
 
@@ -100,11 +106,17 @@ void config_fill_derived(struct config *c);
 /* Whether the pool has room for few tenants. @e: the sentence that says so. @c: checked. */
 bool config_has_few_extents(const struct config *c, struct errmsg *e);
 
-/* Looks up operator_group, which may take long. Return: 0; see id_lookup_group(). */
+/*
+ * Looks up operator_group and cluster_user, which may take long. Return: 0; see id_lookup_group() and
+ * id_lookup_user().
+ */
 int config_resolve(struct config *c, struct errmsg *e);
 
 /* Return: 0; -EINVAL with a sentence that has the option and its permitted values. */
 int config_check(const struct config *c, struct errmsg *e);
+
+/* Whether cluster_tenants, names with commas between them, has @tenant. */
+bool config_has_cluster_tenant(const struct config *c, const char *tenant);
 
 /* "65536", "64K", "64M", "2G" (powers of 1024). Return: 0; -EINVAL; -ERANGE. */
 int config_parse_bytes(const char *text, uint64_t *ret);

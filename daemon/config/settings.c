@@ -22,6 +22,7 @@ const char *settings_group_title(enum setting_group group)
         [SETTINGS_MEMORY] = "Memory (sizes such as 65536, 64K, 2G)",
         [SETTINGS_GPUS] = "GPUs",
         [SETTINGS_TIER] = "Disk tier",
+        [SETTINGS_CLUSTER] = "Cluster tier",
         [SETTINGS_TIME] = "Time (milliseconds)",
         [SETTINGS_COUNTS] = "Counts",
         [SETTINGS_RUNNING] = "Running",

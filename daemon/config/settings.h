@@ -34,6 +34,7 @@ enum setting_group {
     SETTINGS_MEMORY,
     SETTINGS_GPUS,
     SETTINGS_TIER,
+    SETTINGS_CLUSTER,
     SETTINGS_TIME,
     SETTINGS_COUNTS,
     SETTINGS_RUNNING,
@@ -57,7 +58,7 @@ struct setting {
     const char *details;        /* further sentences for kvcobrad.conf(5); NULL: none */
 };
 
-enum { SETTINGS_MAX = 64 }; /* at least settings_n */
+enum { SETTINGS_MAX = 72 }; /* at least settings_n */
 
 extern const struct setting settings[];
 extern const size_t settings_n;

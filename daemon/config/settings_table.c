@@ -3,6 +3,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/config/limits.h"
+#include "proto/cluster_wire.h"
 #include "proto/sockets.h"
 
 #ifndef KVCOBRA_MOVER_PATH
@@ -16,6 +17,13 @@
 /* The member of struct config, whose type the compiler compares with the setting's kind. */
 #define MEMBER(type, member)                                                                                 \
     .offset = _Generic(((struct config *) 0)->member, type : offsetof(struct config, member))
+
+/* The members of a setting that all have; help and others follow. */
+#define ROW(the_name, the_kind, the_group, type, member, the_argument, ...)                                  \
+    {                                                                                                        \
+        .name = the_name, .kind = the_kind, .group = the_group, MEMBER(type, member),                        \
+        .argument = the_argument, __VA_ARGS__                                                                \
+    }
 
 /* A limit of a count, from 1 to @most, which a reload changes; help and details follow. */
 #define COUNT(the_name, member, most, value, ...)                                                            \
@@ -231,140 +239,56 @@ const struct setting settings[] = {
         .help = "Maximum bytes of a table file",
     },
     /* ---- GPUs ---- */
-    {
-        .name = "gpu",
-        .kind = SETTING_TEXT,
-        .group = SETTINGS_GPUS,
-        MEMBER(const char *, gpu),
-        .argument = "UUIDS",
+    ROW("gpu", SETTING_TEXT, SETTINGS_GPUS, const char *, gpu, "UUIDS",
         .help = "GPUs that get a pool: up to 16 UUIDs separated by commas, or \"first\", which is the GPU "
                 "that the "
                 "driver lists first",
         .details =
-            "\"nvidia-smi -L\" prints UUIDs. Persisted pages of a GPU that is not in the list are lost.",
-    },
-    {
-        .name = "gpu-pool-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_GPUS,
-        MEMBER(uint64_t, gpu_pool_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 1 * GIB,
-        .help = "Maximum bytes of the pool of pages on each GPU",
+            "\"nvidia-smi -L\" prints UUIDs. Persisted pages of a GPU that is not in the list are lost."),
+    ROW("gpu-pool-bytes", SETTING_BYTES, SETTINGS_GPUS, uint64_t, gpu_pool_bytes, "SIZE", .min = 1,
+        .max = UINT64_MAX, .number = 1 * GIB, .help = "Maximum bytes of the pool of pages on each GPU",
         .details = "Must be a multiple of gpu-extent-bytes. The GPU must have enough other memory for the "
                    "models and "
-                   "their own caches.",
-    },
-    {
-        .name = "gpu-extent-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_GPUS,
-        MEMBER(uint64_t, gpu_extent_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 64 * MIB,
-        .help = "Bytes of an extent of GPU memory",
+                   "their own caches."),
+    ROW("gpu-extent-bytes", SETTING_BYTES, SETTINGS_GPUS, uint64_t, gpu_extent_bytes, "SIZE", .min = 1,
+        .max = UINT64_MAX, .number = 64 * MIB, .help = "Bytes of an extent of GPU memory",
         .details =
             "Must be a multiple of gpu-span-bytes and of the unit in which the driver shares memory, 2M on "
-            "most GPUs.",
-    },
-    {
-        .name = "gpu-span-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_GPUS,
-        MEMBER(uint64_t, gpu_span_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 2 * MIB,
+            "most GPUs."),
+    ROW("gpu-span-bytes", SETTING_BYTES, SETTINGS_GPUS, uint64_t, gpu_span_bytes, "SIZE", .min = 1,
+        .max = UINT64_MAX, .number = 2 * MIB,
         .help = "Bytes of a span, the unit that extents of GPU memory are divided into",
-        .details = "Must be a multiple of 4096.",
-    },
-    {
-        .name = "gpu-quota-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_GPUS,
-        .reloads = true,
-        MEMBER(uint64_t, gpu_quota_bytes),
-        .argument = "SIZE",
-        .min = 1,
-        .max = UINT64_MAX,
-        .number = 1 * GIB,
-        .default_from = "gpu-pool-bytes",
+        .details = "Must be a multiple of 4096."),
+    ROW("gpu-quota-bytes", SETTING_BYTES, SETTINGS_GPUS, uint64_t, gpu_quota_bytes, "SIZE", .reloads = true,
+        .min = 1, .max = UINT64_MAX, .number = 1 * GIB, .default_from = "gpu-pool-bytes",
         .help = "Maximum bytes of pages per tenant on one GPU",
-        .details = "Arenas are host memory, which quota-bytes limits.",
-    },
-    {
-        .name = "gpu-guarantee-bytes",
-        .kind = SETTING_BYTES,
-        .group = SETTINGS_GPUS,
-        MEMBER(uint64_t, gpu_guarantee_bytes),
-        .argument = "SIZE",
-        .max = GUARANTEE_BYTES_MAX,
-        .help = "Bytes of each GPU's pool that are guaranteed to each tenant",
-        .details = "The value is rounded up to whole extents, as guarantee-bytes is.",
-    },
-    {
-        .name = "gpu-spare-extents",
-        .kind = SETTING_U32,
-        .group = SETTINGS_GPUS,
-        MEMBER(uint32_t, gpu_spare_extents),
-        .argument = "N",
-        .max = PREALLOCATED_MAX,
-        .number = 1,
-        .help = "Number of extents that are preallocated on each GPU",
-        .details = "A client that needs an extent while none is preallocated gets EAGAIN and retries.",
-    },
-    {
-        .name = "gpu-lend",
-        .kind = SETTING_BOOL,
-        .group = SETTINGS_GPUS,
-        .reloads = true,
-        MEMBER(bool, gpu_lend),
-        .argument = "YES|NO",
+        .details = "Arenas are host memory, which quota-bytes limits."),
+    ROW("gpu-guarantee-bytes", SETTING_BYTES, SETTINGS_GPUS, uint64_t, gpu_guarantee_bytes, "SIZE",
+        .max = GUARANTEE_BYTES_MAX, .help = "Bytes of each GPU's pool that are guaranteed to each tenant",
+        .details = "The value is rounded up to whole extents, as guarantee-bytes is."),
+    ROW("gpu-spare-extents", SETTING_U32, SETTINGS_GPUS, uint32_t, gpu_spare_extents, "N",
+        .max = PREALLOCATED_MAX, .number = 1, .help = "Number of extents that are preallocated on each GPU",
+        .details = "A client that needs an extent while none is preallocated gets EAGAIN and retries."),
+    ROW("gpu-lend", SETTING_BOOL, SETTINGS_GPUS, bool, gpu_lend, "YES|NO", .reloads = true,
         .help = "Whether clients may register GPU memory that they allocated as external memory of the pool: "
                 "yes or no",
         .details =
             "Clients register memory with kvc_client_lend(). Pages in external memory are lost when the "
             "client that registered it exits, and when kvcobrad exits; a client that reads such a page at "
             "that "
-            "moment reads undefined data. With yes, gpu-extent-bytes must be a multiple of 2M.",
-    },
-    {
-        .name = "gpu-reuse-ms",
-        .kind = SETTING_U64,
-        .group = SETTINGS_GPUS,
-        MEMBER(uint64_t, gpu_reuse_ms),
-        .argument = "MS",
-        .max = DAY_MS,
+            "moment reads undefined data. With yes, gpu-extent-bytes must be a multiple of 2M."),
+    ROW("gpu-reuse-ms", SETTING_U64, SETTINGS_GPUS, uint64_t, gpu_reuse_ms, "MS", .max = DAY_MS,
         .number = 2000,
         .help = "Delay before GPU memory of an exited process is reused; it begins when the driver no longer "
                 "lists the process",
-        .details = "Kernels of a process may still run, and write, after the process has exited.",
-    },
-    {
-        .name = "mover",
-        .kind = SETTING_PATH,
-        .group = SETTINGS_GPUS,
-        MEMBER(const char *, mover_path),
-        .argument = "PATH",
-        .text = KVCOBRA_MOVER_PATH,
-        .help = "Path of kvcobra-mover, the process that uses the GPU driver",
-    },
+        .details = "Kernels of a process may still run, and write, after the process has exited."),
+    ROW("mover", SETTING_PATH, SETTINGS_GPUS, const char *, mover_path, "PATH", .text = KVCOBRA_MOVER_PATH,
+        .help = "Path of kvcobra-mover, the process that uses the GPU driver"),
     /* ---- disk tier ---- */
-    {
-        .name = "disk-dir",
-        .kind = SETTING_PATH,
-        .group = SETTINGS_TIER,
-        MEMBER(const char *, disk_dir),
-        .argument = "DIR",
+    ROW("disk-dir", SETTING_PATH, SETTINGS_TIER, const char *, disk_dir, "DIR",
         .help = "Folder on a disk for pages that leave memory; without a folder there is no disk tier",
         .details = "The folder is empty or of an earlier kvcobrad, and only the user of kvcobrad may write "
-                   "to it. Pages are encrypted. Pages of GPUs have no disk tier.",
-    },
+                   "to it. Pages are encrypted. Pages of GPUs have no disk tier."),
     BYTES_OF(SETTINGS_TIER, "disk-bytes", disk_bytes, MIB, 64 * GIB, .max = DISK_BYTES_MAX,
              .help = "Maximum bytes of the disk tier"),
     BYTES_OF(SETTINGS_TIER, "disk-quota-bytes", disk_quota_bytes, MIB, 64 * GIB, .max = DISK_BYTES_MAX,
@@ -373,18 +297,38 @@ const struct setting settings[] = {
     BYTES_OF(SETTINGS_TIER, "disk-buffer-bytes", disk_buffer_bytes, MIB, 64 * MIB, .max = 64 * MIB,
              .help = "Bytes of memory through which pages go to the disk and come back",
              .details = "A page of more than half of it is not written."),
-    {
-        .name = "key-file",
-        .kind = SETTING_TEXT,
-        .group = SETTINGS_TIER,
-        MEMBER(const char *, key_file),
-        .argument = "FILE",
+    ROW("key-file", SETTING_TEXT, SETTINGS_TIER, const char *, key_file, "FILE",
         .help = "File with the keys of a fleet of hosts, or, without a '/', the name of a credential of the "
                 "unit; without a file, the keys derive from the secret in state-dir",
         .details =
             "Lines \"index\" and \"seal N\" have 64 hexadecimal digits each: the highest N encrypts, all "
-            "decrypt. SIGHUP reads the file again; another index needs a restart and an empty disk-dir.",
-    },
+            "decrypt. SIGHUP reads the file again; another index needs a restart and an empty disk-dir."),
+    /* ---- cluster tier ---- */
+    ROW("cluster-socket", SETTING_PATH, SETTINGS_CLUSTER, const char *, cluster_socket, "PATH",
+        .help =
+            "Path of the socket at which kvcobra-cluster connects; without a path there is no cluster tier",
+        .details = "Needs key-file and cluster-tenants. Pages are encrypted before kvcobra-cluster(8) gets "
+                   "them. Pages of GPUs have no cluster tier."),
+    ROW("cluster-user", SETTING_TEXT, SETTINGS_CLUSTER, const char *, cluster_user, "USER",
+        .help =
+            "Name or number of the user whose process may connect at cluster-socket; without a user, that "
+            "of kvcobrad"),
+    ROW("cluster-tenants", SETTING_TEXT, SETTINGS_CLUSTER, const char *, cluster_tenants, "NAMES",
+        .help = "Tenants whose pages are shared through the cluster, separated by commas",
+        .details =
+            "A name is uid-N or that of a section [tenant NAME]. Hosts share pages of tenants that have "
+            "the same name on each of them: sections, unless users have the same numbers everywhere."),
+    BYTES_OF(SETTINGS_CLUSTER, "cluster-memory-bytes", cluster_memory_bytes, MIB, 32 * MIB, .max = 64 * MIB,
+             .help = "Bytes of memory through which pages go to kvcobra-cluster and come back",
+             .details = "A page of more than half of it is neither written nor read."),
+    ROW("cluster-ttl-s", SETTING_U64, SETTINGS_CLUSTER, uint64_t, cluster_ttl_s, "SECONDS", .min = 8,
+        .max = CLUSTER_TTL_MS_MAX / 1000, .number = 86400,
+        .help = "Time after which the cluster forgets a page that no host uses",
+        .details = "A page in use gets its time anew, at most once in a quarter of it."),
+    ROW("cluster-answer-ms", SETTING_U32, SETTINGS_CLUSTER, uint32_t, cluster_answer_ms, "MS",
+        .reloads = true, .min = 1, .max = 10000, .number = 50,
+        .help = "How long a match waits for the cluster to say which pages it has",
+        .details = "Only the pages that it named in time are fetched."),
     /* ---- time ---- */
     {
         .name = "lease-ms",

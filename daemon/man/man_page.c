@@ -78,9 +78,9 @@ static void man_page_setting(const struct setting *s)
 static int man_page_settings(const char *group)
 {
     static const char *const groups[SETTINGS_N_GROUPS] = {
-        [SETTINGS_SOCKETS] = "sockets", [SETTINGS_MEMORY] = "memory", [SETTINGS_GPUS] = "gpus",
-        [SETTINGS_TIER] = "tier",       [SETTINGS_TIME] = "time",     [SETTINGS_COUNTS] = "counts",
-        [SETTINGS_RUNNING] = "running",
+        [SETTINGS_SOCKETS] = "sockets", [SETTINGS_MEMORY] = "memory",   [SETTINGS_GPUS] = "gpus",
+        [SETTINGS_TIER] = "tier",       [SETTINGS_CLUSTER] = "cluster", [SETTINGS_TIME] = "time",
+        [SETTINGS_COUNTS] = "counts",   [SETTINGS_RUNNING] = "running",
     };
     unsigned g = 0;
 

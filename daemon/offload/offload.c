@@ -14,8 +14,7 @@
 #include "daemon/config/config.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
-#include "daemon/offload/offload_state.h"
-#include "daemon/store/control.h"
+#include "daemon/offload/offload_cluster.h"
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
 #include "daemon/tier/keyring.h"
@@ -45,7 +44,8 @@ static void offload_on_timer(void *ctx)
     if (read(o->timer_fd, &n_times, sizeof(n_times)) != sizeof(n_times))
         return;
 
-    disk_expire(o->disk, ev_now_ms(o->rooms.ev));
+    if (o->disk)
+        disk_expire(o->disk, ev_now_ms(o->rooms.ev));
     offload_fetch_expire(o, ev_now_ms(o->rooms.ev));
     offload_pump(o);
     if (o->n_writes == 0 && o->n_fetches == 0 && !offload_has_work(o))
@@ -151,31 +151,23 @@ void offload_tick(struct offload *o)
 
     for (struct tenant *t = o->store->tenants; t; t = t->next)
         offload_announce_filter(o, t);
-    disk_expire(o->disk, ev_now_ms(o->rooms.ev)); /* the timer may be off: a drop is no page on its way */
+    if (o->disk) /* the timer may be off: a drop is no page on its way */
+        disk_expire(o->disk, ev_now_ms(o->rooms.ev));
     offload_pump(o);
-}
-
-/* ---- what clients see ---- */
-
-void offload_announce_filter(struct offload *o, struct tenant *t)
-{
-    if (o && t->device == o->rooms.devices->list)
-        control_set_filter(t, disk_filter_object(o->disk, t->account->name));
-}
-
-int offload_open_filter(const struct offload *o, const struct tenant *t, int *ret_fd, size_t *ret_bytes,
-                        uint64_t *ret_object)
-{
-    if (!o || t->device != o->rooms.devices->list)
-        return -ENOENT;
-    return disk_open_filter(o->disk, t->account->name, ret_fd, ret_bytes, ret_object);
 }
 
 /* ---- operators ---- */
 
 void offload_status(const struct offload *o, struct offload_status *ret)
 {
-    disk_status(o->disk, &ret->disk);
+    *ret = (struct offload_status){.has_disk = o->disk != NULL, .has_cluster = o->cluster != NULL};
+    if (o->disk)
+        disk_status(o->disk, &ret->disk);
+    if (o->cluster) {
+        cluster_link_status(o->cluster->link, &ret->cluster);
+        ret->shared = o->cluster->counts;
+        ret->n_to_publish = o->cluster->n_queued + o->cluster->n_puts;
+    }
     ret->n_lost = o->store->n_lost;
     ret->n_writing = o->n_writes;
     ret->n_fetching = o->n_fetches;
@@ -198,7 +190,7 @@ bool offload_is_flushed(const struct offload *o)
 
 int offload_resume(struct offload *o)
 {
-    return disk_resume(o->disk);
+    return o->disk ? disk_resume(o->disk) : -EALREADY;
 }
 
 static void offload_on_dropped(struct disk_request *r)
@@ -215,6 +207,9 @@ static void offload_on_dropped(struct disk_request *r)
 
 int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_digest, struct offload_drop *d)
 {
+    if (!o->disk)
+        return -ENODEV;
+
     d->offload = o;
     d->request = (struct disk_request){
         .kind = DISK_DROP,
@@ -241,7 +236,7 @@ static void offload_on_table_dropped(struct offload_drop *d)
 
 void offload_drop_table(struct offload *o, const uint8_t *table_digest)
 {
-    struct offload_drop *d = o ? calloc(1, sizeof(*d)) : NULL;
+    struct offload_drop *d = o && o->disk ? calloc(1, sizeof(*d)) : NULL;
 
     if (!d)
         return;
@@ -258,6 +253,8 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
 {
     offload_fetch_flush(o, t, &s->key);
     *ret_on_the_way = offload_write_flush(o, s);
+    if (!o->disk)
+        return -ENOENT;
     return offload_forget(o, s, DISK_REMOVE, done, ctx);
 }
 
@@ -323,13 +320,19 @@ int offload_new(const struct offload_rooms *rooms, struct keyring *ring, struct 
     if (r < 0)
         return fail(e, r, "cannot watch a timer: %s", strerror(-r));
 
-    r = offload_start_disk(o, e);
+    o->state = DISK_OFF;
+    if (rooms->config->disk_dir) {
+        o->state = DISK_OPENING;
+        r = offload_start_disk(o, e);
+    }
+    if (r == 0 && rooms->config->cluster_socket)
+        r = offload_cluster_start(o, e);
     if (r < 0)
         return r;
 
     for (uint32_t i = 1; i < rooms->devices->n; i++)
         log_event(LOG_NOTICE, "gpu-without-disk-tier",
-                  "device=%s message=\"pages in the memory of a GPU have no disk tier\"",
+                  "device=%s message=\"pages in the memory of a GPU have no disk or cluster tier\"",
                   rooms->devices->list[i].name);
     *ret = take_ptr(o);
     return 0;
@@ -348,7 +351,8 @@ struct offload *offload_free(struct offload *o, uint64_t wait_ms)
 
     o->stopping = true;
     o->disk = disk_free(o->disk, wait_ms); /* ends what is on its way */
-    offload_fetch_expire(o, UINT64_MAX);   /* what arrived */
+    offload_cluster_end(o);
+    offload_fetch_expire(o, UINT64_MAX); /* what arrived */
     assert(o->n_writes == 0 && o->n_fetches == 0 && !o->fetch_tree);
     o->timer = ev_source_free(o->timer);
     closep(&o->timer_fd);

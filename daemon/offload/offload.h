@@ -1,5 +1,6 @@
 /*
- * Offloading: moves pages between the pool of the host's memory and the disk tier (tier/disk.h).
+ * Offloading: moves pages between the pool of the host's memory and slower tiers: the disk of the host
+ * (tier/disk.h) and a cluster that hosts share (cluster/cluster_link.h). Each of them may be missing.
  *
  * Out: pages are written ahead of their eviction, so eviction never waits. First come the pages that are next
  * to be evicted, tenant by tenant; then all others, in passes over the pool that end when a pass finds none.
@@ -9,10 +10,13 @@
  *
  * In: offload_fetch() reserves a slot, which is COPYING until the page arrived, reads, opens and publishes
  * the page. There is one fetch per key, however many wait for it. The space is charged to the tenant like any
- * page. An arrived page is held until those who wait have leased it, or for a short time if none waits.
+ * page. An arrived page is held until those who wait have leased it, or for a short time if none waits. A
+ * page that the disk does not have comes from the cluster, if offload_look() found it there.
+ *
+ * To the cluster: pages are written when clients commit them (offload_publish.c), not when they are evicted.
  *
  * Only pages in host memory are offloaded. All calls are on the loop, and none waits for a disk or a thread.
- * A failure of the disk is a miss or a page that is not written, never an error of the pool.
+ * A failure of a tier is a miss or a page that is not written, never an error of the pool.
  */
 #pragma once
 
@@ -20,8 +24,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/cluster/cluster_link.h"
 #include "daemon/tier/disk.h"
 #include "proto/page.h"
+#include "proto/protocol.h"
 
 struct account;
 struct config;
@@ -33,6 +39,7 @@ struct group;
 struct keyring;
 struct offload;
 struct offload_fetch;
+struct space;
 struct tenant;
 struct work;
 
@@ -44,18 +51,34 @@ struct offload_rooms { /* borrowed */
     const struct disk_engine_ops *engine;
 };
 
+struct offload_cluster_counts {            /* since the start */
+    uint64_t n_asked, n_found;             /* names of offload_look() */
+    uint64_t n_unanswered;                 /* calls of it without a whole answer */
+    uint64_t n_read, read_bytes, n_missed; /* fetches of found pages; missed: they did not come */
+    uint64_t n_unopened;
+    uint64_t n_written, written_bytes;
+    uint64_t n_present;     /* writes of pages that the cluster had */
+    uint64_t n_not_written; /* the cluster did not take them */
+    uint64_t n_dropped;     /* no place in the queue, too large, or evicted before their turn */
+    uint64_t n_refreshed;   /* names whose time to live was set anew */
+};
+
 struct offload_status {
-    struct disk_status disk;
-    uint64_t n_lost; /* evicted pages that the disk did not have */
+    bool has_disk, has_cluster;
+    struct disk_status disk;            /* has_disk */
+    struct cluster_link_status cluster; /* has_cluster, as all that follows it */
+    struct offload_cluster_counts shared;
+    uint32_t n_to_publish; /* pages that wait to be written to the cluster, or are on their way */
+    uint64_t n_lost;       /* evicted pages that the disk did not have */
     uint32_t n_writing, n_fetching;
     uint64_t n_unopened; /* pages from the disk that did not open */
     bool is_flushed;     /* offload_is_flushed() */
 };
 
 /*
- * Starts the disk tier of the configuration, which has a folder for it. @ring: a reference is taken. Return:
- * 0; -ENOMEM; errno of descriptors and threads. A folder that cannot be used is no failure: the tier is off
- * then, and the log has the reason.
+ * Starts the tiers that the configuration has. @ring: a reference is taken. Return: 0; -ENOMEM; errno of
+ * descriptors, sockets and threads. A folder that cannot be used is no failure: the disk tier is off then,
+ * and the log has the reason. Nor is a kvcobra-cluster that does not connect.
  */
 int offload_new(const struct offload_rooms *rooms, struct keyring *ring, struct offload **ret,
                 struct errmsg *e);
@@ -87,20 +110,54 @@ struct offload_waiter { /* embedded by who waits for a page; zeros at first */
     void (*ended)(struct offload_waiter *w, uint32_t slot);
 };
 
+/* A page by what it belongs to, also if there is no group yet. */
+struct offload_place { /* borrowed */
+    const struct tenant *tenant;
+    const struct space *space;
+    unsigned page_class;
+};
+
 /* False: the disk does not have the page. NULL is allowed. */
 bool offload_has(const struct offload *o, const struct tenant *t, const struct chunk_key *key);
 
+/* Whether the cluster may have pages of the tenant, and answers now. NULL is allowed. */
+bool offload_may_look(const struct offload *o, const struct tenant *t);
+
+/* Which of some pages the cluster has. Embedded by who waits; zeros at first. */
+struct offload_look {
+    struct cluster_call call; /* first member */
+    struct offload *offload;
+    uint32_t n;
+    uint8_t names[WIRE_ITEMS_MAX][CLUSTER_NAME_BYTES];
+    bool found[WIRE_ITEMS_MAX];
+    void (*ended)(struct offload_look *l); /* on the loop */
+};
+
+/* Adds a page, at most WIRE_ITEMS_MAX. offload_may_look() is true. */
+void offload_look_add(const struct offload *o, struct offload_look *l, const struct offload_place *p,
+                      const struct chunk_key *key);
+
 /*
- * Fetches a page of @g that its tenant does not have in memory. @w: NULL: no request waits. This function
- * does not call ended(). Return: 0; -ENODATA: the disk does not have the page; -EBUSY: the key is being
- * fetched as a page of another group, as only a faulty client asks for it; -EAGAIN, -ENODEV:
- * disk_submit(); errors of reserve_slot(), with a sentence; -ENOMEM.
+ * Asks the cluster, which has @most_ms to answer, or less by the configuration. What it does not answer
+ * counts as not found. Return: 0: ended() is called later; errors of cluster_link_submit().
  */
-int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, struct offload_waiter *w,
-                  struct errmsg *e);
+int offload_look(struct offload *o, struct offload_look *l, uint32_t most_ms);
+
+/*
+ * Fetches a page of @g that its tenant does not have in memory. @in_cluster: offload_look() found it; then it
+ * comes from there unless the disk has it. @w: NULL: no request waits. This function does not call ended().
+ * Return: 0; -ENODATA: no tier has the page; -EBUSY: the key is being
+ * fetched as a page of another group, as only a faulty client asks for it; -EAGAIN, -ENODEV:
+ * disk_submit(), cluster_link_submit(); errors of reserve_slot(), with a sentence; -ENOMEM.
+ */
+int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, bool in_cluster,
+                  struct offload_waiter *w, struct errmsg *e);
 
 /* @w stops waiting; the fetch continues. */
 void offload_waiter_leave(struct offload_waiter *w);
+
+/* A client committed a page, which is in slot @number. NULL is allowed. */
+void offload_note_published(struct offload *o, const struct tenant *t, uint32_t number);
 
 /* How the disk names one page. */
 struct offload_subject {
@@ -115,7 +172,7 @@ struct offload_subject {
  * @done:           called on the loop, once; @err: 0, -ETIMEDOUT, -ENODEV: the disk may still have the page
  * @ret_on_the_way: writes of the page that have not ended: the disk forgets it again when they do
  *
- * Return: 0; errors of disk_submit() and -ENOMEM: done() is not called.
+ * Return: 0; -ENOENT: there is no disk; errors of disk_submit() and -ENOMEM: done() is not called.
  */
 int offload_flush_page(struct offload *o, const struct tenant *t, const struct offload_subject *s,
                        void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
@@ -129,9 +186,20 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
 int offload_ask(struct offload *o, const struct tenant *t, const struct offload_subject *s,
                 void (*done)(void *ctx, int err), void *ctx);
 
+/*
+ * The same for the cluster: the page's value is replaced by one that vanishes at once. Other hosts may have
+ * the page, and write it again. Return: 0; -ENOENT: the tenant's pages are not shared; errors of
+ * cluster_link_submit(), -EAGAIN, -ENOMEM: done() is not called.
+ */
+int offload_flush_shared(struct offload *o, const struct tenant *t, const struct offload_subject *s,
+                         void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
+
 /* ---- what clients see ---- */
 
-/* Writes the number of the tenant's filter to its control page. NULL is allowed. */
+/*
+ * Writes to the tenant's control page the number of its filter, and whether the cluster is asked. NULL is
+ * allowed.
+ */
 void offload_announce_filter(struct offload *o, struct tenant *t);
 
 /* See disk_open_filter(). NULL is allowed: -ENOENT. */

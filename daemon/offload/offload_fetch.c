@@ -1,7 +1,7 @@
 /*
- * One page on its way from the disk: a slot is reserved, the disk reads, a thread opens the page into the
- * slot, and the page is published. All fetches stand in a list; those on their way also in a tree by tenant
- * and key, so that a key is fetched once.
+ * One page on its way from the disk or the cluster: a slot is reserved, the tier reads, a thread opens the
+ * page into the slot, and the page is published. All fetches stand in a list; those on their way also in a
+ * tree by tenant and key, so that a key is fetched once.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "base/errmsg.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
-#include "daemon/offload/offload_state.h"
+#include "daemon/offload/offload_cluster.h"
 #include "daemon/store/account.h"
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/page_check.h"
@@ -25,8 +25,11 @@
 #include "daemon/tier/seal.h"
 
 struct offload_fetch {
-    struct work_item work; /* first member */
-    struct disk_request request;
+    struct work_item work;       /* first member */
+    struct disk_request request; /* its group, also if the page comes from the cluster */
+    struct cluster_call get;
+    bool from_cluster;
+    uint8_t name[CLUSTER_NAME_BYTES];  /* in the cluster */
     struct offload_fetch *next, *prev; /* in offload.fetches */
     struct offload *offload;
     struct tenant *tenant;   /* stays: the slot is charged to it */
@@ -169,36 +172,78 @@ static void offload_fetch_publish(struct offload_fetch *f)
         return;
     }
 
-    pool_slot(&st->pool, f->slot)->is_on_disk = !f->was_removed;
+    pool_slot(&st->pool, f->slot)->is_on_disk = !f->from_cluster && !f->was_removed;
+    if (f->from_cluster)
+        offload_refresh_note(f->offload, f->name);
     offload_fetch_arrive(f, f->slot);
 }
 
 /* ---- pages that do not open ---- */
 
-/* The disk does not find the page again. If that cannot be told, the page does not open again. */
+/*
+ * The disk does not find the page again, or the next write to the cluster replaces the value. If that cannot
+ * be told, the page does not open again.
+ */
 static void offload_fetch_forget(struct offload_fetch *f)
 {
     struct offload *o = f->offload;
     const struct offload_subject subject = {f->account, f->request.group, f->key};
+    uint64_t n = f->from_cluster ? ++o->cluster->counts.n_unopened : ++o->n_unopened;
 
-    if (log_is_due(++o->n_unopened))
-        log_event(LOG_WARNING, "page-not-opened", "tenant=%s unopened=%" PRIu64 " message=\"%s\", a miss",
-                  f->tenant->name, o->n_unopened, f->why.text);
-    (void) offload_forget(o, &subject, DISK_FORGET, NULL, NULL);
+    if (log_is_due(n))
+        log_event(LOG_WARNING, "page-not-opened",
+                  "tenant=%s tier=%s unopened=%" PRIu64 " message=\"%s\", a miss", f->tenant->name,
+                  f->from_cluster ? "cluster" : "disk", n, f->why.text);
+    if (f->from_cluster)
+        offload_cluster_note_spoilt(o->cluster, f->name);
+    else
+        (void) offload_forget(o, &subject, DISK_FORGET, NULL, NULL);
 }
 
 /* ---- the thread ---- */
+
+/* The value of the cluster is copied: kvcobra-cluster may write to it while it is opened. */
+static int offload_fetch_open_value(struct offload_fetch *f, const struct seal_subject *subject)
+{
+    size_t bytes = seal_bytes(f->page_bytes);
+    _cleanup_(freep) uint8_t *sealed = NULL;
+
+    if (f->get.value_bytes != bytes)
+        return fail(&f->why, -EBADMSG, "a value of %" PRIu64 " bytes instead of %zu", f->get.value_bytes,
+                    bytes);
+
+    sealed = malloc(bytes);
+    if (!sealed)
+        return -ENOMEM;
+
+    memcpy(sealed, f->get.data, bytes);
+    return seal_open(f->keyring, subject, sealed, bytes, f->to, f->page_bytes, &f->why);
+}
 
 static bool offload_fetch_open(struct work_item *work)
 {
     struct offload_fetch *f = (struct offload_fetch *) work;
     const struct seal_subject subject = {f->account->name, &f->key};
 
-    f->opened = seal_open(f->keyring, &subject, f->request.data, seal_bytes(f->page_bytes), f->to,
-                          f->page_bytes, &f->why);
+    if (f->from_cluster)
+        f->opened = offload_fetch_open_value(f, &subject);
+    else
+        f->opened = seal_open(f->keyring, &subject, f->request.data, seal_bytes(f->page_bytes), f->to,
+                              f->page_bytes, &f->why);
     if (f->opened == 0)
         f->opened = page_check(f->to, &f->expected, &f->payload_crc32c, &f->why);
     return false;
+}
+
+/* The bytes that the tier read. */
+static void offload_fetch_give_back(struct offload_fetch *f)
+{
+    struct offload *o = f->offload;
+
+    if (f->from_cluster)
+        cluster_link_give_back(o->cluster->link, f->get.data);
+    else
+        disk_buffer_give_back(o->disk, f->request.data);
 }
 
 static void offload_fetch_on_opened(struct work_item *work)
@@ -206,26 +251,27 @@ static void offload_fetch_on_opened(struct work_item *work)
     struct offload_fetch *f = (struct offload_fetch *) work;
     struct offload *o = f->offload;
 
-    disk_buffer_give_back(o->disk, f->request.data);
+    offload_fetch_give_back(f);
     if (f->work.expired || f->is_flushed || o->stopping) {
         offload_fetch_fail(f);
         return;
     }
     if (f->opened < 0) {
-        offload_fetch_forget(f);
+        if (f->opened != -ENOMEM)
+            offload_fetch_forget(f);
         offload_fetch_fail(f);
         return;
     }
     offload_fetch_publish(f);
 }
 
-/* ---- the disk ---- */
+/* ---- the tier ---- */
 
-static void offload_fetch_on_read(struct disk_request *r)
+/* The tier has read the page, or not. */
+static void offload_fetch_continue(struct offload_fetch *f, int result)
 {
-    struct offload_fetch *f = offload_fetch_of(r);
     struct offload *o = f->offload;
-    int err = r->result;
+    int err = result;
 
     if (err == 0 && o->stopping)
         err = -ENODEV;
@@ -239,9 +285,46 @@ static void offload_fetch_on_read(struct disk_request *r)
     if (err == 0)
         return;
 
-    if (r->result == 0)
-        disk_buffer_give_back(o->disk, r->data);
+    if (result == 0)
+        offload_fetch_give_back(f);
     offload_fetch_fail(f);
+}
+
+static void offload_fetch_on_read(struct disk_request *r)
+{
+    offload_fetch_continue(offload_fetch_of(r), r->result);
+}
+
+static void offload_fetch_on_got(struct cluster_call *call)
+{
+    struct offload_fetch *f = (struct offload_fetch *) ((char *) call - offsetof(struct offload_fetch, get));
+    struct offload_cluster_counts *n = &f->offload->cluster->counts;
+
+    if (call->result == 0) {
+        n->n_read++;
+        n->read_bytes += call->value_bytes;
+    } else if (call->result == -EFBIG || call->result == -EBADMSG) { /* no value of kvcobrad */
+        errmsg_set(&f->why, "the cluster has a value that is no page: %s", strerror(-call->result));
+        offload_fetch_forget(f);
+    } else {
+        n->n_missed++;
+    }
+    offload_fetch_continue(f, call->result);
+}
+
+static int offload_fetch_get(struct offload_fetch *f)
+{
+    offload_cluster_name(f->offload->cluster, &f->request.group, &f->key, f->name);
+    f->get = (struct cluster_call){
+        .kind = CLUSTER_GET,
+        .share = &f->account->cluster_share,
+        .timeout_ms = OFFLOAD_READ_MS,
+        .bytes = seal_bytes(f->page_bytes),
+        .n_names = 1,
+        .names = f->name,
+        .done = offload_fetch_on_got,
+    };
+    return cluster_link_submit(f->offload->cluster->link, &f->get);
 }
 
 void offload_fetch_note_removed(struct offload *o, struct tenant *t, const struct chunk_key *key)
@@ -304,11 +387,12 @@ static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struc
         f->to = store_page_data(o->store, &h);
     }
     offload_fetch_fill(f, o, g);
-    r = disk_submit(o->disk, &f->account->disk_share, &f->request);
+    r = f->from_cluster ? offload_fetch_get(f) : disk_submit(o->disk, &f->account->disk_share, &f->request);
     if (r < 0) {
         store_discard(o->store, f->slot);
         (void) account_unref(f->account);
-        return fail(e, r, "the disk tier takes no more requests of tenant %s now", g->tenant->name);
+        return fail(e, r, "the %s tier takes no more requests of tenant %s now",
+                    f->from_cluster ? "cluster" : "disk", g->tenant->name);
     }
 
     f->next = o->fetches;
@@ -320,14 +404,15 @@ static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struc
     return 0;
 }
 
-int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, struct offload_waiter *w,
-                  struct errmsg *e)
+int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, bool in_cluster,
+                  struct offload_waiter *w, struct errmsg *e)
 {
+    bool on_disk = offload_has(o, g->tenant, key);
     _cleanup_(freep) struct offload_fetch *f = NULL;
     struct offload_fetch **node;
     int r = 0;
 
-    if (o->stopping || !offload_has(o, g->tenant, key))
+    if (o->stopping || !(on_disk || (in_cluster && o->cluster)))
         return -ENODATA;
 
     f = calloc(1, sizeof(*f));
@@ -336,6 +421,7 @@ int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *ke
 
     f->tenant = g->tenant;
     f->group = g;
+    f->from_cluster = !on_disk;
     f->key = *key;
     node = tsearch(f, &o->fetch_tree, offload_fetch_compare);
     if (!node)

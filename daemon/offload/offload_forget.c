@@ -33,9 +33,13 @@ static void offload_forget_on_done(struct disk_request *r)
 int offload_forget(struct offload *o, const struct offload_subject *s, enum disk_kind kind,
                    void (*done)(void *ctx, int err), void *ctx)
 {
-    _cleanup_(freep) struct offload_forget *x = calloc(1, sizeof(*x));
+    _cleanup_(freep) struct offload_forget *x = NULL;
     int r;
 
+    if (!o->disk)
+        return -ENODEV;
+
+    x = calloc(1, sizeof(*x));
     if (!x)
         return -ENOMEM;
 

@@ -116,8 +116,7 @@ static uint32_t offload_pick_next_victim(struct offload_choice *c)
 
 /* ---- all pages ---- */
 
-/* The next slot. SLOT_NONE: a span ends here, or there is none. */
-static uint32_t offload_cursor_next(const struct pool *p, struct offload_cursor *at)
+uint32_t offload_cursor_next(const struct pool *p, struct offload_cursor *at)
 {
     const struct span *s = p->spans[at->span];
 

@@ -8,19 +8,27 @@
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
 
+void offload_place_id(const struct offload_place *p, struct disk_group_id *ret)
+{
+    disk_group_id_init(ret, p->tenant->account->name);
+    memcpy(ret->table_digest, p->space->table_digest, DISK_TABLE_BYTES);
+    ret->first_head = (uint16_t) p->space->layout.shard.first_head;
+    ret->n_heads = (uint16_t) p->space->layout.shard.n_heads;
+    ret->page_class = (uint8_t) p->page_class;
+    ret->page_bytes = p->space->layout.page_bytes[p->page_class];
+}
+
 void offload_group_id(const struct group *g, struct disk_group_id *ret)
 {
-    disk_group_id_init(ret, g->tenant->account->name);
-    memcpy(ret->table_digest, g->space->table_digest, DISK_TABLE_BYTES);
-    ret->first_head = (uint16_t) g->space->layout.shard.first_head;
-    ret->n_heads = (uint16_t) g->space->layout.shard.n_heads;
-    ret->page_class = (uint8_t) g->page_class;
-    ret->page_bytes = g->page_bytes;
+    const struct offload_place p = {g->tenant, g->space, g->page_class};
+
+    offload_place_id(&p, ret);
 }
 
 bool offload_has(const struct offload *o, const struct tenant *t, const struct chunk_key *key)
 {
-    return o && t->device == o->rooms.devices->list && disk_has_probably(o->disk, t->account->name, key);
+    return o && o->disk && t->device == o->rooms.devices->list &&
+           disk_has_probably(o->disk, t->account->name, key);
 }
 
 void offload_set_timer(struct offload *o, long ms)

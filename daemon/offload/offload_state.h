@@ -8,8 +8,10 @@
 #include "daemon/offload/offload.h"
 
 struct disk_removed_batch;
+struct offload_cluster;
 struct ev_source;
 struct offload_write;
+struct pool;
 struct slot;
 struct store;
 
@@ -56,9 +58,10 @@ struct offload {
     struct offload_rooms rooms;
     struct store *store; /* of the host's memory */
     struct keyring *keyring;
-    struct disk *disk;
+    struct disk *disk;               /* NULL: there is no disk tier */
+    struct offload_cluster *cluster; /* NULL: there is no cluster tier */
     bool stopping;
-    enum disk_state state; /* as logged */
+    enum disk_state state; /* as logged; DISK_OFF without a disk */
     uint64_t n_openings;   /* of the disk, when the state was looked at last */
 
     int timer_fd;
@@ -93,7 +96,8 @@ struct offload {
 
 /* ---- offload_state.c ---- */
 
-/* How the disk names the pages of a group. */
+/* How tiers name the pages of a group. */
+void offload_place_id(const struct offload_place *p, struct disk_group_id *ret);
 void offload_group_id(const struct group *g, struct disk_group_id *ret);
 
 void offload_set_timer(struct offload *o, long ms); /* 0: off */
@@ -118,6 +122,9 @@ void offload_choice_init(struct offload_choice *c, struct offload *o);
 
 /* The next page to write. SLOT_NONE: none was found; a pass may not have ended. */
 uint32_t offload_pick(struct offload_choice *c);
+
+/* The next slot of the pool. SLOT_NONE: a span ends here, or there is none. */
+uint32_t offload_cursor_next(const struct pool *p, struct offload_cursor *at);
 
 void offload_pass_begin(struct offload *o);
 

@@ -81,7 +81,7 @@ static int flush_memory(struct request *rq, struct flush *f)
     return 0;
 }
 
-/* ---- the disk ---- */
+/* ---- slower tiers ---- */
 
 static int flush_conclude_disk(struct job *job, struct request *rq)
 {
@@ -91,7 +91,8 @@ static int flush_conclude_disk(struct job *job, struct request *rq)
         return 0;
     if (j->err < 0)
         return fail(&rq->error, j->err,
-                    "the page left memory, but the disk tier %s and may still have it: flush again",
+                    "the page left memory, but the disk tier or the cluster %s and may still have it: flush "
+                    "again",
                     j->err == -ENODEV ? "is off" : "did not answer in time");
 
     return flush_reply(rq, &j->flush);
@@ -106,28 +107,38 @@ static void flush_on_removed(void *ctx, int err)
         job_end(&j->job);
 }
 
+/* A tier of which this daemon or the tenant has none is no failure. */
+static void flush_submit_page(struct offload *o, struct flush_job *j, const struct offload_subject *s)
+{
+    uint32_t n_writes = 0, n_puts = 0;
+    int on_disk = offload_flush_page(o, j->flush.prefix.tenant, s, flush_on_removed, j, &n_writes);
+    int shared = offload_flush_shared(o, j->flush.prefix.tenant, s, flush_on_removed, j, &n_puts);
+
+    j->flush.n_on_the_way += n_writes + n_puts;
+    j->n_pending += (on_disk == 0) + (shared == 0);
+    if (on_disk < 0 && on_disk != -ENOENT)
+        j->err = on_disk;
+    if (shared < 0 && shared != -ENOENT)
+        j->err = shared;
+}
+
 static int flush_submit_disk(struct request *rq, struct flush_job *j)
 {
-    const struct prefix *p = &j->flush.prefix;
-
     for (int i = 0; i < PREFIX_KEYS; i++) {
         struct offload_subject s;
-        uint32_t on_the_way = 0;
-        int r = prefix_subject(rq, p, i, &s);
+        int r = prefix_subject(rq, &j->flush.prefix, i, &s);
 
         if (r < 0)
             return r; /* both keys or none: nothing is pending */
 
-        r = offload_flush_page(rq->server->offload, p->tenant, &s, flush_on_removed, j, &on_the_way);
-        j->flush.n_on_the_way += on_the_way;
-        j->n_pending += r == 0;
-        j->err = r < 0 ? r : j->err;
+        flush_submit_page(rq->server->offload, j, &s);
     }
 
-    return j->n_pending > 0 ? 0
-                            : fail(&rq->error, j->err,
-                                   "the page left memory, but the disk tier takes no request now and may "
-                                   "still have it: flush again");
+    return j->n_pending > 0 || j->err == 0
+               ? 0
+               : fail(&rq->error, j->err,
+                      "the page left memory, but the disk tier or the cluster takes no request now and may "
+                      "still have it: flush again");
 }
 
 static int flush_disk(struct request *rq, const struct flush *f)
@@ -145,9 +156,9 @@ static int flush_disk(struct request *rq, const struct flush *f)
         return r;
 
     r = flush_submit_disk(rq, j);
-    if (r < 0) {
+    if (r < 0 || j->n_pending == 0) {
         job_cancel(&j->job);
-        return r;
+        return r < 0 ? r : flush_reply(rq, &j->flush);
     }
 
     (void) take_ptr(j);
@@ -172,5 +183,5 @@ int flush_handle(struct request *rq)
     if (r < 0)
         return r;
 
-    return prefix_has_disk(rq, &f.prefix) ? flush_disk(rq, &f) : flush_reply(rq, &f);
+    return prefix_has_tiers(rq, &f.prefix) ? flush_disk(rq, &f) : flush_reply(rq, &f);
 }

@@ -153,7 +153,7 @@ static unsigned lookup_walk(struct request *rq, struct lookup_job *j)
 {
     const Kvcobra__Prefix *m = rq->message->lookup->prefix;
     struct lookup *l = &j->lookup;
-    bool has_disk = prefix_has_disk(rq, &l->prefix);
+    bool has_disk = prefix_has_tiers(rq, &l->prefix);
     unsigned n_asked = 0;
 
     for (size_t i = 0; i < l->prefix.n_chunks; i++) {

@@ -105,7 +105,7 @@ ProtobufCBinaryData prefix_keys(struct request *rq, const struct prefix *p)
     return bytes_view(scratch->digest, sizeof(p->keys));
 }
 
-bool prefix_has_disk(const struct request *rq, const struct prefix *p)
+bool prefix_has_tiers(const struct request *rq, const struct prefix *p)
 {
     return rq->server->offload && !store_of(p->tenant)->pool.on_gpu;
 }

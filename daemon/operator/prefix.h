@@ -39,8 +39,8 @@ void prefix_next(struct prefix *p, const Kvcobra__Prefix *m, size_t i);
 /* The keys as a reply has them. They are in the scratch of the request. */
 ProtobufCBinaryData prefix_keys(struct request *rq, const struct prefix *p);
 
-/* Whether a disk tier may have pages of the tenant. */
-bool prefix_has_disk(const struct request *rq, const struct prefix *p);
+/* Whether slower tiers may have pages of the tenant. */
+bool prefix_has_tiers(const struct request *rq, const struct prefix *p);
 
 /* How the disk names the page with key @i of the present chunk. Return: 0; -EINVAL with a sentence. */
 int prefix_subject(struct request *rq, const struct prefix *p, int i, struct offload_subject *ret);

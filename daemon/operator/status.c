@@ -83,6 +83,8 @@ static const char *status_disk_tier(const struct server *s)
     if (!s->offload)
         return "none";
     offload_status(s->offload, &o);
+    if (!o.has_disk)
+        return "none";
     return disk_state_names[o.disk.state];
 }
 

@@ -1,4 +1,4 @@
-/* CONTROL_TIER: the disk tier for operators: its state, flush, resume, drop. */
+/* CONTROL_TIER: slower tiers for operators: their state; flush, resume and drop of the disk tier. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,6 +17,27 @@ struct tier_job { /* waits for a DROP */
     struct offload_drop drop;
 };
 
+static void tier_fill_cluster(const struct offload_status *o, Kvcobra__ControlTierReply *reply)
+{
+    reply->cluster_state = (char *) (o->has_cluster ? cluster_link_state_names[o->cluster.state] : "none");
+    reply->cluster_message = (char *) o->cluster.sentence;
+    reply->cluster_nodes = o->cluster.counters[CLUSTER_COUNTER_NODES];
+    reply->cluster_nodes_ready = o->cluster.counters[CLUSTER_COUNTER_NODES_READY];
+    reply->cluster_waiting = o->n_to_publish;
+    reply->cluster_asked = o->shared.n_asked;
+    reply->cluster_found = o->shared.n_found;
+    reply->cluster_read_pages = o->shared.n_read;
+    reply->cluster_read_bytes = o->shared.read_bytes;
+    reply->cluster_missed = o->shared.n_missed;
+    reply->cluster_unopened = o->shared.n_unopened;
+    reply->cluster_written_pages = o->shared.n_written;
+    reply->cluster_written_bytes = o->shared.written_bytes;
+    reply->cluster_failed = o->shared.n_not_written;
+    reply->cluster_dropped = o->shared.n_dropped;
+    reply->cluster_late = o->cluster.n_late;
+    reply->cluster_refreshed = o->shared.n_refreshed;
+}
+
 static void tier_fill(struct request *rq)
 {
     const struct server *s = rq->server;
@@ -25,9 +46,10 @@ static void tier_fill(struct request *rq)
 
     offload_status(s->offload, o);
     kvcobra__control_tier_reply__init(reply);
-    reply->state = (char *) disk_state_names[o->disk.state];
+    reply->state = (char *) (o->has_disk ? disk_state_names[o->disk.state] : "none");
     reply->message = o->disk.sentence;
-    reply->folder = (char *) s->config->disk_dir;
+    reply->folder = (char *) (o->has_disk ? s->config->disk_dir : "");
+    tier_fill_cluster(o, reply);
     reply->flushed = o->is_flushed;
     reply->locked = o->disk.is_locked;
     reply->segment_bytes = o->disk.segment_bytes;
@@ -122,7 +144,9 @@ static int tier_resume(struct request *rq)
 
 int tier_handle_control(struct request *rq)
 {
-    if (!rq->server->offload)
+    bool asks = rq->message->control_tier->action == KVCOBRA__TIER_ACTION__TIER_ASK;
+
+    if (!rq->server->offload || (!asks && !rq->server->config->disk_dir))
         return fail(&rq->error, -EOPNOTSUPP, "this kvcobrad has no disk tier: set disk-dir and restart it");
 
     switch (rq->message->control_tier->action) {

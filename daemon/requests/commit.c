@@ -205,6 +205,7 @@ static int commit_publish_item(struct request *rq, struct commit_item *mine)
         return r;
 
     rq->session->n_copying--;
+    offload_note_published(rq->server->offload, rq->tenant, mine->slot);
     mine->slot = SLOT_NONE;
     return 0;
 }

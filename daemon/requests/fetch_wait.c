@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/offload/offload.h"
+#include "daemon/requests/fetch_look.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
@@ -16,6 +17,7 @@ struct fetch_wait_page {
     struct fetch_wait_job *job;
     struct fetch_wait_item item; /* its slot is held; SLOT_NONE: not yet, or not at all */
     bool waits;
+    bool in_cluster;
 };
 
 struct fetch_wait_job {
@@ -60,6 +62,7 @@ static int fetch_wait_conclude(struct job *job, struct request *rq)
     if (rq) {
         rq->rechecked = j->rechecked;
         rq->fetched = true;
+        rq->cluster_is_slow = j->n_end < j->n && j->pages[j->n_end].in_cluster;
         r = j->again(rq); /* takes holds of its own */
     }
 
@@ -85,6 +88,12 @@ static void fetch_wait_on_ended(struct offload_waiter *w, uint32_t slot)
 
 /* ---- begin ---- */
 
+/* Whether a slower tier has page @i of the request. */
+static bool fetch_wait_has(const struct request *rq, size_t i, const struct chunk_key *key)
+{
+    return offload_has(rq->server->offload, rq->tenant, key) || (rq->in_cluster && rq->in_cluster[i]);
+}
+
 /* Holds the pages of the run that are in memory. The run ends at a page that no tier has. */
 static int fetch_wait_hold(struct fetch_wait_job *j, struct request *rq, const struct page_context *c,
                            const struct fetch_wait_run *run)
@@ -99,7 +108,7 @@ static int fetch_wait_hold(struct fetch_wait_job *j, struct request *rq, const s
             return r;
         if (p->item.slot != SLOT_NONE)
             store_hold(j->store, p->item.slot);
-        else if (!offload_has(rq->server->offload, rq->tenant, &p->item.key))
+        else if (!fetch_wait_has(rq, j->n, &p->item.key))
             break;
     }
 
@@ -117,9 +126,10 @@ static int fetch_wait_fetch(struct fetch_wait_job *j, struct fetch_wait_page *p,
     if (r < 0)
         return r;
 
+    p->in_cluster = rq->in_cluster && rq->in_cluster[p - p->job->pages];
     p->waiter.ended = fetch_wait_on_ended;
     p->waiter.deadline_ms = deadline_ms;
-    r = offload_fetch(rq->server->offload, g, &p->item.key, &p->waiter, &rq->error);
+    r = offload_fetch(rq->server->offload, g, &p->item.key, p->in_cluster, &p->waiter, &rq->error);
     p->waits = r == 0;
     j->n_waiting += r == 0;
     return r;
@@ -143,14 +153,11 @@ static int fetch_wait_fetch_all(struct fetch_wait_job *j, struct request *rq, co
     return r == -EINPROGRESS ? r : 0;
 }
 
-/* Whether the first page of the request that is not in memory is on the disk. */
+/* Whether a slower tier has the first page of the request that is not in memory. */
 static bool fetch_wait_is_needed(struct request *rq, const struct page_context *c,
                                  const struct fetch_wait_run *run)
 {
     bool is_needed = false, is_here = true;
-
-    if (!rq->server->offload || rq->fetched || run->fetch_ms == 0 || rq->store->pool.on_gpu)
-        return false;
 
     for (size_t i = 0; i < run->n && is_here; i++) {
         struct fetch_wait_item item;
@@ -158,7 +165,7 @@ static bool fetch_wait_is_needed(struct request *rq, const struct page_context *
         if (run->item(rq, c, i, &item) < 0)
             break;
         is_here = item.slot != SLOT_NONE;
-        is_needed = !is_here && offload_has(rq->server->offload, rq->tenant, &item.key);
+        is_needed = !is_here && fetch_wait_has(rq, i, &item.key);
     }
 
     errmsg_clear(&rq->error); /* the handler reports a bad key later */
@@ -179,8 +186,12 @@ int fetch_wait_begin(struct request *rq, const struct page_context *c, const str
     _cleanup_(fetch_wait_freep) struct fetch_wait_job *j = NULL;
     int r;
 
-    if (!fetch_wait_is_needed(rq, c, run))
+    if (!rq->server->offload || rq->fetched || run->fetch_ms == 0 || rq->store->pool.on_gpu)
         return 0;
+
+    r = fetch_look_begin(rq, c, run, again);
+    if (r != 0 || !fetch_wait_is_needed(rq, c, run))
+        return r;
 
     j = calloc(1, sizeof(*j) + run->n * sizeof(j->pages[0]));
     if (!j)

@@ -202,7 +202,7 @@ Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct spac
     if (present != SLOT_NONE && store_resolve(rq->store, present, &h) && h.group->space != space)
         return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
 
-    if (offload_has(rq->server->offload, rq->tenant, key))
+    if (rq->cluster_is_slow || offload_has(rq->server->offload, rq->tenant, key))
         return KVCOBRA__MISS_REASON__MISS_SLOW_TIER;
 
     switch (ghosts_find(&rq->tenant->ghosts, key)) {

@@ -237,6 +237,7 @@ static int raw_append_publish(struct raw_append_job *j, struct request *rq)
 
     j->job.session->n_copying--;
     j->slot = SLOT_NONE;
+    offload_note_published(rq->server->offload, rq->tenant, slot);
     raw_append_answer(rq, slot, false);
     return 0;
 }
@@ -384,8 +385,8 @@ static int raw_append_check_new(struct request *rq, const Kvcobra__AppendRaw *m,
         page_count_miss(rq, why);
         if (why == KVCOBRA__MISS_REASON__MISS_SLOW_TIER)
             return fail(&rq->error, -ENODATA,
-                        "the disk probably has this chunk, but it did not arrive within fetch_ms=%" PRIu32
-                        ": wait longer, or compute it",
+                        "the disk or the cluster probably has this chunk, but it did not arrive within "
+                        "fetch_ms=%" PRIu32 ": wait longer, or compute it",
                         m->fetch_ms);
         return fail(&rq->error, -ENODATA, "no client published this chunk, or it was evicted");
     }

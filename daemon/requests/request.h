@@ -39,10 +39,13 @@ struct request {
     bool fds_are_owned;    /* not borrowed: they are sent, and closed then, also on failure */
     size_t n_fds;
     struct errmsg error;
-    uint64_t began_ns; /* metrics_now_ns() */
-    bool rechecked;    /* recheck_begin() is done */
-    bool fetched;      /* fetch_wait_begin() is done */
-    bool ends_job;     /* a job answers, and ends then: a job that takes the request over gets its place */
+    uint64_t began_ns;    /* metrics_now_ns() */
+    bool rechecked;       /* recheck_begin() is done */
+    bool cluster_is_slow; /* it has the page that ended a fetch */
+    bool fetched;         /* fetch_wait_begin() is done */
+    const bool
+        *in_cluster; /* by item of the message: whether the cluster has its page; NULL: it was not asked */
+    bool ends_job;   /* a job answers, and ends then: a job that takes the request over gets its place */
 };
 
 /*

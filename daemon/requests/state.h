@@ -58,7 +58,7 @@ struct server {
     struct gpus gpus;
     struct tables tables;
     struct keyring *keyring;
-    struct offload *offload; /* NULL: there is no disk tier */
+    struct offload *offload; /* NULL: there is neither a disk tier nor a cluster tier */
     uint64_t stop_by_ms;     /* the loop ends when all pages are on the disk, or then; 0: it goes on */
     bool is_staging;         /* a job parses or writes a table */
     struct change_queue changes;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/cluster/cluster_link.h"
 #include "daemon/config/limits.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/work.h"
@@ -43,6 +44,7 @@ struct account {
     struct fair_share loop_share; /* of the event loop: all connections */
     struct work_share work_share; /* of the threads: all requests */
     struct disk_share disk_share; /* of the disk tier: all pages */
+    struct cluster_share cluster_share; /* of the cluster tier: all pages that are fetched */
 };
 
 struct accounts {

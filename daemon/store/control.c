@@ -43,6 +43,7 @@ int control_build(struct tenant *t, struct errmsg *e)
     if (t->control) {
         atomic_init(&page->reclaim, atomic_load_explicit(&t->control->reclaim, memory_order_relaxed));
         atomic_init(&page->filter, atomic_load_explicit(&t->control->filter, memory_order_relaxed));
+        atomic_init(&page->asks, atomic_load_explicit(&t->control->asks, memory_order_relaxed));
         atomic_store_explicit(&t->control->moved, 1, memory_order_release);
         control_give_back(t->old_control);
         t->old_control = t->control_memory;
@@ -65,6 +66,11 @@ void control_set_reclaim(struct tenant *t, uint64_t extent)
 void control_set_filter(struct tenant *t, uint64_t object)
 {
     atomic_store_explicit(&t->control->filter, object, memory_order_relaxed);
+}
+
+void control_set_asks(struct tenant *t, bool asks)
+{
+    atomic_store_explicit(&t->control->asks, asks, memory_order_relaxed);
 }
 
 int control_find(const struct tenant *t, const uint8_t *model_digest)

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct errmsg;
@@ -47,6 +48,9 @@ void control_set_reclaim(struct tenant *t, uint64_t extent);
 
 /* The number of the tenant's filter over slower tiers, 0: none. */
 void control_set_filter(struct tenant *t, uint64_t object);
+
+/* Whether a tier without a filter may have any chunk of the tenant. */
+void control_set_asks(struct tenant *t, bool asks);
 
 /* Entry of the model, or -1. */
 int control_find(const struct tenant *t, const uint8_t *model_digest);

@@ -65,6 +65,7 @@ struct slot {
     uint8_t was_replaced : 1; /* COMMITTED: a slower tier had it, and took its place for another page */
     uint8_t is_refused : 1;   /* COMMITTED: a slower tier did not take it; it is tried again later */
     uint8_t is_kept : 1;      /* COMMITTED: one of its holds is that of an operator's pin: kept.h */
+    uint8_t was_leased : 1;   /* COMMITTED: since its time to live in the cluster was refreshed last */
 };
 _Static_assert(sizeof(struct slot) == 48, "slot record");
 

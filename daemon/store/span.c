@@ -193,7 +193,8 @@ static void span_adopt_slots(struct pool *p, struct span *s)
 
         slot->queue = SLOT_QUEUE_NONE;
         slot->holds = 0;
-        slot->pinned = slot->is_on_disk = slot->was_replaced = slot->is_refused = slot->is_kept = 0;
+        slot->pinned = slot->is_on_disk = slot->was_replaced = slot->is_refused = slot->is_kept =
+            slot->was_leased = 0;
         slot->next = slot->prev = SLOT_NONE;
         if (slot->generation > p->serials->generation)
             p->serials->generation = slot->generation;

@@ -9,17 +9,17 @@
 
 #include "base/errmsg.h"
 
-int disk_buffers_init(struct disk_buffers *b, uint64_t bytes, struct errmsg *e)
+static int disk_buffers_make(struct disk_buffers *b, uint8_t *memory, uint64_t bytes, struct errmsg *e)
 {
     uint32_t n = (uint32_t) (bytes / DISK_BUFFER_UNIT_BYTES);
 
     if (bytes > DISK_BUFFERS_BYTES_MAX || n < 2)
-        return fail(e, -EINVAL, "bounce buffers of a disk tier have %d to %" PRIu64 " bytes, not %" PRIu64,
+        return fail(e, -EINVAL, "bounce buffers have %d to %" PRIu64 " bytes, not %" PRIu64,
                     2 * DISK_BUFFER_UNIT_BYTES, DISK_BUFFERS_BYTES_MAX, bytes);
 
-    *b = (struct disk_buffers){.n_units = n};
+    *b = (struct disk_buffers){.n_units = n, .is_borrowed = memory != NULL};
     (void) pthread_mutex_init(&b->lock, NULL);
-    b->memory = aligned_alloc(DISK_BUFFER_UNIT_BYTES, (size_t) n * DISK_BUFFER_UNIT_BYTES);
+    b->memory = memory ? memory : aligned_alloc(DISK_BUFFER_UNIT_BYTES, (size_t) n * DISK_BUFFER_UNIT_BYTES);
     b->runs = calloc(n, sizeof(*b->runs));
     b->busy = calloc(n, sizeof(*b->busy));
     b->for_write = calloc(n, sizeof(*b->for_write));
@@ -30,11 +30,22 @@ int disk_buffers_init(struct disk_buffers *b, uint64_t bytes, struct errmsg *e)
     return fail(e, -ENOMEM, "out of memory for %" PRIu64 " bytes of bounce buffers", bytes);
 }
 
+int disk_buffers_init(struct disk_buffers *b, uint64_t bytes, struct errmsg *e)
+{
+    return disk_buffers_make(b, NULL, bytes, e);
+}
+
+int disk_buffers_init_at(struct disk_buffers *b, uint8_t *memory, uint64_t bytes, struct errmsg *e)
+{
+    return disk_buffers_make(b, memory, bytes, e);
+}
+
 void disk_buffers_deinit(struct disk_buffers *b)
 {
     if (b->n_units == 0)
         return;
-    free(b->memory);
+    if (!b->is_borrowed)
+        free(b->memory);
     free(b->runs);
     free(b->busy);
     free(b->for_write);

@@ -20,6 +20,7 @@ struct errmsg;
 struct disk_buffers {
     pthread_mutex_t lock;
     uint8_t *memory;
+    bool is_borrowed; /* the memory */
     uint32_t n_units;
     uint32_t n_used, n_for_writes; /* units */
     uint16_t *runs;                /* [n_units] of a buffer's first unit: its units; else 0 */
@@ -32,6 +33,8 @@ struct disk_buffers {
  * -ENOMEM.
  */
 int disk_buffers_init(struct disk_buffers *b, uint64_t bytes, struct errmsg *e);
+/* The same in @memory, [bytes], which stays until disk_buffers_deinit(). */
+int disk_buffers_init_at(struct disk_buffers *b, uint8_t *memory, uint64_t bytes, struct errmsg *e);
 void disk_buffers_deinit(struct disk_buffers *b);
 
 static inline uint64_t disk_buffers_bytes(const struct disk_buffers *b)

@@ -19,48 +19,6 @@
 
 /* ---- texts ---- */
 
-/* Whether the first @n tokens of @s have the vectors of @want, bit for bit. */
-static bool has_same_bits(const struct embedded *m, kvc_seq *s, const struct embedded *alone, kvc_seq *want,
-                          size_t n)
-{
-    size_t bytes = n * m->g.n_kv_heads * m->g.d * sizeof(float);
-    bool same = true;
-
-    for (uint32_t layer = 0; layer < m->g.n_layers; layer++) {
-        for (int side = 0; side < 2; side++) {
-            float *a = embedded_read(m, s, layer, (enum kvc_side) side, n);
-            float *b = embedded_read(alone, want, layer, (enum kvc_side) side, n);
-
-            same = same && memcmp(a, b, bytes) == 0;
-            free(a);
-            free(b);
-        }
-    }
-    return same;
-}
-
-/* Matches @text. Return: how many tokens. Asserts that they are the right ones. */
-static size_t match(const struct tier *t, const struct embedded *m, uint32_t text, uint32_t fetch_ms)
-{
-    const kvc_seq_options o = {.struct_bytes = sizeof(o), .fetch_ms = fetch_ms};
-    struct embedded alone = scene_private(&t->scene);
-    uint32_t *tokens = scene_tokens(text, TIER_TOKENS);
-    kvc_seq *s = NULL, *want = NULL;
-    size_t n = 0;
-
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &o, &s), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &want), 0);
-    CU_ASSERT_EQUAL_FATAL(embedded_append(&alone, want, text, 0, TIER_TOKENS), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(want, tokens, TIER_TOKENS, NULL), 0); /* packs the chunks */
-    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, TIER_TOKENS, &n), 0);
-    CU_ASSERT(n == 0 || has_same_bits(m, s, &alone, want, n));
-    kvc_seq_free(s);
-    kvc_seq_free(want);
-    free(tokens);
-    embedded_free(&alone);
-    return n;
-}
-
 /* Whether every text is found as a whole. */
 static bool finds_all(const struct tier *t)
 {
@@ -68,7 +26,7 @@ static bool finds_all(const struct tier *t)
     bool all = true;
 
     for (uint32_t text = 0; text < TIER_TEXTS; text++)
-        all = match(t, &m, text, 8000) == TIER_SHARED && all;
+        all = tier_match(&t->scene, &m, text, 8000) == TIER_SHARED && all;
     embedded_free(&m);
     return all;
 }
@@ -79,7 +37,7 @@ static size_t find_any(const struct tier *t)
     size_t n = 0;
 
     for (uint32_t text = 0; text < TIER_TEXTS; text++)
-        n += match(t, &m, text, 8000);
+        n += tier_match(&t->scene, &m, text, 8000);
     embedded_free(&m);
     return n;
 }
@@ -139,7 +97,7 @@ static void test_stop_writes_pages(void)
     CU_ASSERT(tier_reaches(&t, "ready"));
     embedded_free(&m);
     m = scene_client(&t.scene);
-    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), TIER_SHARED);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, 8000), TIER_SHARED);
     embedded_free(&m);
     tier_finish(&t);
 }
@@ -192,8 +150,8 @@ static void test_peek_has_two_numbers(void)
     CU_ASSERT_EQUAL(kvc_model_peek(m.model, NULL, tokens, TIER_TOKENS, &memory), 0);
     CU_ASSERT_EQUAL(memory, 0);
 
-    CU_ASSERT_EQUAL(match(&t, &m, 0, KVC_FETCH_NEVER), 0);
-    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), TIER_SHARED);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, KVC_FETCH_NEVER), 0);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, 8000), TIER_SHARED);
     CU_ASSERT_EQUAL(kvc_model_peek(m.model, NULL, tokens, TIER_TOKENS, &memory), 0);
     CU_ASSERT_EQUAL(memory, TIER_SHARED);
     free(tokens);
@@ -273,7 +231,7 @@ static void test_folder_vanishes(void)
     CU_ASSERT(tier_ask(&t, KVC_TIER_ASK).message[0] != '\0');
     m = scene_client(&t.scene);
     tier_publish(&m, TIER_TEXTS); /* memory serves on */
-    CU_ASSERT_EQUAL(match(&t, &m, TIER_TEXTS, 0), TIER_SHARED);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, TIER_TEXTS, 0), TIER_SHARED);
     embedded_free(&m);
 
     CU_ASSERT_EQUAL_FATAL(rename(away, disk), 0);
@@ -404,7 +362,7 @@ static void test_lookup(void)
     look(&t, 0, &memory, &disk); /* a look-up fetches nothing */
     CU_ASSERT_EQUAL(memory, 0);
     m = scene_client(&t.scene);
-    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), TIER_SHARED);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, 8000), TIER_SHARED);
     look(&t, 0, &memory, &disk);
     CU_ASSERT(memory == TIER_SHARED / 64 && disk == TIER_SHARED / 64);
     embedded_free(&m);
@@ -425,20 +383,20 @@ static void test_flushed_prefixes(void)
     tier_publish(&m, TIER_TEXTS); /* in memory, and on its way to the disk */
     flush_prefix(&t, TIER_TEXTS, PREFIX);
     flush_prefix(&t, TIER_TEXTS - 1, 64);
-    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), PREFIX - 64);
-    CU_ASSERT_EQUAL(match(&t, &m, 1, 8000), TIER_SHARED);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, 8000), PREFIX - 64);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 1, 8000), TIER_SHARED);
     (void) tier_flush(&t);
     CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
-    CU_ASSERT_EQUAL(match(&t, &m, TIER_TEXTS, 8000), PREFIX - 64);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, TIER_TEXTS, 8000), PREFIX - 64);
     embedded_free(&m);
 
     tier_restart(&t);
     CU_ASSERT(tier_reaches(&t, "ready"));
     m = scene_client(&t.scene);
-    CU_ASSERT_EQUAL(match(&t, &m, 0, 8000), PREFIX - 64);
-    CU_ASSERT_EQUAL(match(&t, &m, 1, 8000), TIER_SHARED);
-    CU_ASSERT_EQUAL(match(&t, &m, TIER_TEXTS - 1, 8000), 0);
-    CU_ASSERT_EQUAL(match(&t, &m, TIER_TEXTS, 8000), PREFIX - 64);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, 8000), PREFIX - 64);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 1, 8000), TIER_SHARED);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, TIER_TEXTS - 1, 8000), 0);
+    CU_ASSERT_EQUAL(tier_match(&t.scene, &m, TIER_TEXTS, 8000), PREFIX - 64);
     embedded_free(&m);
     tier_finish(&t);
 }

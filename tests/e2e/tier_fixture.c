@@ -143,3 +143,44 @@ void tier_publish_all(struct tier *t)
     }
     embedded_free(&m);
 }
+
+/* Whether the first @n tokens of @s have the vectors of @want, bit for bit. */
+static bool tier_has_same_bits(const struct embedded *m, kvc_seq *s, const struct embedded *alone,
+                               kvc_seq *want, size_t n)
+{
+    size_t bytes = n * m->g.n_kv_heads * m->g.d * sizeof(float);
+    bool same = true;
+
+    for (uint32_t layer = 0; layer < m->g.n_layers; layer++) {
+        for (int side = 0; side < 2; side++) {
+            float *a = embedded_read(m, s, layer, (enum kvc_side) side, n);
+            float *b = embedded_read(alone, want, layer, (enum kvc_side) side, n);
+
+            same = same && memcmp(a, b, bytes) == 0;
+            free(a);
+            free(b);
+        }
+    }
+    return same;
+}
+
+size_t tier_match(const struct scene *sc, const struct embedded *m, uint32_t text, uint32_t fetch_ms)
+{
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .fetch_ms = fetch_ms};
+    struct embedded alone = scene_private(sc);
+    uint32_t *tokens = scene_tokens(text, TIER_TOKENS);
+    kvc_seq *s = NULL, *want = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &o, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &want), 0);
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&alone, want, text, 0, TIER_TOKENS), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(want, tokens, TIER_TOKENS, NULL), 0); /* packs the chunks */
+    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, TIER_TOKENS, &n), 0);
+    CU_ASSERT(n == 0 || tier_has_same_bits(m, s, &alone, want, n));
+    kvc_seq_free(s);
+    kvc_seq_free(want);
+    free(tokens);
+    embedded_free(&alone);
+    return n;
+}

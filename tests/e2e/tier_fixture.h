@@ -50,3 +50,6 @@ void tier_publish(const struct embedded *m, uint32_t text);
 
 /* Each text is on the disk before the next one takes its place in memory. */
 void tier_publish_all(struct tier *t);
+
+/* Matches @text. Return: how many tokens. Asserts that they are the right ones. */
+size_t tier_match(const struct scene *sc, const struct embedded *m, uint32_t text, uint32_t fetch_ms);

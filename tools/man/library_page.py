@@ -27,7 +27,7 @@ PAGES = {
     "kvcobra-trials": ("kvcobra-operator.h", "try a table on live traffic", ["trials on live traffic"]),
     "kvcobra-tenants": ("kvcobra-operator.h", "evict pages, change quotas, drain a daemon", ["memory and load"]),
     "kvcobra-prefix": ("kvcobra-tiers.h", "flush, look up and pin prompts, as an operator", ["prompts, for operators"]),
-    "kvcobra-tier": ("kvcobra-tiers.h", "look after a daemon's disk tier", ["the disk tier"]),
+    "kvcobra-tier": ("kvcobra-tiers.h", "look after a daemon's slower tiers", ["the disk tier and the cluster tier"]),
     "kvcobra-sessions": ("kvcobra-operator.h", "list and disconnect sessions, read events", ["sessions and events"]),
     "kvcobra-aliases": ("kvcobra-operator.h", "declare that two digests are one model", ["aliases of models"]),
     "kvcobra-state": ("kvcobra-operator.h", "find a daemon, connect with a time limit, and get its state", ["sockets", "status"]),

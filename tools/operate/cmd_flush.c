@@ -8,8 +8,9 @@
 #include "tools/operate/prefix_options.h"
 
 static const char doc[] =
-    "Make a prefix unfindable: no client of the tenant finds its last page of 64 tokens in memory or on the "
-    "disk, nor anything that continues it. Pages of the tokens before that stay, since other prompts begin "
+    "Make a prefix unfindable: no client of the tenant finds its last page of 64 tokens in memory, on the "
+    "disk or in the cluster, nor anything that continues it. Pages of the tokens before that stay, since "
+    "other prompts begin "
     "with them. Running sequences keep the pages that they hold. A pin of the page ends.\v" PREFIX_OPTIONS_DOC
     " If a client computes and publishes the prefix again, what continued it and was not evicted since is "
     "found again: 'kvcobra evict' removes pages themselves.\n\n"

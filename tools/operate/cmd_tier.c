@@ -1,4 +1,4 @@
-/* kvcobra tier: the disk tier of a daemon: status, flush, resume, drop. */
+/* kvcobra tier: slower tiers of a daemon: status; flush, resume and drop of the disk tier. */
 #include <poll.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ struct tier_options {
 
 static const char doc[] =
     "Look after the disk tier of a daemon, which keeps pages that leave memory.\v"
-    "  status   show its state\n"
+    "  status   show its state, and that of the cluster tier, which shares pages between hosts\n"
     "  flush    write all pages that are in memory only, and return when that is done. While the disk is "
     "full, only pages that were used again are written\n"
     "  resume   open a tier that is off; kvcobrad does so by itself, too\n"
@@ -91,12 +91,26 @@ static const struct argp argp = {
 
 /* ---- output ---- */
 
+static json_t *cmd_tier_cluster_json(const kvc_tier_state *s)
+{
+    return json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state",
+        s->cluster_state, "message", s->cluster_message, "nodes", (json_int_t) s->cluster_nodes,
+        "nodes_ready", (json_int_t) s->cluster_nodes_ready, "waiting", (json_int_t) s->cluster_waiting,
+        "asked", (json_int_t) s->cluster_asked, "found", (json_int_t) s->cluster_found, "read_pages",
+        (json_int_t) s->cluster_read_pages, "read_bytes", (json_int_t) s->cluster_read_bytes, "missed",
+        (json_int_t) s->cluster_missed, "unopened", (json_int_t) s->cluster_unopened, "written_pages",
+        (json_int_t) s->cluster_written_pages, "written_bytes", (json_int_t) s->cluster_written_bytes,
+        "failed", (json_int_t) s->cluster_failed, "dropped", (json_int_t) s->cluster_dropped, "late",
+        (json_int_t) s->cluster_late, "refreshed", (json_int_t) s->cluster_refreshed);
+}
+
 static int cmd_tier_print_json(const kvc_tier_state *s)
 {
     return report_json(json_pack(
         "{s:s, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
         "s:I, "
-        "s:I, s:I, s:I}",
+        "s:I, s:I, s:I, s:o}",
         "state", s->state, "message", s->message, "folder", s->folder, "flushed", s->flushed != 0, "locked",
         s->locked != 0, "segment_bytes", (json_int_t) s->segment_bytes, "segments", (json_int_t) s->segments,
         "segments_max", (json_int_t) s->segments_max, "physical_bytes", (json_int_t) s->physical_bytes,
@@ -105,15 +119,30 @@ static int cmd_tier_print_json(const kvc_tier_state *s)
         (json_int_t) s->written_bytes, "read_pages", (json_int_t) s->read_pages, "read_bytes",
         (json_int_t) s->read_bytes, "missed", (json_int_t) s->missed, "refused", (json_int_t) s->refused,
         "timeouts", (json_int_t) s->timeouts, "failed", (json_int_t) s->failed, "unopened",
-        (json_int_t) s->unopened, "discarded", (json_int_t) s->discarded, "lost", (json_int_t) s->lost));
+        (json_int_t) s->unopened, "discarded", (json_int_t) s->discarded, "lost", (json_int_t) s->lost,
+        "cluster", cmd_tier_cluster_json(s)));
 }
 
-static int cmd_tier_print(const struct tier_options *o, const kvc_tier_state *s)
+static void cmd_tier_print_cluster(const kvc_tier_state *s)
+{
+    char written[HUMAN_BYTES], back[HUMAN_BYTES];
+
+    printf("cluster: %s%s%s, %ju of %ju nodes answer\n", s->cluster_state, s->cluster_message[0] ? ": " : "",
+           s->cluster_message, (uintmax_t) s->cluster_nodes_ready, (uintmax_t) s->cluster_nodes);
+    printf("written %ju pages, %s, %ju wait; read %ju pages, %s\n", (uintmax_t) s->cluster_written_pages,
+           human_bytes(s->cluster_written_bytes, written), (uintmax_t) s->cluster_waiting,
+           (uintmax_t) s->cluster_read_pages, human_bytes(s->cluster_read_bytes, back));
+    printf("looked for %ju, found %ju, did not come %ju, did not open %ju, not taken %ju, dropped %ju, timed "
+           "out "
+           "%ju, refreshed %ju\n",
+           (uintmax_t) s->cluster_asked, (uintmax_t) s->cluster_found, (uintmax_t) s->cluster_missed,
+           (uintmax_t) s->cluster_unopened, (uintmax_t) s->cluster_failed, (uintmax_t) s->cluster_dropped,
+           (uintmax_t) s->cluster_late, (uintmax_t) s->cluster_refreshed);
+}
+
+static void cmd_tier_print_disk(const kvc_tier_state *s)
 {
     char used[HUMAN_BYTES], most[HUMAN_BYTES], written[HUMAN_BYTES], back[HUMAN_BYTES];
-
-    if (o->operator.common.json)
-        return cmd_tier_print_json(s);
 
     printf("%s: %s%s%s\n", s->folder, s->state, s->message[0] ? ": " : "", s->message);
     printf("%ju pages, %s of at most %s on the disk%s\n", (uintmax_t) s->pages,
@@ -126,6 +155,17 @@ static int cmd_tier_print(const struct tier_options *o, const kvc_tier_state *s)
            "before they were written %ju\n",
            (uintmax_t) s->missed, (uintmax_t) s->refused, (uintmax_t) s->timeouts, (uintmax_t) s->failed,
            (uintmax_t) s->unopened, (uintmax_t) s->discarded, (uintmax_t) s->lost);
+}
+
+static int cmd_tier_print(const struct tier_options *o, const kvc_tier_state *s)
+{
+    if (o->operator.common.json)
+        return cmd_tier_print_json(s);
+
+    if (strcmp(s->state, "none") != 0)
+        cmd_tier_print_disk(s);
+    if (strcmp(s->cluster_state, "none") != 0)
+        cmd_tier_print_cluster(s);
     return COMMAND_OK;
 }
 
@@ -201,4 +241,4 @@ static int cmd_tier_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_tier_request, &o);
 }
 
-const struct command cmd_tier = {"tier", "show and manage a daemon's disk tier", cmd_tier_run};
+const struct command cmd_tier = {"tier", "show a daemon's slower tiers and manage its disk", cmd_tier_run};

@@ -349,7 +349,7 @@ int offload_fixture_fetch(struct offload_fixture *f, struct offload_arrival *a, 
     *a = (struct offload_arrival){.fixture = f,
                                   .slot = SLOT_NONE,
                                   .waiter = {.ended = offload_fixture_on_ended, .deadline_ms = UINT64_MAX}};
-    return offload_fetch(f->offload, offload_fixture_group(f, tenant), &key, &a->waiter, NULL);
+    return offload_fetch(f->offload, offload_fixture_group(f, tenant), &key, false, &a->waiter, NULL);
 }
 
 static const struct offload_arrival *awaited;

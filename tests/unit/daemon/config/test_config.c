@@ -154,6 +154,38 @@ static void test_disk_tier(void)
     refuses(&c, "same folder");
 }
 
+/* A secret that the host made is no secret of a fleet, and only named tenants leave the host. */
+static void test_cluster_tier(void)
+{
+    static const char *const bad[] = {"", ",", "uid-1,", "uid-1,,uid-2", "nobody", "uid-x", "uid-1 "};
+    struct config c;
+    struct errmsg e;
+
+    config_init(&c);
+    c.state_dir = "/state";
+    c.cluster_socket = "/run/c";
+    c.cluster_tenants = "uid-1";
+    refuses(&c, "needs --key-file");
+    c.key_file = "keys";
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    c.cluster_tenants = NULL;
+    refuses(&c, "needs --cluster-tenants");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        c.cluster_tenants = bad[i];
+        refuses(&c, "--cluster-tenants");
+    }
+    c.cluster_tenants = "uid-1,uid-23";
+    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
+    CU_ASSERT(config_has_cluster_tenant(&c, "uid-1") && config_has_cluster_tenant(&c, "uid-23"));
+    CU_ASSERT(!config_has_cluster_tenant(&c, "uid-2") && !config_has_cluster_tenant(&c, "uid-1,uid-23"));
+    CU_ASSERT(!config_has_cluster_tenant(&c, ""));
+    c.cluster_socket = c.socket_path;
+    refuses(&c, "another socket");
+    c.cluster_socket = NULL;
+    c.cluster_tenants = NULL;
+    CU_ASSERT(!config_has_cluster_tenant(&c, "uid-1"));
+}
+
 static void test_checks(void)
 {
     struct config good, c;
@@ -325,6 +357,7 @@ const struct test_case test_cases[] = {
     TEST(test_sizes),
     TEST(test_ranges),
     TEST(test_disk_tier),
+    TEST(test_cluster_tier),
     TEST(test_checks),
     TEST(test_gpu_checks),
     TEST(test_tenants),

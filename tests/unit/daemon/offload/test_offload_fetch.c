@@ -217,7 +217,7 @@ static void test_other_group(void)
     faulty_hold(false);
     CU_ASSERT_EQUAL(offload_fixture_fetch(&f, &a, 0, 0), 0);
     other = a;
-    CU_ASSERT_EQUAL(offload_fetch(f.offload, first, &key, &other.waiter, &e), -EBUSY);
+    CU_ASSERT_EQUAL(offload_fetch(f.offload, first, &key, false, &other.waiter, &e), -EBUSY);
     CU_ASSERT(e.text[0] != '\0');
     faulty_release();
     offload_fixture_await(&a);
@@ -227,7 +227,7 @@ static void test_other_group(void)
     offload_fixture_drop(&f, 0, 0);
 
     a.n_ended = 0;
-    CU_ASSERT_EQUAL(offload_fetch(f.offload, first, &key, &a.waiter, NULL), 0);
+    CU_ASSERT_EQUAL(offload_fetch(f.offload, first, &key, false, &a.waiter, NULL), 0);
     offload_fixture_await(&a);
     CU_ASSERT_EQUAL(a.slot, SLOT_NONE);
     expect_nothing_left();
@@ -248,7 +248,7 @@ static void test_quota(void)
     slot = offload_fixture_publish(&f, 0, 100);
     f.tenants[0]->quota_bytes = tenant_used_bytes(f.tenants[0]);
     CU_ASSERT_EQUAL(offload_fixture_fetch(&f, &a, 0, 0), -EDQUOT);
-    CU_ASSERT_EQUAL(offload_fetch(f.offload, offload_fixture_group(&f, 0), &key, NULL, &e), -EDQUOT);
+    CU_ASSERT_EQUAL(offload_fetch(f.offload, offload_fixture_group(&f, 0), &key, false, NULL, &e), -EDQUOT);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "uid-1000"));
     CU_ASSERT_EQUAL(f.offload->n_fetches, 0);
     CU_ASSERT_PTR_NULL(f.offload->fetch_tree);

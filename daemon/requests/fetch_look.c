@@ -1,0 +1,99 @@
+/* See fetch_look.h. */
+#include "daemon/requests/fetch_look.h"
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "daemon/offload/offload.h"
+#include "daemon/requests/fetch_wait.h"
+#include "daemon/requests/job.h"
+#include "daemon/requests/pages.h"
+#include "daemon/requests/state.h"
+
+struct fetch_look_job {
+    struct job job;
+    struct offload_look look;
+    int (*again)(struct request *rq);
+    bool rechecked;
+    uint16_t items[WIRE_ITEMS_MAX];  /* of the message, by place in @look */
+    bool in_cluster[WIRE_ITEMS_MAX]; /* by item */
+};
+
+static int fetch_look_conclude(struct job *job, struct request *rq)
+{
+    struct fetch_look_job *j = (struct fetch_look_job *) job;
+    int r;
+
+    if (!rq)
+        return 0;
+
+    for (uint32_t i = 0; i < j->look.n; i++)
+        j->in_cluster[j->items[i]] = j->look.found[i];
+    rq->rechecked = j->rechecked;
+    rq->in_cluster = j->in_cluster;
+    r = j->again(rq);
+    rq->in_cluster = NULL;
+    return r;
+}
+
+static void fetch_look_on_ended(struct offload_look *l)
+{
+    struct fetch_look_job *j = (struct fetch_look_job *) ((char *) l - offsetof(struct fetch_look_job, look));
+
+    job_end(&j->job);
+}
+
+/* Adds the pages that neither memory nor the disk has. */
+static void fetch_look_fill(struct fetch_look_job *j, struct request *rq, const struct page_context *c,
+                            const struct fetch_wait_run *run)
+{
+    const struct offload *o = rq->server->offload;
+
+    for (size_t i = 0; i < run->n && i < WIRE_ITEMS_MAX; i++) {
+        struct fetch_wait_item item;
+
+        if (run->item(rq, c, i, &item) < 0)
+            break;
+        if (item.slot != SLOT_NONE || offload_has(o, rq->tenant, &item.key))
+            continue;
+
+        const struct offload_place place = {rq->tenant, c->space, item.page_class};
+
+        j->items[j->look.n] = (uint16_t) i;
+        offload_look_add(o, &j->look, &place, &item.key);
+    }
+    errmsg_clear(&rq->error); /* the handler reports a bad key later */
+}
+
+int fetch_look_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run,
+                     int (*again)(struct request *rq))
+{
+    _cleanup_(freep) struct fetch_look_job *j = NULL;
+
+    if (rq->in_cluster || !offload_may_look(rq->server->offload, rq->tenant))
+        return 0;
+
+    j = calloc(1, sizeof(*j));
+    if (!j)
+        return 0; /* nothing is asked */
+
+    fetch_look_fill(j, rq, c, run);
+    if (j->look.n == 0)
+        return 0;
+
+    j->again = again;
+    j->rechecked = rq->rechecked;
+    j->job.finish = fetch_look_conclude;
+    j->look.ended = fetch_look_on_ended;
+    if (job_begin(&j->job, rq) != REQUEST_PENDING) {
+        errmsg_clear(&rq->error);
+        return 0;
+    }
+    if (offload_look(rq->server->offload, &j->look, run->fetch_ms) < 0) {
+        job_cancel(&j->job);
+        return 0;
+    }
+
+    (void) take_ptr(j);
+    return REQUEST_PENDING;
+}
