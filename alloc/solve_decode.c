@@ -127,12 +127,10 @@ static int solve_decode_add_rows(struct solve_decode_fit *f, struct regression *
 static int solve_decode_split(const struct solve_decode_fit *f, const double *change, struct head *h)
 {
     size_t d = f->d, m = f->m, n_pred = f->keys.m, own = m - n_pred;
+    _cleanup_(freep) double *predict = n_pred > 0 ? malloc(d * n_pred * sizeof(*predict)) : NULL;
+    _cleanup_(freep) double *dec = malloc((d * own + 1) * sizeof(*dec));
 
-    free(h->decoder.predict);
-    free(h->decoder.dec);
-    h->decoder.predict = n_pred > 0 ? malloc(d * n_pred * sizeof(double)) : NULL;
-    h->decoder.dec = malloc((d * own + 1) * sizeof(double));
-    if (!h->decoder.dec || (n_pred > 0 && !h->decoder.predict))
+    if (!dec || (n_pred > 0 && !predict))
         return -ENOMEM;
 
     for (size_t i = 0; i < d; i++) {
@@ -140,16 +138,19 @@ static int solve_decode_split(const struct solve_decode_fit *f, const double *ch
         size_t col = 0;
 
         for (size_t j = 0; j < n_pred; j++)
-            h->decoder.predict[i * n_pred + j] = h->predict[i * n_pred + j] + change[i * m + j];
+            predict[i * n_pred + j] = h->predict[i * n_pred + j] + change[i * m + j];
         for (uint32_t b = 0; b < f->coder.order.n_bands; b++) {
             uint32_t band = f->coder.order.band[b];
 
             for (uint32_t c = 0; c < band_coords(&h->t, band); c++, col++)
-                h->decoder.dec[i * own + col] =
-                    h->t.dec[((size_t) band * BAND_COORDS + c) * d + i] + row[col];
+                dec[i * own + col] = h->t.dec[((size_t) band * BAND_COORDS + c) * d + i] + row[col];
         }
     }
 
+    free(h->decoder.predict);
+    free(h->decoder.dec);
+    h->decoder.predict = take_ptr(predict);
+    h->decoder.dec = take_ptr(dec);
     return 0;
 }
 

@@ -47,7 +47,7 @@ int regression_begin(struct regression *r, size_t m, size_t d, uint32_t n_source
     *r = (struct regression){.m = m, .d = d, .n_sources = n_sources};
     r->mean = calloc(n_sets * wide, sizeof(*r->mean));
     r->scatter = calloc(n_sets * wide * wide, sizeof(*r->scatter));
-    r->rows = malloc((most * wide + 1) * sizeof(*r->rows));
+    r->rows = calloc(most * wide + 1, sizeof(*r->rows));
     return r->mean && r->scatter && r->rows ? 0 : -ENOMEM;
 }
 

@@ -190,7 +190,7 @@ static int solve_report_measure_head(struct solver *v, uint32_t hs, void *ctx)
 
     if (r == 0)
         r = solve_report_scratch_init(&t, c->n_pred, d);
-    if (r < 0)
+    if (r != 0)
         return r;
 
     for (size_t i = 0; i < d * d; i++)

@@ -24,7 +24,7 @@ static void solver_compare_variances(const struct solver *v, double ret[static S
     for (uint32_t i = 0; i < v->n_sources; i++)
         ret[i] = 0;
     for (size_t hs = 0; hs < n_hs; hs++) {
-        double variance[STATS_DOMAINS_MAX], all = 0;
+        double variance[STATS_DOMAINS_MAX] = {0}, all = 0;
 
         for (uint32_t i = 0; i < v->n_sources; i++) {
             const struct stats_domain *from = &v->s->domains[v->sources[i]];
