@@ -5,7 +5,7 @@
 #     sh tools/unseen_kl.sh [--model GGUF] [--kvcobra PATH] [--dir FOLDER] [--text FILE] [--bits LIST] [--windows N]
 #         [--kinds LIST] [--comparators LIST]
 #
-# --dir: for texts, statistics, tables and results (default: kvcobra-unseen); what is there is not made again, so a run
+# --dir: for texts, statistics, tables and results (default: kvcobra-unseen); files that exist are not made again, so a run
 # that ended early continues, and other options need another folder. --text: also calibrate on this text, without text of the model, and judge both. --bits:
 # of the tables (default: "2 3 4"). --windows: of 1024 tokens, of each text (default: 8). --kinds: a part of
 # "german russian questions dialogue mathematics log perl xml". --comparators: also measure these formats (kvcobra eval
