@@ -7,7 +7,8 @@
 #
 # --dir: for texts, statistics, tables and results (default: kvcobra-unseen); its files are not made again, so a run
 # that ended early continues, and other options need another folder. --text: also calibrate on this text, without text
-# of the model, and judge both. --bits: of the tables (default: "2 3 4"). --windows: of 1024 tokens, of each text (default: 8). --kinds: a part of
+# of the model, and judge both. --bits: of the tables (default: "2 3 4"). --windows: of 1024 tokens, of each text
+# (default: 8). --kinds: a part of
 # "german russian questions dialogue mathematics log perl xml". --comparators: also measure these formats (kvcobra eval
 # --help), calibrated on what the model writes. The floor of a kind is a table of 3 bits from other documents of its kind.
 # A kind whose documents are not on this machine is left out. Needs python3. More than an hour on two cores.

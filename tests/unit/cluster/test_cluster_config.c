@@ -40,7 +40,7 @@ static int load(const char *text)
 static void test_defaults(void)
 {
     CU_ASSERT_EQUAL_FATAL(load("servers = 10.0.0.1:6379\n"), 0);
-    CU_ASSERT_STRING_EQUAL(c.socket_path, "/run/kvcobra/cluster.sock");
+    CU_ASSERT_STRING_EQUAL(c.socket_path, "/run/kvcobra-cluster/cluster.sock");
     CU_ASSERT_STRING_EQUAL(c.key_prefix, "kvcobra:");
     CU_ASSERT(!c.user && !c.password && !c.allows_clear_password && c.log_level == LOG_INFO);
     CU_ASSERT(c.buffer_bytes == 64 << 20 && c.write_bytes_per_s == 64 << 20);
