@@ -95,7 +95,7 @@ KVC_EXPORT int kvc_flush(kvc_client *c, const kvc_prefix_options *o, const uint3
                          kvc_flush_state *ret_state);
 
 enum kvc_miss {
-    KVC_MISS_NONE = 0,    /* the page is in memory or on the disk */
+    KVC_MISS_NONE = 0,    /* the page is in memory, on the disk or in the cluster */
     KVC_MISS_UNKNOWN = 1, /* never published with these tokens, table, salt and heads, or forgotten since */
     KVC_MISS_EVICTED = 2, /* it had to make room, or an operator dropped it */
     KVC_MISS_RETIRED_TABLE = 4
@@ -109,6 +109,7 @@ typedef struct kvc_chunk_place {
     uint32_t holds;     /* sequences that hold the page in memory */
     int reason;         /* enum kvc_miss */
     uint64_t pinned_ms; /* how long it stays pinned; 0: it is not */
+    int in_cluster;     /* asked only for a page that this host does not have */
 } kvc_chunk_place;
 
 /**
@@ -121,7 +122,7 @@ typedef struct kvc_chunk_place {
  * that is nowhere; what is behind that one is reported too.
  *
  * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is retired; -ENODEV, -ETIMEDOUT, -EAGAIN:
- * the disk tier did not answer.
+ * the disk or the cluster did not answer.
  */
 KVC_EXPORT int kvc_lookup(kvc_client *c, const kvc_prefix_options *o, const uint32_t *tokens, size_t n_tokens,
                           size_t item_bytes, kvc_chunk_place **ret_places, size_t *ret_n);

@@ -17,9 +17,10 @@ static int lookup_read(kvc_client *c, const struct prefix_call *p, const Kvcobra
     if (got->n_places != p->message.n_tokens / KVC_CHUNK_TOKENS * PLACES_PER_CHUNK)
         return fail(&c->error, -EPROTO, "kvcobrad's answer is not valid: %zu places of %zu tokens",
                     got->n_places, p->message.n_tokens);
-    if (got->disk_err < 0)
-        return fail(&c->error, got->disk_err,
-                    "the disk tier does not answer, so where the pages are is not known: see 'kvcobra tier'");
+    if (got->tier_err < 0)
+        return fail(&c->error, got->tier_err,
+                    "the disk or the cluster tier does not answer, so where the pages are is not known: see "
+                    "'kvcobra tier'");
     if (options_list_reserve(places, got->n_places) < 0)
         return fail(&c->error, -ENOMEM, "out of memory for %zu places", places->n + got->n_places);
 
@@ -31,6 +32,7 @@ static int lookup_read(kvc_client *c, const struct prefix_call *p, const Kvcobra
             .first_token = p->at + i / PLACES_PER_CHUNK * KVC_CHUNK_TOKENS,
             .in_memory = from->in_memory,
             .on_disk = from->on_disk,
+            .in_cluster = from->in_cluster,
             .holds = from->holds,
             .reason = (int) from->reason,
             .pinned_ms = from->pinned_ms,

@@ -39,6 +39,7 @@ struct group;
 struct keyring;
 struct offload;
 struct offload_fetch;
+struct offload_subject;
 struct space;
 struct tenant;
 struct work;
@@ -136,6 +137,7 @@ struct offload_look {
 /* Adds a page, at most WIRE_ITEMS_MAX. offload_may_look() is true. */
 void offload_look_add(const struct offload *o, struct offload_look *l, const struct offload_place *p,
                       const struct chunk_key *key);
+void offload_look_add_page(const struct offload *o, struct offload_look *l, const struct offload_subject *s);
 
 /*
  * Asks the cluster, which has @most_ms to answer, or less by the configuration. What it does not answer

@@ -16,6 +16,11 @@ void offload_look_add(const struct offload *o, struct offload_look *l, const str
     offload_cluster_name(o->cluster, &id, key, l->names[l->n++]);
 }
 
+void offload_look_add_page(const struct offload *o, struct offload_look *l, const struct offload_subject *s)
+{
+    offload_cluster_name(o->cluster, &s->group, &s->key, l->names[l->n++]);
+}
+
 static void offload_look_on_done(struct cluster_call *call)
 {
     struct offload_look *l = (struct offload_look *) call;

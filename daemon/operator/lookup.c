@@ -3,7 +3,7 @@
  * look-up changes no eviction.
  *
  * Memory is looked at when the request arrives. For pages that a filter of the disk tier promises, the disk
- * is asked, and the reply waits for its answers.
+ * is asked. The cluster is asked for pages that neither has. The reply waits for the answers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,11 +18,14 @@
 #include "daemon/requests/state.h"
 #include "daemon/store/kept.h"
 
-enum { LOOKUP_PLACES_MAX = WIRE_ITEMS_MAX / CHUNK_TOKENS * PREFIX_KEYS };
+enum {
+    LOOKUP_PLACES_MAX = WIRE_ITEMS_MAX / CHUNK_TOKENS * PREFIX_KEYS,
+    LOOK_MS = 1000 /* for the cluster's answer, or less by the configuration */
+};
 _Static_assert(LOOKUP_PLACES_MAX <= REPLY_PLACES_MAX, "places fit the scratch");
 
 struct lookup_place {
-    bool in_memory, on_disk;
+    bool in_memory, on_disk, in_cluster;
     uint32_t n_holds;
     uint64_t pinned_ms;
     enum ghost_reason reason;
@@ -41,10 +44,12 @@ struct lookup {
     struct lookup_place places[LOOKUP_PLACES_MAX];
 };
 
-struct lookup_job { /* waits for the disk */
+struct lookup_job { /* waits for the disk and the cluster */
     struct job job;
     struct lookup lookup;
     struct lookup_question questions[LOOKUP_PLACES_MAX];
+    struct offload_look look;
+    uint32_t look_places[LOOKUP_PLACES_MAX]; /* places of the pages in @look */
     unsigned n_pending;
     int err; /* of a question */
 };
@@ -64,7 +69,7 @@ static Kvcobra__MissReason lookup_reason(enum ghost_reason reason)
     return KVCOBRA__MISS_REASON__MISS_UNKNOWN;
 }
 
-static int lookup_reply(struct request *rq, const struct lookup *l, int disk_err)
+static int lookup_reply(struct request *rq, const struct lookup *l, int tier_err)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__LookupReply *reply = &scratch->body.lookup;
@@ -78,16 +83,17 @@ static int lookup_reply(struct request *rq, const struct lookup *l, int disk_err
         kvcobra__chunk_place__init(to);
         to->in_memory = from->in_memory;
         to->on_disk = from->on_disk;
+        to->in_cluster = from->in_cluster;
         to->holds = from->n_holds;
         to->pinned_ms = from->pinned_ms;
-        if (!from->in_memory && !from->on_disk)
+        if (!from->in_memory && !from->on_disk && !from->in_cluster)
             to->reason = lookup_reason(from->reason);
         scratch->place_pointers[i] = to;
     }
 
     reply->n_places = l->n;
     reply->places = scratch->place_pointers;
-    reply->disk_err = disk_err;
+    reply->tier_err = tier_err;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_LOOKUP;
     rq->reply.lookup = reply;
     return 0;
@@ -110,13 +116,19 @@ static void lookup_memory(const struct request *rq, const struct prefix *p, int 
     ret->n_holds = pool_slot(&st->pool, slot)->holds - (ret->pinned_ms > 0);
 }
 
-/* ---- the disk ---- */
+/* ---- slower tiers ---- */
 
 static int lookup_conclude(struct job *job, struct request *rq)
 {
     const struct lookup_job *j = (const struct lookup_job *) job;
 
     return rq ? lookup_reply(rq, &j->lookup, j->err) : 0;
+}
+
+static void lookup_note_answer(struct lookup_job *j)
+{
+    if (--j->n_pending == 0)
+        job_end(&j->job);
 }
 
 static void lookup_on_asked(void *ctx, int err)
@@ -128,23 +140,45 @@ static void lookup_on_asked(void *ctx, int err)
         j->lookup.places[q->place].on_disk = true;
     else if (err != -ENOENT)
         j->err = err;
-    if (--j->n_pending == 0)
-        job_end(&j->job);
+    lookup_note_answer(j);
 }
 
-/* Asks for the page of a key of the present chunk, if a filter promises it. Return: whether it was asked. */
-static bool lookup_ask(struct request *rq, struct lookup_job *j, int key)
+static void lookup_on_looked(struct offload_look *look)
 {
+    struct lookup_job *j = (struct lookup_job *) ((char *) look - offsetof(struct lookup_job, look));
+
+    for (uint32_t i = 0; i < look->n; i++)
+        j->lookup.places[j->look_places[i]].in_cluster = look->found[i];
+    if (look->call.result < 0)
+        j->err = look->call.result;
+    lookup_note_answer(j);
+}
+
+/*
+ * Asks the disk for the page of a key of the present chunk, if its filter promises it; else notes the page
+ * for the cluster, if @may_look. Return: whether the disk was asked.
+ */
+static bool lookup_ask(struct request *rq, struct lookup_job *j, int key, bool may_look)
+{
+    struct offload *o = rq->server->offload;
     struct lookup *l = &j->lookup;
     struct lookup_question *q = &j->questions[l->n];
     struct offload_subject s;
     int r = prefix_subject(rq, &l->prefix, key, &s);
 
-    *q = (struct lookup_question){j, (uint32_t) l->n};
-    if (r == 0)
-        r = offload_ask(rq->server->offload, l->prefix.tenant, &s, lookup_on_asked, q);
-    if (r < 0 && r != -ENOENT)
+    if (r < 0) {
         j->err = r;
+        return false;
+    }
+
+    *q = (struct lookup_question){j, (uint32_t) l->n};
+    r = offload_ask(o, l->prefix.tenant, &s, lookup_on_asked, q);
+    if (r == -ENOENT && may_look && !l->places[l->n].in_memory) {
+        j->look_places[j->look.n] = (uint32_t) l->n;
+        offload_look_add_page(o, &j->look, &s);
+    } else if (r < 0 && r != -ENOENT) {
+        j->err = r;
+    }
     return r == 0;
 }
 
@@ -153,19 +187,35 @@ static unsigned lookup_walk(struct request *rq, struct lookup_job *j)
 {
     const Kvcobra__Prefix *m = rq->message->lookup->prefix;
     struct lookup *l = &j->lookup;
-    bool has_disk = prefix_has_tiers(rq, &l->prefix);
+    bool has_tiers = prefix_has_tiers(rq, &l->prefix);
+    bool may_look = has_tiers && offload_may_look(rq->server->offload, l->prefix.tenant);
     unsigned n_asked = 0;
 
     for (size_t i = 0; i < l->prefix.n_chunks; i++) {
         prefix_next(&l->prefix, m, i);
         for (int k = 0; k < PREFIX_KEYS; k++) {
             lookup_memory(rq, &l->prefix, k, &l->places[l->n]);
-            n_asked += has_disk && lookup_ask(rq, j, k);
+            n_asked += has_tiers && lookup_ask(rq, j, k, may_look);
             l->n++;
         }
     }
 
     return n_asked;
+}
+
+/* Asks the cluster for the pages that were noted. Return: how many answers are awaited, 0 or 1. */
+static unsigned lookup_look(struct request *rq, struct lookup_job *j)
+{
+    int r;
+
+    if (j->look.n == 0)
+        return 0;
+
+    j->look.ended = lookup_on_looked;
+    r = offload_look(rq->server->offload, &j->look, LOOK_MS);
+    if (r < 0)
+        j->err = r;
+    return r == 0;
 }
 
 int lookup_handle(struct request *rq)
@@ -187,6 +237,7 @@ int lookup_handle(struct request *rq)
         return r;
 
     n_asked = lookup_walk(rq, j);
+    n_asked += lookup_look(rq, j);
     if (n_asked == 0) {
         job_cancel(&j->job);
         errmsg_clear(&rq->error);

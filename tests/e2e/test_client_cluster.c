@@ -254,7 +254,23 @@ static void test_times_to_live(void)
     redis_end(&r);
 }
 
-/* A flushed prefix is not found again, also not in the cluster. */
+/* How many pages of a prompt LOOKUP finds in the cluster alone. */
+static size_t cluster_places(const struct host *h, const kvc_prefix_options *o, const uint32_t *tokens)
+{
+    kvc_chunk_place *places = NULL;
+    size_t n = 0, found = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_lookup(h->scene.control, o, tokens, TIER_TOKENS, sizeof(*places), &places, &n),
+                          0);
+    for (size_t i = 0; i < n; i++) {
+        CU_ASSERT(!places[i].in_cluster || !(places[i].in_memory || places[i].on_disk));
+        found += places[i].in_cluster != 0;
+    }
+    free(places);
+    return found;
+}
+
+/* LOOKUP sees pages of the cluster. A flushed prefix is not found again, also not there. */
 static void test_flush(void)
 {
     uint32_t *tokens = scene_tokens(0, TIER_TOKENS);
@@ -273,8 +289,12 @@ static void test_flush(void)
     scene_activate(&a.scene, 1, 7, digest);
     publish(&a, 0);
     CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    CU_ASSERT_EQUAL(cluster_places(&a, &o, tokens), 0); /* memory has them: the cluster is not asked */
+    CU_ASSERT_EQUAL(kvc_evict(a.scene.control, tenant, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(cluster_places(&a, &o, tokens), CHUNKS);
     CU_ASSERT_EQUAL(kvc_flush(a.scene.control, &o, tokens, 64 * 10, NULL), 0);
     CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS - 1));
+    CU_ASSERT_EQUAL(cluster_places(&a, &o, tokens), CHUNKS - 1);
     CU_ASSERT_EQUAL(find_once(&a, 0), 64 * 9);
     publish(&a, 0);
     CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));

@@ -19,8 +19,9 @@ enum { ELSEWHERE_MAX = 8 }; /* other tables, tenants and salts that are named */
 enum { TRIES_MAX = 256 };
 
 static const char doc[] =
-    "Show which tokens of a prompt have pages in memory, on the disk or nowhere, and why. Nothing is fetched "
-    "or counted, and no eviction changes. A client finds the tokens up to the first page that is nowhere. If "
+    "Show which tokens of a prompt have pages in memory, on the disk, in the cluster or nowhere, and why. "
+    "Nothing is fetched or counted, and no eviction changes. A client finds the tokens up to the first page "
+    "that is nowhere. If "
     "the first page is nowhere, other tables, other tenants and no salt are tried.\v" PREFIX_OPTIONS_DOC
     "\n\n"
     "Of a page that is nowhere, kvcobrad knows that it was evicted, or that its table was retired, as long "
@@ -52,7 +53,7 @@ static const struct argp argp = {NULL, cmd_lookup_parse, NULL, doc, prefix_optio
 
 static bool cmd_lookup_is_anywhere(const kvc_chunk_place *p)
 {
-    return p->in_memory || p->on_disk;
+    return p->in_memory || p->on_disk || p->in_cluster;
 }
 
 static const char *cmd_lookup_reason(int reason)
@@ -86,17 +87,20 @@ static const char *cmd_lookup_where(const kvc_chunk_place *p)
 {
     if (p->in_memory)
         return p->on_disk ? "memory and disk" : "memory";
-    return p->on_disk ? "disk" : "nowhere";
+    if (p->on_disk)
+        return "disk";
+    return p->in_cluster ? "cluster" : "nowhere";
 }
 
 /* Whether two chunks stand in one row. The times of pins of one command differ by milliseconds. */
 static bool cmd_lookup_is_alike(const kvc_chunk_place *a, const kvc_chunk_place *b)
 {
-    return a->in_memory == b->in_memory && a->on_disk == b->on_disk && a->reason == b->reason &&
-           (a->holds > 0) == (b->holds > 0) && a->pinned_ms / 10000 == b->pinned_ms / 10000;
+    return a->in_memory == b->in_memory && a->on_disk == b->on_disk && a->in_cluster == b->in_cluster &&
+           a->reason == b->reason && (a->holds > 0) == (b->holds > 0) &&
+           a->pinned_ms / 10000 == b->pinned_ms / 10000;
 }
 
-/* How many tokens of @kind a client finds, also on the disk. @places: [n]. */
+/* How many tokens of @kind a client finds, also in slower tiers. @places: [n]. */
 static uint64_t cmd_lookup_findable(const kvc_chunk_place *places, size_t n, int kind)
 {
     size_t i = (size_t) kind;
@@ -200,10 +204,10 @@ static void cmd_lookup_try_all(kvc_client *c, struct lookup *l)
 
 static json_t *cmd_lookup_place_json(const kvc_chunk_place *p)
 {
-    return json_pack("{s:I, s:I, s:b, s:b, s:I, s:f, s:s}", "first_token", (json_int_t) p->first_token,
+    return json_pack("{s:I, s:I, s:b, s:b, s:b, s:I, s:f, s:s}", "first_token", (json_int_t) p->first_token,
                      "tokens", (json_int_t) KVC_CHUNK_TOKENS, "memory", p->in_memory, "disk", p->on_disk,
-                     "holds", (json_int_t) p->holds, "pinned_seconds", (double) p->pinned_ms * 1e-3, "reason",
-                     cmd_lookup_reason_key(p->reason));
+                     "cluster", p->in_cluster, "holds", (json_int_t) p->holds, "pinned_seconds",
+                     (double) p->pinned_ms * 1e-3, "reason", cmd_lookup_reason_key(p->reason));
 }
 
 static json_t *cmd_lookup_kind_json(const struct lookup *l, int kind)

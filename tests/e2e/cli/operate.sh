@@ -43,7 +43,7 @@ prompt="--model $dir/model.gguf --prompt-file $dir/prompt.txt"
 # shellcheck disable=SC2086 # the words of a command
 prefix_of "look up a prompt" lookup $prompt
 expect_true "its pages are in memory" "(j['tenant'] == 'uid-$uid' and j['plain']['findable_tokens'] >= 128 and
-    j['plain']['chunks'][0] == {'first_token': 0, 'tokens': 64, 'memory': True, 'disk': False, 'holds': 0, 'pinned_seconds': 0,
+    j['plain']['chunks'][0] == {'first_token': 0, 'tokens': 64, 'memory': True, 'disk': False, 'cluster': False, 'holds': 0, 'pinned_seconds': 0,
     'reason': ''} and j['repeatable']['findable_tokens'] == 0 and j['elsewhere'] == [])"
 findable=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["plain"]["findable_tokens"])' "$dir/out")
 # shellcheck disable=SC2086
