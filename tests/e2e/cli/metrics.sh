@@ -165,12 +165,14 @@ cp "$dir/out" "$dir/page"
 expect "the same page" 0 python3 "$check" "$dir/page" "$MAN" "m['kvcobra_pages{device=\"cpu\"}'] == 0"
 stop
 
-# a GPU that cannot be opened, and a disk tier: they have samples, status and top have the reason, and the man page has all
-# families
+# a GPU that cannot be opened, a disk tier, and a cluster tier that no process serves: they have samples, status and top have
+# the reason, and the man page has all families
 uuid=GPU-00000000-0000-0000-0000-000000000001
 mkdir -m 700 "$dir/disk"
+printf 'index %064d\nseal 1 %064d\n' 1 2 >"$dir/keys"
+chmod 600 "$dir/keys"
 serve --metrics-socket "$dir/metrics.sock" --gpu "$uuid" --mover "$dir/nothing" --gpu-pool-bytes 256M --disk-dir "$dir/disk" \
-    --disk-bytes 64M --state-dir "$dir/state"
+    --disk-bytes 64M --state-dir "$dir/state" --key-file "$dir/keys" --cluster-socket "$dir/cluster.sock" --cluster-tenants uid-1,uid-2
 state="kvcobra_gpu_state{device=\"gpu0\",state="
 check_page "a GPU" "m['$state\"unavailable\",uuid=\"$uuid\"}'] == 1" "m['$state\"ready\",uuid=\"$uuid\"}'] == 0" \
     "m['kvcobra_pool_capacity_bytes{device=\"gpu0\"}'] == 256 << 20" "m['kvcobra_pool_capacity_bytes{device=\"cpu\"}'] == 64 << 20" \
