@@ -7,9 +7,10 @@
  * bytes of a table, which kvc_model_open_table() and the daemon read.
  *
  * Threads: an allocator and its statistics are used by one thread at a time; allocators are independent of
- * each other. Matrix products run on the threads of OpenBLAS, which the process shares: OPENBLAS_NUM_THREADS
- * in the environment, read when the program starts, limits them. Their number may change the last bits of
- * statistics. The library never prints, exits, logs or changes signal handlers.
+ * each other. kvc_solve() starts threads, as many as its options say. Matrix products of statistics run on
+ * the threads of OpenBLAS, which the process shares: OPENBLAS_NUM_THREADS in the environment, read when the
+ * program starts, limits them. Their number may change the last bits of statistics. The library never prints,
+ * exits, logs or changes signal handlers.
  *
  * Errors: 0 is success. On failure a call returns -errno, and kvc_alloc_error() returns the sentence that
  * explains it. Outputs named ret_* are written on success only. A call without an allocator or statistics
@@ -394,13 +395,16 @@ typedef struct kvc_solve_report {
  * @ret_report: may be NULL
  *
  * The same statistics, options and version give the same bytes. Needs about twice the memory of the
- * statistics. OpenBLAS has one thread for the whole process until the last solve that runs returns; then it
- * has as many as before. A program that calls openblas_set_num_threads() meanwhile loses that setting.
+ * statistics and, for each thread, (2 sources + 1) (m + d)^2 binary64 numbers: m is d, or d times the KV
+ * heads if values are predicted from all keys of a layer. OpenBLAS has one thread for the whole process until
+ * the last solve that runs returns; then it has as many as before. A program that calls
+ * openblas_set_num_threads() meanwhile loses that setting.
  *
  * Return: 0, or
  *   -EINVAL   the statistics are empty, incomplete or lack the metric, or options exclude each other
  *   -EBADMSG  levels_from is not a valid table
  *   -ERANGE   the budget cannot be met; the sentence names the smallest possible
+ *   -EAGAIN   the threads that the options ask for could not be started
  *   -ENOMEM   out of memory
  */
 KVC_EXPORT int kvc_solve(kvc_stats *s, const kvc_solve_options *o, void **ret_bytes, size_t *ret_n_bytes,

@@ -65,7 +65,8 @@ struct solve_report {             /* measured on the finished table; `kvcobra so
  * solve_table() - allocate and build
  * @ret_bytes: malloc'ed table file image
  * Return: 0; -EINVAL: options that exclude each other, or a metric that the statistics lack, named; -ERANGE:
- * budget cannot be met (the sentence names the smallest possible); -ENOMEM.
+ * budget cannot be met (the sentence names the smallest possible); -EAGAIN: the threads that @o asks for
+ * could not be started; -ENOMEM.
  */
 int solve_table(const struct stats *s, const struct solve_options *o, void **ret_bytes, size_t *ret_n_bytes,
                 struct solve_report *ret_report, struct errmsg *e);

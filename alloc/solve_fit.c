@@ -16,7 +16,7 @@ int solve_fit_curves(struct solve_view *w)
 {
     struct solver *v = w->v;
     struct head *h = &v->heads[w->hs];
-    size_t step = solve_rows_count(v->n, CURVE_TOKENS), n = 0, n_coords = h->t.n_coords;
+    size_t step = v->n > 0 ? solve_rows_count(v->n, CURVE_TOKENS) : 1, n = 0, n_coords = h->t.n_coords;
     _cleanup_(freep) float *z = NULL;
     int r = 0;
 

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "alloc/blas_threads.h"
 #include "alloc/linalg.h"
@@ -167,6 +168,35 @@ static int solver_init_heads(struct solver *v)
     return 0;
 }
 
+/* Memory of a step for one head-side: the sums of a prediction (solve_regression.c) are the largest. */
+static double solver_item_bytes(const struct solver *v)
+{
+    double d = v->g->d, m = v->o.v_from == PREDICT_LAYER ? v->g->n_kv_heads * d : d;
+
+    return (2.0 * v->n_sources + 1) * (m + d) * (m + d) * sizeof(double);
+}
+
+/* Without a number of the caller: as many threads as there are processors, and as a quarter of the machine's
+ * memory has room for; the caller's alone if no other can be started. */
+static int solver_start_threads(struct solver *v, struct errmsg *e)
+{
+    double memory = (double) sysconf(_SC_PHYS_PAGES) * (double) sysconf(_SC_PAGESIZE);
+    double most = memory / 4 / solver_item_bytes(v);
+    unsigned n = v->o.n_threads;
+    int r;
+
+    if (n > 0)
+        return threads_new(n, &v->threads, e);
+
+    n = threads_available();
+    if (n > most)
+        n = most > 1 ? (unsigned) most : 1;
+    r = threads_new(n, &v->threads, NULL);
+    if (r == -EAGAIN)
+        return 0;
+    return r < 0 ? fail(e, r, "out of memory for threads") : 0;
+}
+
 int solver_init_with(struct solver *v, const struct stats *s, const struct solve_options *o, uint32_t mask,
                      struct errmsg *e)
 {
@@ -177,14 +207,14 @@ int solver_init_with(struct solver *v, const struct stats *s, const struct solve
     if (r < 0)
         return r;
 
-    r = threads_new(o->n_threads, &v->threads, e);
-    if (r < 0)
-        return r;
-
     (void) blas_threads_single();
     v->single_blas = true;
     if (solver_take_sources(v, mask) < 0)
         return fail(e, -ENOMEM, "out of memory for solving");
+
+    r = solver_start_threads(v, e);
+    if (r < 0)
+        return r;
 
     r = curve_model_init(&v->model, o->curve, o->quantiser);
     if (r < 0)

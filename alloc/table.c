@@ -306,7 +306,9 @@ int table_map(int fd, size_t n_bytes, const uint8_t digest[DIGEST_BYTES], struct
     if (r < 0)
         return r;
 
-    at = mmap(NULL, n_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    /* private: Linux before 6.7 refuses shared mappings of sealed objects, and pages that are only read are
+     * one copy all the same */
+    at = mmap(NULL, n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (at == MAP_FAILED)
         return fail(e, -errno, "cannot map its memory object: %s", strerror(errno));
 

@@ -14,7 +14,8 @@
  * Trust. kvcobra-cluster gets sealed pages, names that are keyed hashes, times to live and the fleet's id;
  * it gets no key, no tenant's name and no token. kvcobrad believes nothing that it says: it may write to the
  * memory object at any time, so kvcobrad copies a value out before it opens the seal, and takes a page that
- * does not open for a miss. A wrong bit of EXISTS costs a GET. kvcobra-cluster trusts kvcobrad with its own
+ * does not open for a miss. A wrong bit of EXISTS costs a GET and, for a while, the room of a page in memory.
+ * kvcobra-cluster trusts kvcobrad with its own
  * memory only as far as the checks here: ranges lie in the object, counts have limits.
  */
 #pragma once

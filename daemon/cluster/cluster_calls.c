@@ -11,10 +11,12 @@
 #include "daemon/loop/ev.h"
 
 enum {
-    GETS_MAX = 96,      /* of the places; so that other requests find one */
-    BURST = 8,          /* GETs at a time: half of what the loop queues for a stream, EV_SEND_QUEUE_MAX */
-    WAITING_MAX = 1024, /* GETs that have not ended */
-    STATUS_MS = 1000,   /* between two ticks; less before the process has joined */
+    GETS_MAX = 96,        /* of the places; so that other requests find one */
+    EXISTS_MAX = 24,      /* of the places, which a late one keeps until its reply */
+    EXISTS_SHARE_MAX = 8, /* of an account */
+    BURST = 8,            /* GETs at a time: half of what the loop queues for a stream, EV_SEND_QUEUE_MAX */
+    WAITING_MAX = 1024,   /* GETs that have not ended */
+    STATUS_MS = 1000,     /* between two ticks; less before the process has joined */
     JOINING_MS = 200,
     BUSY_MS = 10,
 };
@@ -60,6 +62,8 @@ static void cluster_calls_end_one(struct cluster_link *l, struct cluster_call *c
         l->n_calls--;
         c->share->n_calls--;
         (void) fair_leave(&l->waiting, &c->share->waiting);
+    } else if (c->kind == CLUSTER_EXISTS && c->share) {
+        c->share->n_exists--;
     }
     l->status.n_late += result == -ETIMEDOUT;
     c->result = result;
@@ -82,6 +86,7 @@ static void cluster_calls_end_waiting(struct cluster_link *l, struct cluster_cal
 static void cluster_calls_free_place(struct cluster_link *l, struct cluster_sent *s)
 {
     l->n_gets -= s->kind == CLUSTER_GET;
+    l->n_exists -= s->kind == CLUSTER_EXISTS;
     l->status.n_sent--;
     *s = (struct cluster_sent){.id = 0};
 }
@@ -108,8 +113,11 @@ static struct cluster_sent *cluster_calls_place(struct cluster_link *l)
 static int cluster_calls_send_one(struct cluster_link *l, struct cluster_call *c)
 {
     struct cluster_sent *s = cluster_calls_place(l);
+    uint64_t now_ms = ev_now_ms(l->ev);
     struct cluster_request q = {.kind = c->kind,
-                                .timeout_ms = c->timeout_ms,
+                                /* what is left after a GET has waited here: the process ends it in time */
+                                .timeout_ms =
+                                    c->deadline_ms > now_ms ? (uint32_t) (c->deadline_ms - now_ms) : 1,
                                 .replaces = c->replaces,
                                 .ttl_ms = c->ttl_ms,
                                 .n_names = c->n_names,
@@ -138,6 +146,7 @@ static int cluster_calls_send_one(struct cluster_link *l, struct cluster_call *c
                                .deadline_ms = c->deadline_ms};
     l->status.n_sent++;
     l->n_gets += c->kind == CLUSTER_GET;
+    l->n_exists += c->kind == CLUSTER_EXISTS;
     return 0;
 }
 
@@ -241,7 +250,7 @@ void cluster_calls_end(struct cluster_link *l)
 
 void cluster_calls_expire(struct cluster_link *l, uint64_t now_ms)
 {
-    struct cluster_call *c = l->calls;
+    struct cluster_call *c;
 
     for (uint32_t i = 0; i < CLUSTER_SENT_MAX; i++) {
         struct cluster_call *late = l->sent[i].call;
@@ -251,6 +260,7 @@ void cluster_calls_expire(struct cluster_link *l, uint64_t now_ms)
         l->sent[i].call = NULL; /* the range stays: the process may still write to it */
         cluster_calls_end_one(l, late, -ETIMEDOUT);
     }
+    c = l->calls;
     while (c) {
         struct cluster_call *next = c->next;
 
@@ -274,7 +284,8 @@ bool cluster_calls_are_stuck(const struct cluster_link *l, uint64_t now_ms)
 
 bool cluster_link_fits(const struct cluster_link *l, uint64_t bytes)
 {
-    return bytes > 0 && bytes <= disk_buffers_bytes(&l->ranges) / 2;
+    return bytes > 0 &&
+           (bytes + DISK_BUFFER_UNIT_BYTES - 1) / DISK_BUFFER_UNIT_BYTES <= l->ranges.n_units / 2;
 }
 
 uint8_t *cluster_link_take(struct cluster_link *l, uint64_t bytes)
@@ -331,9 +342,14 @@ int cluster_link_submit(struct cluster_link *l, struct cluster_call *c)
     if (c->kind == CLUSTER_GET)
         return cluster_calls_put_get(l, c);
 
+    if (c->kind == CLUSTER_EXISTS &&
+        (l->n_exists >= EXISTS_MAX || (c->share && c->share->n_exists >= EXISTS_SHARE_MAX)))
+        return -EAGAIN;
     if (c->kind != CLUSTER_PUT)
         c->data = NULL;
     r = cluster_calls_send_one(l, c);
+    if (r == 0 && c->kind == CLUSTER_EXISTS && c->share)
+        c->share->n_exists++;
     cluster_calls_set_timer(l);
     return r;
 }

@@ -77,11 +77,12 @@ static void cluster_link_enter(struct cluster_link *l, enum cluster_link_state s
         return;
 
     if (state == CLUSTER_LINK_READY) {
-        l->status.n_joined++;
-        log_event(LOG_NOTICE, "cluster-tier-ready", "nodes=%" PRIu64,
-                  l->status.counters[CLUSTER_COUNTER_NODES]);
-    } else if (state == CLUSTER_LINK_REFUSED) {
-        log_event(LOG_ERR, "cluster-tier-refused", "message=\"%s\", pages of the cluster are misses",
+        if (log_is_due(++l->status.n_joined))
+            log_event(LOG_NOTICE, "cluster-tier-ready", "joined=%" PRIu64 " nodes=%" PRIu64,
+                      l->status.n_joined, l->status.counters[CLUSTER_COUNTER_NODES]);
+    } else if (state == CLUSTER_LINK_REFUSED && log_is_due(++l->status.n_refused)) {
+        log_event(LOG_ERR, "cluster-tier-refused",
+                  "refused=%" PRIu64 " message=\"%s\", pages of the cluster are misses", l->status.n_refused,
                   sentence);
     }
 }
@@ -109,14 +110,16 @@ static void cluster_link_note_status(struct cluster_link *l, const struct cluste
     cluster_link_enter(l, states[r->counters[CLUSTER_COUNTER_STATE]], sentence);
 }
 
-/* Return: 0; -EPROTO: it answers no request. */
+/* Return: 0; -EPROTO: it answers no request; -EREMOTEIO: the process cannot use the memory object. */
 static int cluster_link_take_reply(struct cluster_link *l, const struct cluster_reply *r)
 {
     if ((r->kind == CLUSTER_HELLO) == l->is_greeted)
         return -EPROTO;
     if (r->kind == CLUSTER_HELLO) {
-        if (r->version != CLUSTER_WIRE_VERSION || r->result < 0)
+        if (r->version != CLUSTER_WIRE_VERSION)
             return -EPROTO;
+        if (r->result < 0)
+            return -EREMOTEIO;
         l->is_greeted = true;
         cluster_link_ask_status(l, ev_now_ms(l->ev));
         return 0;
@@ -140,7 +143,9 @@ static void cluster_link_on_packet(void *ctx, const void *data, struct wire_pack
 
     if (r == 0)
         r = cluster_link_take_reply(l, &reply);
-    if (r < 0)
+    if (r == -EREMOTEIO)
+        cluster_link_drop(l, "kvcobra-cluster cannot use the memory that it got: its log has the reason");
+    else if (r < 0)
         cluster_link_drop(l, "kvcobra-cluster sent a packet that answers no request: install kvcobrad and "
                              "kvcobra-cluster of one version");
     else
@@ -156,7 +161,10 @@ static void cluster_link_on_end(void *ctx, int err)
     struct cluster_link *l = ctx;
 
     if (err == 0) {
-        log_event(LOG_NOTICE, "cluster-tier-absent", "message=\"kvcobra-cluster closed its connection\"");
+        if (log_is_due(++l->status.n_closed))
+            log_event(LOG_NOTICE, "cluster-tier-absent",
+                      "closed=%" PRIu64 " message=\"kvcobra-cluster closed its connection\"",
+                      l->status.n_closed);
         cluster_link_close(l, "kvcobra-cluster is not connected");
     } else {
         cluster_link_drop(l, err == -EPERM ? "kvcobra-cluster sent a descriptor" : strerror(-err));

@@ -46,13 +46,14 @@ struct cluster_link_options {
 
 struct cluster_share { /* embedded by an account; zeroed at first, and without calls when it is freed */
     struct fair_share waiting;
-    uint32_t n_calls; /* GETs that have not ended */
+    uint32_t n_calls;  /* GETs that have not ended */
+    uint32_t n_exists; /* EXISTS that have not ended */
 };
 
 struct cluster_call { /* embedded; belongs to the caller before cluster_link_submit() and from done() on */
     struct fair_item item;            /* first member */
     struct cluster_call *next, *prev; /* of the link: all GETs that wait */
-    struct cluster_share *share;      /* GET */
+    struct cluster_share *share;      /* GET; EXISTS: may be NULL */
     enum cluster_kind kind;           /* EXISTS, GET, PUT, TOUCH */
     uint32_t timeout_ms;              /* from the call on */
     bool replaces;                    /* PUT */
@@ -81,6 +82,7 @@ struct cluster_link_status {
     uint64_t n_joined;              /* how often the state became READY */
     uint64_t n_late;                /* calls that ended at their deadline */
     uint64_t n_strangers, n_faults; /* refused connections; connections ended for what the process did */
+    uint64_t n_closed, n_refused;   /* connections that the process closed; how often it may not join */
 };
 
 /*

@@ -46,7 +46,7 @@ struct cluster_link {
     uint64_t asked_ms, answered_ms; /* STATUS or HELLO; asked_ms 0: none is on its way */
     uint64_t serial, status_id;
     struct cluster_sent sent[CLUSTER_SENT_MAX];
-    uint32_t n_gets; /* of them */
+    uint32_t n_gets, n_exists; /* of them */
 
     struct fair_queue waiting;
     struct cluster_call *next_get; /* taken out of the queue: no place or no memory for it yet */

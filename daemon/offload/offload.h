@@ -62,6 +62,7 @@ struct offload_cluster_counts {            /* since the start */
     uint64_t n_not_written; /* the cluster did not take them */
     uint64_t n_dropped;     /* no place in the queue, too large, or evicted before their turn */
     uint64_t n_refreshed;   /* names whose time to live was set anew */
+    uint64_t n_pauses;      /* of offload_look(), after pages that did not come */
 };
 
 struct offload_status {
@@ -128,6 +129,7 @@ bool offload_may_look(const struct offload *o, const struct tenant *t);
 struct offload_look {
     struct cluster_call call; /* first member */
     struct offload *offload;
+    struct cluster_share *share; /* of the account for which it is asked; NULL: for an operator */
     uint32_t n;
     uint8_t names[WIRE_ITEMS_MAX][CLUSTER_NAME_BYTES];
     bool found[WIRE_ITEMS_MAX];

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
@@ -63,6 +64,7 @@ void offload_cluster_end(struct offload *o)
         return;
 
     o->cluster->link = cluster_link_free(o->cluster->link); /* ends what is on its way */
+    explicit_bzero(o->cluster->name_key, sizeof(o->cluster->name_key));
     free(o->cluster);
     o->cluster = NULL;
 }

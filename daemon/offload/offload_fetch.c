@@ -173,8 +173,10 @@ static void offload_fetch_publish(struct offload_fetch *f)
     }
 
     pool_slot(&st->pool, f->slot)->is_on_disk = !f->from_cluster && !f->was_removed;
-    if (f->from_cluster)
+    if (f->from_cluster) {
+        offload_look_note(f->offload, true);
         offload_refresh_note(f->offload, f->name);
+    }
     offload_fetch_arrive(f, f->slot);
 }
 
@@ -194,10 +196,12 @@ static void offload_fetch_forget(struct offload_fetch *f)
         log_event(LOG_WARNING, "page-not-opened",
                   "tenant=%s tier=%s unopened=%" PRIu64 " message=\"%s\", a miss", f->tenant->name,
                   f->from_cluster ? "cluster" : "disk", n, f->why.text);
-    if (f->from_cluster)
+    if (f->from_cluster) {
+        offload_look_note(o, false);
         offload_cluster_note_spoilt(o->cluster, f->name);
-    else
-        (void) offload_forget(o, &subject, DISK_FORGET, NULL, NULL);
+        return;
+    }
+    (void) offload_forget(o, &subject, DISK_FORGET, NULL, NULL);
 }
 
 /* ---- the thread ---- */
@@ -308,6 +312,7 @@ static void offload_fetch_on_got(struct cluster_call *call)
         offload_fetch_forget(f);
     } else {
         n->n_missed++;
+        offload_look_note(f->offload, false);
     }
     offload_fetch_continue(f, call->result);
 }
@@ -315,6 +320,9 @@ static void offload_fetch_on_got(struct cluster_call *call)
 static int offload_fetch_get(struct offload_fetch *f)
 {
     offload_cluster_name(f->offload->cluster, &f->request.group, &f->key, f->name);
+    if (offload_cluster_is_vanishing(f->offload->cluster, f->name))
+        return -EAGAIN;
+
     f->get = (struct cluster_call){
         .kind = CLUSTER_GET,
         .share = &f->account->cluster_share,

@@ -54,6 +54,14 @@ static void offload_put_free(struct offload_put *p)
 
 /* ---- the queue ---- */
 
+static uint32_t offload_publish_key_start(const struct slot *slot)
+{
+    uint32_t start;
+
+    memcpy(&start, slot->key.bytes, sizeof(start)); /* a hash */
+    return start;
+}
+
 static void offload_publish_append(struct offload_cluster *c, struct offload_published page)
 {
     if (c->n_queued == OFFLOAD_PUBLISH_MAX) { /* children of what waits: parents are worth more */
@@ -81,11 +89,14 @@ static void offload_publish_put_back(struct offload_cluster *c)
 
 void offload_note_published(struct offload *o, const struct tenant *t, uint32_t number)
 {
+    const struct slot *slot;
+
     if (!o || o->stopping || !offload_is_shared(o, t))
         return;
 
+    slot = pool_slot(&o->store->pool, number);
     offload_publish_append(
-        o->cluster, (struct offload_published){number, pool_slot(&o->store->pool, number)->generation});
+        o->cluster, (struct offload_published){number, offload_publish_key_start(slot), slot->generation});
     offload_publish_pump(o);
 }
 
@@ -244,9 +255,10 @@ static int offload_publish_first(struct offload *o)
     int r;
 
     if (!store_resolve(o->store, page.slot, &h) || h.slot->state != SLOT_COMMITTED ||
-        h.slot->generation != page.generation || pool_extent_is_closed(h.span->extent) ||
+        h.slot->generation != page.generation || offload_publish_key_start(h.slot) != page.key_start ||
+        pool_extent_is_closed(h.span->extent) ||
         !cluster_link_fits(c->link, seal_bytes(h.group->page_bytes))) {
-        c->counts.n_dropped++; /* it left memory, or leaves it */
+        c->counts.n_dropped++; /* it left memory, or leaves it, or was flushed */
         return 0;
     }
     if (h.slot->pinned) {

@@ -1,9 +1,9 @@
 /*
  * Times to live in the cluster. A page that clients hold, or that was leased since, is refreshed by a pass
  * over the pool in each quarter of its time. Who writes or reads a chunk holds its ancestors or leased them,
- * so the pass refreshes them too, and the cluster forgets a chunk at the earliest three quarters of the time
- * after its last use. A fetched page is refreshed when it arrives, since it may leave memory before the next
- * pass.
+ * so the pass refreshes them too, and the cluster forgets a chunk that stays in memory at the earliest three
+ * quarters of the time after its last use. A fetched page is refreshed when it arrives, since it may leave
+ * memory before the next pass, unless a refresh is on its way.
  */
 #include <string.h>
 
@@ -25,7 +25,11 @@ static void offload_refresh_on_done(struct cluster_call *call)
         (struct offload_cluster *) ((char *) f - offsetof(struct offload_cluster, refresh));
 
     f->is_sent = false;
-    c->counts.n_refreshed += call->result == 0 ? f->n : 0;
+    if (call->result < 0)
+        return; /* they are sent again at the next tick */
+
+    for (uint32_t i = 0; i < f->n; i++)
+        c->counts.n_refreshed += call->reply && cluster_bit(call->reply, i);
     f->n = 0;
 }
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "daemon/config/config.h"
+#include "daemon/loop/ev.h"
 #include "daemon/offload/offload_cluster.h"
 #include "daemon/store/account.h"
 #include "daemon/store/device.h"
@@ -22,7 +23,8 @@ void offload_cluster_name(const struct offload_cluster *c, const struct disk_gro
 
 bool offload_may_look(const struct offload *o, const struct tenant *t)
 {
-    return o && !o->stopping && offload_is_shared(o, t) && cluster_link_is_ready(o->cluster->link);
+    return o && !o->stopping && offload_is_shared(o, t) && cluster_link_is_ready(o->cluster->link) &&
+           ev_now_ms(o->rooms.ev) >= o->cluster->look_pause_until_ms;
 }
 
 /* ---- values that did not open ---- */

@@ -4,22 +4,40 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "daemon/offload/offload_cluster.h"
 #include "daemon/store/account.h"
 
 struct offload_vanish {
-    struct cluster_call call; /* first member */
+    struct cluster_call call;           /* first member */
+    struct offload_vanish *next, *prev; /* in offload_cluster.vanishing */
+    struct offload_cluster *cluster;
     uint8_t name[CLUSTER_NAME_BYTES];
     void (*done)(void *ctx, int err);
     void *ctx;
 };
 
+bool offload_cluster_is_vanishing(const struct offload_cluster *c,
+                                  const uint8_t name[static CLUSTER_NAME_BYTES])
+{
+    for (const struct offload_vanish *v = c->vanishing; v; v = v->next)
+        if (memcmp(v->name, name, sizeof(v->name)) == 0)
+            return true;
+    return false;
+}
+
 static void offload_vanish_on_done(struct cluster_call *call)
 {
     struct offload_vanish *v = (struct offload_vanish *) call;
 
+    if (v->prev)
+        v->prev->next = v->next;
+    else
+        v->cluster->vanishing = v->next;
+    if (v->next)
+        v->next->prev = v->prev;
     v->done(v->ctx, call->result);
     free(v);
 }
@@ -62,6 +80,10 @@ int offload_flush_shared(struct offload *o, const struct tenant *t, const struct
         return r;
     }
 
-    (void) take_ptr(v);
+    v->cluster = o->cluster;
+    v->next = o->cluster->vanishing;
+    if (v->next)
+        v->next->prev = v;
+    o->cluster->vanishing = take_ptr(v);
     return 0;
 }

@@ -47,8 +47,9 @@ static int flush_reply(struct request *rq, const struct flush *f)
     rq->reply.body_case = KVCOBRA__REPLY__BODY_FLUSH;
     rq->reply.flush = reply;
     if (!rq->message->flush->goes_on)
-        log_event(LOG_NOTICE, "flush", "tenant=%s pages=%" PRIu32 " held=%" PRIu32, f->prefix.tenant->name,
-                  f->n_pages, f->n_held);
+        /* the message's name: the tenant may have been forgotten while the tiers answered */
+        log_event(LOG_NOTICE, "flush", "tenant=%s pages=%" PRIu32 " held=%" PRIu32,
+                  rq->message->flush->prefix->tenant, f->n_pages, f->n_held);
     return 0;
 }
 
@@ -90,10 +91,10 @@ static int flush_conclude_disk(struct job *job, struct request *rq)
     if (!rq)
         return 0;
     if (j->err < 0)
-        return fail(&rq->error, j->err,
-                    "the page left memory, but the disk tier or the cluster %s and may still have it: flush "
-                    "again",
-                    j->err == -ENODEV ? "is off" : "did not answer in time");
+        return fail(
+            &rq->error, j->err,
+            "the page left memory, but the disk tier or the cluster may still have it (%s): flush again",
+            strerror(-j->err));
 
     return flush_reply(rq, &j->flush);
 }

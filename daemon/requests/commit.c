@@ -259,6 +259,7 @@ static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *i
     if (present != SLOT_NONE && (slot != SLOT_NONE || commit_names_present(rq, item, &key, present))) {
         commit_release_item(j, mine, false); /* the first page stays, this client gets a lease on it */
         store_hold(st, present);
+        pool_slot(&st->pool, present)->was_leased = 1;
         *ret_slot = present;
         return 0;
     }

@@ -9,6 +9,7 @@
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/account.h"
 
 struct fetch_look_job {
     struct job job;
@@ -85,6 +86,7 @@ int fetch_look_begin(struct request *rq, const struct page_context *c, const str
     j->rechecked = rq->rechecked;
     j->job.finish = fetch_look_conclude;
     j->look.ended = fetch_look_on_ended;
+    j->look.share = &rq->tenant->account->cluster_share;
     if (job_begin(&j->job, rq) != REQUEST_PENDING) {
         errmsg_clear(&rq->error);
         return 0;

@@ -81,7 +81,6 @@ static int pages_read_hold(struct request *rq, const struct page_context *c, con
         store_hold(rq->store, scratch->slots[n]);
         if (store_resolve(rq->store, scratch->slots[n], &h)) {
             evict_queue_note_use(h.slot);
-            h.slot->was_leased = 1;
         }
         page_ref_fill(rq, n, scratch->slots[n]);
     }

@@ -32,6 +32,7 @@ static inline bool evict_queue_is_before(uint32_t a, uint32_t b)
 
 static inline void evict_queue_note_use(struct slot *slot)
 {
+    slot->was_leased = 1;
     if (slot->uses < EVICT_USES_MAX)
         slot->uses++;
 }

@@ -134,6 +134,31 @@ static void test_damaged_values(void)
     redis_end(&r);
 }
 
+/* A cluster whose pages do not open costs room in memory, so it is not asked for a while. */
+static void test_empty_promises(void)
+{
+    struct redis r;
+    struct host a, b;
+
+    if (!begin(&r))
+        return;
+    host_start(&a, &r, 'a', NULL);
+    host_start(&b, &r, 'a', NULL);
+    publish(&a, 0);
+    publish(&a, 1);
+    CU_ASSERT(redis_reaches(&r, 2 * CHUNKS + FLEET_KEYS));
+    CU_ASSERT(finds(&b, 1, TIER_SHARED)); /* b has joined */
+    CU_ASSERT_EQUAL(redis_damage_pages(&r), 2 * CHUNKS);
+    for (struct wait w = wait_begin();
+         !daemon_logged(&b.scene.daemon, "cluster-tier-broken") && wait_again(&w);)
+        CU_ASSERT_EQUAL(find_once(&b, 0), 0);
+    CU_ASSERT(daemon_logged(&b.scene.daemon, "cluster-tier-broken"));
+    CU_ASSERT_EQUAL(find_once(&b, 1), TIER_SHARED); /* memory is as it was */
+    host_end(&a);
+    host_end(&b);
+    redis_end(&r);
+}
+
 static void test_other_tenants_stay(void)
 {
     struct redis r;
@@ -322,8 +347,15 @@ static void test_secret_of_a_host(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_two_hosts), TEST(test_damaged_values),   TEST(test_other_tenants_stay),
-    TEST(test_killed),    TEST(test_two_fleets),       TEST(test_times_to_live),
-    TEST(test_flush),     TEST(test_secret_of_a_host), TEST_END,
+    TEST(test_two_hosts),
+    TEST(test_damaged_values),
+    TEST(test_other_tenants_stay),
+    TEST(test_killed),
+    TEST(test_two_fleets),
+    TEST(test_times_to_live),
+    TEST(test_flush),
+    TEST(test_secret_of_a_host),
+    TEST(test_empty_promises),
+    TEST_END,
 };
 const char test_suite[] = "client_cluster";

@@ -175,14 +175,16 @@ static void encode_live(struct scene *sc, bool drifted, uint32_t text)
 /* Starts "kvcobra recalibrate --socket ... ARGS". */
 static pid_t recalibrate_start(const struct scene *sc, const char *const *more)
 {
-    const char *argv[16] = {
-        getenv("KVC_KVCOBRA"), "recalibrate", "--socket", sc->daemon.operator_socket,
-        "--min-tokens",        "1000",        "--yes",
-    };
-    size_t n = 7;
+    const char *argv[16] = {getenv("KVC_KVCOBRA"), "recalibrate", "--socket", sc->daemon.operator_socket,
+                            "--yes"};
+    size_t n = 5;
     pid_t pid;
 
     assert(argv[0]);
+    if (!more || strcmp(more[0], "--table") != 0) { /* a given table needs no moments */
+        argv[n++] = "--min-tokens";
+        argv[n++] = "1000";
+    }
     for (; more && *more; more++)
         argv[n++] = *more;
     (void) fflush(stdout);

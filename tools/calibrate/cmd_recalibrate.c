@@ -112,9 +112,10 @@ static void cmd_recalibrate_check(const struct argp_state *state, const struct r
 {
     if (o->shadow_tokens > 0 && o->share <= 0)
         argp_error(state, "--shadow-tokens needs a --share above 0");
-    if (o->table && (o->stage != STAGE_AUTO || o->stats || o->tenants.n > 0 || o->output || o->dry_run))
-        argp_error(state, "--table is tried as it is: --stage, --stats, --tenant, --output and --dry-run are "
-                          "for tables that are made");
+    if (o->table && (o->stage != STAGE_AUTO || o->stats || o->tenants.n > 0 || o->output || o->dry_run ||
+                     o->has_min_tokens))
+        argp_error(state, "--table is tried as it is: --stage, --stats, --tenant, --output, --dry-run and "
+                          "--min-tokens are for tables that are made");
     if (o->table && o->shadow_tokens == 0 && o->canary_tokens == 0)
         argp_error(state, "--table needs --shadow-tokens or --canary-tokens; 'kvcobra table activate' "
                           "activates a table without a trial");
@@ -152,6 +153,7 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
         return 0;
     case OPT_TOKENS:
         o->min_tokens = option_uint(state, "--min-tokens", arg, 1, UINT64_MAX);
+        o->has_min_tokens = true;
         return 0;
     case OPT_SHADOW:
         o->shadow_tokens = option_uint(state, "--shadow-tokens", arg, 0, UINT64_MAX);
@@ -249,12 +251,15 @@ static int cmd_recalibrate_fetch_moments(struct recalibration *x, struct errmsg 
 static int cmd_recalibrate_load_given(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
+    struct errmsg why = {""};
     int r = atomic_file_read(x->o->table, TABLE_FILE_BYTES_MAX, &x->candidate, &x->n_candidate, e);
 
-    if (r == 0)
-        r = table_parse(x->candidate, x->n_candidate, &t, e);
     if (r < 0)
         return r;
+
+    r = table_parse(x->candidate, x->n_candidate, &t, &why);
+    if (r < 0)
+        return fail(e, r, "%s: %s", x->o->table, why.text);
     if (memcmp(t->model_digest, x->parsed->model_digest, sizeof(t->model_digest)) != 0)
         return fail(e, -EINVAL, "%s is for another model than the active table", x->o->table);
 
@@ -292,6 +297,15 @@ static void cmd_recalibrate_print_distortion(const struct recalibration *x, cons
            x->distortion_new[0], x->distortion_new[1], cmd_recalibrate_gain_percent(x));
 }
 
+/* What a table of --table does not have, since nothing was solved, is null. */
+static json_t *cmd_recalibrate_solved_json(const struct recalibration *x, json_t *value)
+{
+    if (x->stage != STAGE_GIVEN)
+        return value;
+    json_decref(value);
+    return json_null();
+}
+
 static int cmd_recalibrate_print_result(const struct recalibration *x, const char *outcome, const char *why,
                                         int status)
 {
@@ -301,13 +315,17 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
     (void) digest_hex(x->digest, new);
     if (x->o->operator.common.json) {
         int r = report_json(json_pack(
-            "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:I, s:f, s:f, s:I}",
+            "{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:f, s:f, s:I, s:f, s:f, s:I}",
             "outcome", outcome, "reason", why, "stage", stage_names[x->stage], "active", active, "table", new,
-            "metric", solve_metric_name(x->metric), "tokens", (json_int_t) x->tokens, "distortion_active",
-            json_pack("[f, f]", x->distortion_active[0], x->distortion_active[1]), "distortion_new",
-            json_pack("[f, f]", x->distortion_new[0], x->distortion_new[1]), "gain_percent",
-            cmd_recalibrate_gain_percent(x), "shadow_tokens", (json_int_t) x->fit.shadow_tokens,
-            "shadow_error", x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
+            "metric", cmd_recalibrate_solved_json(x, json_string(solve_metric_name(x->metric))), "tokens",
+            cmd_recalibrate_solved_json(x, json_integer((json_int_t) x->tokens)), "distortion_active",
+            cmd_recalibrate_solved_json(
+                x, json_pack("[f, f]", x->distortion_active[0], x->distortion_active[1])),
+            "distortion_new",
+            cmd_recalibrate_solved_json(x, json_pack("[f, f]", x->distortion_new[0], x->distortion_new[1])),
+            "gain_percent", cmd_recalibrate_solved_json(x, json_real(cmd_recalibrate_gain_percent(x))),
+            "shadow_tokens", (json_int_t) x->fit.shadow_tokens, "shadow_error",
+            x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
             x->fit.active_error[0] + x->fit.active_error[1], "canary_tokens", (json_int_t) x->canary_tokens,
             "canary_error", x->canary_error, "canary_active_error", x->canary_active_error, "revision",
             (json_int_t) x->revision));

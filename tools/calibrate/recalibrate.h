@@ -32,6 +32,7 @@ struct recalibrate_options {
     enum recalibrate_stage stage;
     double margin, share, canary_share; /* percent */
     uint64_t min_tokens, shadow_tokens, canary_tokens, wait_s;
+    bool has_min_tokens; /* the option was given */
     bool dry_run;
 };
 

@@ -328,6 +328,8 @@ static void solve_arguments_check(struct solve_arguments *a, const struct argp_s
         argp_error(state, "--swap-report is for the method bands, without --without and --own-sources");
     if (a->own_sources && a->method != KVC_METHOD_BANDS)
         argp_error(state, "--own-sources is for the method bands: the others leave no source out");
+    if (a->timing && (a->sweep || a->swap_report))
+        argp_error(state, "--timing is for one table");
     if (a->equal && (a->method != KVC_METHOD_BANDS || a->sweep || a->swap_report))
         argp_error(state, "--equal is for one table of the method bands");
     if ((a->bpd > 0) + (a->total_bpd > 0) + apart != 1 || (apart && !(a->k_bpd > 0 && a->v_bpd > 0)))

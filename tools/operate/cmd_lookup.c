@@ -160,7 +160,8 @@ static void cmd_lookup_try_tables(kvc_client *c, struct lookup *l)
         kvc_prefix_options o = l->subject.options;
 
         o.table_digest = tables[i].digest;
-        if (tables[i].pages > 0 && memcmp(tables[i].digest, l->subject.digest, KVC_DIGEST_BYTES) != 0)
+        if (tables[i].state != KVC_TABLE_RETIRED &&
+            memcmp(tables[i].digest, l->subject.digest, KVC_DIGEST_BYTES) != 0)
             cmd_lookup_try(c, l, &o);
     }
 }

@@ -97,8 +97,12 @@ def _read(texts: Items[_texts.Text], tokenizer: Any, first: List[int], tokens: i
     sources = [_texts.tokenise(text, i, tokenizer) for i, text in enumerate(texts)]
     repeated: Dict[int, int] = {}
     cuts = list(_texts.windows(sources, first, tokens, window, repeated))
+    n_tokens = sum(len(s.tokens) for s in sources)
+    if sources and not cuts and repeated:
+        raise ValueError(f"the texts have {n_tokens} tokens, but repeat themselves: {sum(repeated.values())} windows of up to {window} "
+                         "have nothing new, and the others are too few: give other text")
     if sources and not cuts:
-        raise ValueError(f"the texts have {sum(len(s.tokens) for s in sources)} tokens, and a window needs {window}: give more text "
+        raise ValueError(f"the texts have {n_tokens} tokens, and a window needs {window}: give more text "
                          "or a smaller window")
     return sources, cuts, sum(repeated.values())
 

@@ -96,6 +96,8 @@ expect "table without an action" 2 "$KVCOBRA" table --socket x
 expect "evict with five digits of a digest" 2 "$KVCOBRA" evict --table 12345
 expect "evict with a name for a digest" 2 "$KVCOBRA" evict --table model-3.table
 expect "recalibrate with a table that is not tried" 2 "$KVCOBRA" recalibrate --table x
+expect "recalibrate with a table and moments" 2 "$KVCOBRA" recalibrate --table x --canary-tokens 9 --min-tokens 5
+expect "solve: times of a sweep" 2 "$KVCOBRA" solve x.stats --total-bpd 6 --sweep --timing
 expect "recalibrate with a table and a stage" 2 "$KVCOBRA" recalibrate --table x --canary-tokens 9 --stage refit
 expect "recalibrate with five digits of a digest" 2 "$KVCOBRA" recalibrate --model 12345
 expect "table with an unknown action" 2 "$KVCOBRA" table retire --socket x

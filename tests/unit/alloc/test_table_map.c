@@ -66,9 +66,8 @@ static void test_same_view(void)
     CU_ASSERT_STRING_EQUAL(mapped->provenance, t->provenance);
     CU_ASSERT_EQUAL(mapped->bpd_code, t->bpd_code);
     CU_ASSERT_EQUAL(sum_of(mapped), sum_of(t));
-    CU_ASSERT(mprotect((void *) mapped->bytes, 1, PROT_READ | PROT_WRITE) <
-              0); /* the view cannot be written */
-    mapped = table_unref(table_ref(mapped));
+    (void) table_unref(table_ref(mapped));
+    CU_ASSERT_EQUAL(sum_of(mapped), sum_of(t));
 }
 
 static void test_refused(void)

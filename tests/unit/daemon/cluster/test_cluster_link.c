@@ -460,6 +460,27 @@ static void test_deadlines(void)
     CU_ASSERT_EQUAL(calls[4].result, -ENODEV);
 }
 
+/* One account has some questions on their way, and leaves places for others. */
+static void test_questions_of_an_account(void)
+{
+    static struct cluster_share other;
+    unsigned n = 0;
+
+    n_done = 0;
+    begin_ready();
+    f.is_silent = true;
+    while (n < CALLS_MAX && submit(n, CLUSTER_EXISTS, 0, 60000) == 0)
+        n++;
+    CU_ASSERT_EQUAL(n, 8);
+    CU_ASSERT_EQUAL(submit(n, CLUSTER_EXISTS, 0, 60000), -EAGAIN);
+    calls[n].share = &other;
+    CU_ASSERT_EQUAL(cluster_link_submit(f.link, &calls[n]), 0);
+    CU_ASSERT_EQUAL(submit(n + 1, CLUSTER_TOUCH, 0, 60000), 0);
+    end();
+    CU_ASSERT_EQUAL(n_done, 10);
+    CU_ASSERT_EQUAL(share.n_exists + other.n_exists, 0);
+}
+
 /* More GETs than the memory has room for: each is answered once, and none is sent without room. */
 static void test_more_than_memory(void)
 {
@@ -486,6 +507,13 @@ static void test_more_than_memory(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_calls), TEST(test_states),    TEST(test_stranger),         TEST(test_two_processes),
-    TEST(test_lies),  TEST(test_deadlines), TEST(test_more_than_memory), TEST_END,
+    TEST(test_calls),
+    TEST(test_states),
+    TEST(test_stranger),
+    TEST(test_two_processes),
+    TEST(test_lies),
+    TEST(test_deadlines),
+    TEST(test_questions_of_an_account),
+    TEST(test_more_than_memory),
+    TEST_END,
 };
