@@ -37,7 +37,7 @@ int kvc_flush(kvc_client *c, const kvc_prefix_options *options, const uint32_t *
 {
     kvc_flush_state state = {.struct_bytes = sizeof(state)};
     kvc_prefix_options o = {.tenant = NULL};
-    struct prefix_call p;
+    struct prefix_call p = {.n = 0};
     int64_t end_ms;
     bool again = false;
     int r = operator_enter(c, options != NULL, "kvc_flush: options are NULL");

@@ -62,7 +62,7 @@ int kvc_lookup(kvc_client *c, const kvc_prefix_options *options, const uint32_t 
 {
     _cleanup_(options_list_deinit) struct options_list places = {.item_bytes = item_bytes};
     kvc_prefix_options o = {.tenant = NULL};
-    struct prefix_call p;
+    struct prefix_call p = {.n = 0};
     int r = operator_enter(c, options && ret_places && ret_n,
                            "kvc_lookup: options, ret_places or ret_n are NULL");
 
@@ -108,7 +108,7 @@ int kvc_pin(kvc_client *c, const kvc_prefix_options *options, const uint32_t *to
 {
     kvc_pin_state state = {.struct_bytes = sizeof(state)};
     kvc_prefix_options o = {.tenant = NULL};
-    struct prefix_call p;
+    struct prefix_call p = {.n = 0};
     int r = operator_enter(c, options != NULL, "kvc_pin: options are NULL");
 
     if (r == 0 && ret_state)
