@@ -122,14 +122,18 @@ static void solve_unseen_add(const struct solver *v, const struct unseen *u, str
 
 int solve_expect_unseen(struct solver *v, struct solve_report *ret, struct errmsg *e)
 {
-    _cleanup_(freep) double *sums = calloc(3 * (size_t) v->n_heads + 1, sizeof(*sums));
-    struct unseen u = {sums, sums + v->n_heads, sums + 2 * (size_t) v->n_heads};
+    _cleanup_(freep) double *sums = NULL;
+    struct unseen u;
     int r = 0;
 
     if (!v->leaves_out)
         return 0;
+
+    sums = calloc(3 * (size_t) v->n_heads + 1, sizeof(*sums));
     if (!sums)
         return fail(e, -ENOMEM, "out of memory for measuring the table");
+
+    u = (struct unseen){sums, sums + v->n_heads, sums + 2 * (size_t) v->n_heads};
 
     /* K before V, which reads K's codec while a view of K writes its mean again */
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++)

@@ -369,13 +369,15 @@ static void solver_run_item(void *ctx, size_t item, unsigned worker)
 {
     struct solver_job *j = ctx;
     size_t failed = atomic_load(&j->failed);
+    int r;
 
     if (item > failed)
         return;
     if (worker == 0)
         solver_progress(j->v, j->what, (double) atomic_load(&j->n_done) / (double) j->n_items);
-    j->result[item] = j->step(j->v, j->items[item], j->ctx);
-    while (j->result[item] != 0 && item < failed && !atomic_compare_exchange_weak(&j->failed, &failed, item))
+    r = j->step(j->v, j->items[item], j->ctx);
+    j->result[item] = r;
+    while (r != 0 && failed > item && !atomic_compare_exchange_weak(&j->failed, &failed, item))
         ;
     (void) atomic_fetch_add(&j->n_done, 1);
 }
