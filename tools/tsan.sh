@@ -1,7 +1,7 @@
 #!/bin/sh
 # Searches for races between threads: builds KV-COBRA with ThreadSanitizer in build-tsan, and runs the tests in which the
-# threads of the daemon (work, extent_maker, reload, notify, closer, metrics, disk) and of the library run. Any user can run it,
-# from any directory and any number of times. Exit status 0 if no race was found and no test failed.
+# threads of solving, of the daemon (work, extent_maker, reload, notify, closer, metrics, disk) and of the library run. Any
+# user can run it, from any directory and any number of times. Exit status 0 if no race was found and no test failed.
 #
 #   sh tools/tsan.sh            the tests listed below
 #   sh tools/tsan.sh TEST...    these tests of `meson test -C build-tsan --list`
@@ -24,7 +24,7 @@ die() {
 
 tests() {
     cat <<'LIST'
-threads fd_io alloc_table index
+threads fd_io alloc_table alloc_solve alloc_solve_unseen index
 daemon-closer daemon-disk daemon-disk_damage daemon-disk_states daemon-metrics_http daemon-notify daemon-supervisor daemon-work
 append_batch batch encode workers
 arenas-threads commit-threads descriptors-threads drain-threads errors-threads pages-threads protocol-threads

@@ -168,7 +168,10 @@ kind_text()
 found=''
 for kind in $kinds; do
     for part in judge floor; do
-        [ -s "$dir/$kind.$part.txt" ] || kind_text "$kind" "$part" >"$dir/$kind.$part.txt"
+        [ -s "$dir/$kind.$part.txt" ] || {
+            kind_text "$kind" "$part" >"$dir/$kind.unfinished"
+            mv "$dir/$kind.unfinished" "$dir/$kind.$part.txt"
+        }
     done
     if [ "$(wc -c <"$dir/$kind.judge.txt")" -ge 20000 ] && [ "$(wc -c <"$dir/$kind.floor.txt")" -ge 20000 ]; then
         found="$found $kind"

@@ -26,10 +26,9 @@ struct top_options {
 
 static const char doc[] =
     "Watch a daemon: use, hit rates, leases and evictions, by tenant and by table. Keys: "
-    "q quits, s sorts by the next column, g shows the history since top began, h shows help.\vRates and hit "
-    "rates are those of the last interval. "
-    "Without a "
-    "terminal to draw on (a pipe, TERM=dumb), top prints the values since the start of "
+    "q quits, s sorts by the next column, g shows the last intervals, h shows help.\vRates and hit rates are "
+    "those of the last "
+    "interval. Without a terminal to draw on (a pipe, TERM=dumb), top prints the values since the start of "
     "the daemon once and exits. Programs read 'kvcobra status --json'. The "
     "environment variable NO_COLOR turns colours off.\n\n"
     "Examples:\n\n"

@@ -452,7 +452,7 @@ static void top_view_help(const struct top_view_screen *s)
     static const char *const lines[] = {
         "q, Ctrl-C   quit",
         "s           sort tenants by the next column",
-        "g           what was seen since top began, and back",
+        "g           the last intervals, and back",
         "h, ?        this help, and back",
         "",
         "USED        pages, arenas, index and records of a tenant;",
