@@ -107,6 +107,18 @@ static void test_two_hosts(void)
     redis_end(&r);
 }
 
+/* Two hosts: @a published texts 0 and 1, @b has text 1 in memory, and all values are damaged. */
+static void start_with_damaged_values(struct host *a, struct host *b, struct redis *r)
+{
+    host_start(a, r, 'a', NULL);
+    host_start(b, r, 'a', NULL);
+    publish(a, 0);
+    publish(a, 1);
+    CU_ASSERT(redis_reaches(r, 2 * CHUNKS + FLEET_KEYS));
+    CU_ASSERT(finds(b, 1, TIER_SHARED)); /* b has joined */
+    CU_ASSERT_EQUAL(redis_damage_pages(r), 2 * CHUNKS);
+}
+
 static void test_damaged_values(void)
 {
     struct redis r;
@@ -114,13 +126,7 @@ static void test_damaged_values(void)
 
     if (!begin(&r))
         return;
-    host_start(&a, &r, 'a', NULL);
-    host_start(&b, &r, 'a', NULL);
-    publish(&a, 0);
-    publish(&a, 1);
-    CU_ASSERT(redis_reaches(&r, 2 * CHUNKS + FLEET_KEYS));
-    CU_ASSERT(finds(&b, 1, TIER_SHARED)); /* b has joined */
-    CU_ASSERT_EQUAL(redis_damage_pages(&r), 2 * CHUNKS);
+    start_with_damaged_values(&a, &b, &r);
     CU_ASSERT_EQUAL(find_once(&b, 0), 0);
     CU_ASSERT(logs(&b, "page-not-opened"));
 
@@ -142,13 +148,7 @@ static void test_empty_promises(void)
 
     if (!begin(&r))
         return;
-    host_start(&a, &r, 'a', NULL);
-    host_start(&b, &r, 'a', NULL);
-    publish(&a, 0);
-    publish(&a, 1);
-    CU_ASSERT(redis_reaches(&r, 2 * CHUNKS + FLEET_KEYS));
-    CU_ASSERT(finds(&b, 1, TIER_SHARED)); /* b has joined */
-    CU_ASSERT_EQUAL(redis_damage_pages(&r), 2 * CHUNKS);
+    start_with_damaged_values(&a, &b, &r);
     for (struct wait w = wait_begin();
          !daemon_logged(&b.scene.daemon, "cluster-tier-broken") && wait_again(&w);)
         CU_ASSERT_EQUAL(find_once(&b, 0), 0);

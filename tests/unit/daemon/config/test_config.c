@@ -157,7 +157,7 @@ static void test_disk_tier(void)
 /* A secret that the host made is no secret of a fleet, and only named tenants leave the host. */
 static void test_cluster_tier(void)
 {
-    static const char *const bad[] = {"", ",", "uid-1,", "uid-1,,uid-2", "nobody", "uid-x", "uid-1 "};
+    static const char *const bad[] = {"", ",", "uid-1,", "uid-1,,uid-2", "alice", "uid-x", "uid-1 "};
     struct config c;
     struct errmsg e;
 
