@@ -20,7 +20,7 @@
 void config_init(struct config *c)
 {
     *c = (struct config){.listen_fd = -1, .operator_fd = -1, .ready_fd = -1, .operator_gid = (gid_t) -1};
-    settings_init(c);
+    settings_init(settings, settings_n, c);
 }
 
 /*
@@ -428,19 +428,9 @@ static int config_check_cluster(const struct config *c, struct errmsg *e)
 static uint64_t config_number(const struct config *c, const struct setting *s)
 {
     const char *at = (const char *) c + s->offset;
-    int n;
 
-    switch (s->kind) {
-    case SETTING_BYTES:
-    case SETTING_U64:
-        return *(const uint64_t *) at;
-    case SETTING_U32:
-        return *(const uint32_t *) at;
-    default:
-        assert(s->kind == SETTING_INT);
-        memcpy(&n, at, sizeof(n));
-        return (uint64_t) n;
-    }
+    assert(settings_has_range(s));
+    return s->kind == SETTING_U32 ? *(const uint32_t *) at : *(const uint64_t *) at;
 }
 
 static int config_check_ranges(const struct config *c, struct errmsg *e)
@@ -489,37 +479,4 @@ int config_check(const struct config *c, struct errmsg *e)
         return r;
 
     return config_check_ranges(c, e);
-}
-
-/* ---- values ---- */
-
-int config_parse_bytes(const char *text, uint64_t *ret)
-{
-    static const char suffixes[] = "KMGT";
-    const char *suffix;
-    unsigned shift = 0;
-    uint64_t v;
-    char *end;
-
-    if (*text < '0' || *text > '9') /* strtoull() accepts signs and blanks */
-        return -EINVAL;
-
-    errno = 0;
-    v = strtoull(text, &end, 10);
-    if (errno == ERANGE)
-        return -ERANGE;
-
-    if (*end != '\0') {
-        suffix = strchr(suffixes, *end);
-        if (!suffix || end[1] != '\0')
-            return -EINVAL;
-
-        shift = 10 * (unsigned) (suffix - suffixes + 1);
-    }
-
-    if (v > UINT64_MAX >> shift)
-        return -ERANGE;
-
-    *ret = v << shift;
-    return 0;
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/config/setting_value.h"
 #include "daemon/config/tenant_rules.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
@@ -86,9 +87,8 @@ struct config {
 
     char *file; /* that config_load_all() read; NULL: none */
 
-    /* texts that config_set() copied */
-    char **owned;
-    size_t n_owned;
+    /* that config_set() copied */
+    struct setting_texts texts;
 };
 
 /* Sets every setting to its default. */
@@ -117,6 +117,3 @@ int config_check(const struct config *c, struct errmsg *e);
 
 /* Whether cluster_tenants, names with commas between them, has @tenant. */
 bool config_has_cluster_tenant(const struct config *c, const char *tenant);
-
-/* "65536", "64K", "64M", "2G" (powers of 1024). Return: 0; -EINVAL; -ERANGE. */
-int config_parse_bytes(const char *text, uint64_t *ret);

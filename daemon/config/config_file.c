@@ -39,7 +39,7 @@ static char *config_file_read_line(char *to, int room, void *stream)
 static int config_file_set(struct config_file_reading *f, const char *section, const char *name,
                            const char *value, struct errmsg *e)
 {
-    const struct setting *k = settings_find(name);
+    const struct setting *k = settings_find(settings, settings_n, name);
     int r;
 
     if (section[0] != '\0')

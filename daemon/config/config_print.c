@@ -30,12 +30,12 @@ static const char *config_print_value(const struct config *c, const struct setti
     case SETTING_BOOL:
         return *(const bool *) at ? "yes" : "no";
     case SETTING_CHOICE:
-    case SETTING_INT:
+    case SETTING_LEVEL:
         break;
     }
 
     memcpy(&number, at, sizeof(number));
-    return s->kind == SETTING_CHOICE ? s->choices[number] : settings_number(s, (uint64_t) number, ret);
+    return settings_choices(s)[number];
 }
 
 /* A list goes on in lines of its own, since a line has at most 198 bytes. */

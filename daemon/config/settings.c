@@ -4,15 +4,21 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/types.h>
 
-#include "daemon/config/config.h"
+#include "daemon/loop/log.h"
 
-const struct setting *settings_find(const char *name)
+const struct setting *settings_find(const struct setting *s, size_t n, const char *name)
 {
-    for (size_t i = 0; i < settings_n; i++)
-        if (strcmp(settings[i].name, name) == 0)
-            return &settings[i];
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(s[i].name, name) == 0)
+            return &s[i];
     return NULL;
+}
+
+const char *const *settings_choices(const struct setting *s)
+{
+    return s->kind == SETTING_LEVEL ? log_level_names : s->choices;
 }
 
 const char *settings_group_title(enum setting_group group)
@@ -33,8 +39,7 @@ const char *settings_group_title(enum setting_group group)
 
 bool settings_has_range(const struct setting *s)
 {
-    bool is_number = s->kind == SETTING_BYTES || s->kind == SETTING_U64 || s->kind == SETTING_U32 ||
-                     s->kind == SETTING_INT;
+    bool is_number = s->kind == SETTING_BYTES || s->kind == SETTING_U64 || s->kind == SETTING_U32;
 
     return is_number && s->max != UINT64_MAX;
 }
@@ -62,8 +67,8 @@ const char *settings_default(const struct setting *s, char ret[static SETTINGS_V
         text = s->default_from;
     else if (s->kind == SETTING_PATH || s->kind == SETTING_TEXT)
         text = s->text ? s->text : "none";
-    else if (s->kind == SETTING_CHOICE)
-        text = s->choices[s->number];
+    else if (settings_choices(s))
+        text = settings_choices(s)[s->number];
     else if (s->kind == SETTING_BOOL)
         text = s->number ? "yes" : "no";
 
@@ -76,9 +81,9 @@ const char *settings_default(const struct setting *s, char ret[static SETTINGS_V
     return ret;
 }
 
-static void settings_init_one(struct config *c, const struct setting *s)
+static void settings_init_one(const struct setting *s, void *base)
 {
-    char *at = (char *) c + s->offset;
+    char *at = (char *) base + s->offset;
 
     switch (s->kind) {
     case SETTING_PATH:
@@ -92,8 +97,8 @@ static void settings_init_one(struct config *c, const struct setting *s)
     case SETTING_U32:
         *(uint32_t *) at = (uint32_t) s->number;
         return;
-    case SETTING_INT:
     case SETTING_CHOICE:
+    case SETTING_LEVEL:
         *(int *) at = (int) s->number;
         return;
     case SETTING_MODE:
@@ -105,10 +110,10 @@ static void settings_init_one(struct config *c, const struct setting *s)
     }
 }
 
-void settings_init(struct config *c)
+void settings_init(const struct setting *s, size_t n, void *base)
 {
-    for (size_t i = 0; i < settings_n; i++)
-        settings_init_one(c, &settings[i]);
+    for (size_t i = 0; i < n; i++)
+        settings_init_one(&s[i], base);
 }
 
 size_t settings_value_bytes(const struct setting *s)
@@ -122,8 +127,8 @@ size_t settings_value_bytes(const struct setting *s)
         return sizeof(uint64_t);
     case SETTING_U32:
         return sizeof(uint32_t);
-    case SETTING_INT:
     case SETTING_CHOICE:
+    case SETTING_LEVEL:
         return sizeof(int);
     case SETTING_MODE:
         return sizeof(mode_t);

@@ -4,7 +4,7 @@
  * From a row come the default of its member of struct config, the range check, the option --NAME of the
  * command line, the key NAME of the configuration file, whether SIGHUP may change it, the sentence of --help,
  * and the paragraphs of kvcobrad(8) and kvcobrad.conf(5). A new setting is a row in settings_table.c and a
- * member in config.h.
+ * member in config.h. kvcobra-cluster has a table of its own (cluster_config.c), for a file alone.
  *
  * The table never checks two settings against each other: config_check() does.
  */
@@ -22,9 +22,9 @@ enum setting_kind {
     SETTING_BYTES,  /* uint64_t; "65536", "64K", "64M", "2G" */
     SETTING_U64,    /* uint64_t */
     SETTING_U32,    /* uint32_t */
-    SETTING_INT,    /* int */
     SETTING_MODE,   /* mode_t; octal */
     SETTING_CHOICE, /* an enum, whose values are numbers of @choices */
+    SETTING_LEVEL,  /* int; a level of syslog(3), "info" or "6" */
     SETTING_BOOL,   /* bool; "yes" or "no" */
 };
 
@@ -47,7 +47,7 @@ struct setting {
     enum setting_kind kind;
     enum setting_group group;
     bool reloads;         /* SIGHUP may change it */
-    size_t offset;        /* of the member in struct config */
+    size_t offset;        /* of the member in struct config, or of that of the table */
     const char *argument; /* name of the value in --help, and its unit: SIZE is bytes, MS milliseconds */
     const char *const *choices; /* ends with NULL */
     uint64_t min, max;          /* of numbers and modes */
@@ -63,8 +63,8 @@ enum { SETTINGS_MAX = 72 }; /* at least settings_n */
 extern const struct setting settings[];
 extern const size_t settings_n;
 
-/* NULL: there is no such setting. */
-const struct setting *settings_find(const char *name);
+/* The setting of that name among @s[0..@n); NULL: there is none. */
+const struct setting *settings_find(const struct setting *s, size_t n, const char *name);
 
 /* "Memory (sizes such as 65536, 64K, 2G)". */
 const char *settings_group_title(enum setting_group group);
@@ -80,8 +80,11 @@ const char *settings_default(const struct setting *s, char ret[static SETTINGS_V
 /* A number as a person writes it: "64K" for a setting in bytes, else "65536". Returns @ret. */
 const char *settings_number(const struct setting *s, uint64_t v, char ret[static SETTINGS_VALUE_BYTES]);
 
-/* Sets the defaults of all settings in @c; other members stay. */
-void settings_init(struct config *c);
+/* The names among which the value is one, a list that ends with NULL; NULL: the value is no name. */
+const char *const *settings_choices(const struct setting *s);
+
+/* Sets the defaults of the settings @s[0..@n) in the structure @base; other members stay. */
+void settings_init(const struct setting *s, size_t n, void *base);
 
 /* Bytes of the member in struct config. */
 size_t settings_value_bytes(const struct setting *s);

@@ -516,14 +516,15 @@ const struct setting settings[] = {
     },
     {
         .name = "log-level",
-        .kind = SETTING_INT,
+        .kind = SETTING_LEVEL,
         .group = SETTINGS_RUNNING,
         .reloads = true,
         MEMBER(int, log_level),
-        .argument = "N",
-        .max = 7,
-        .number = 6,
-        .help = "Most detailed level that is logged: 3 errors, 4 warnings, 5 notices, 6 events, 7 debugging",
+        .argument = "LEVEL",
+        .number = LOG_INFO,
+        .help = "Most detailed level that is logged: error, warning, notice, info or debug",
+        .details =
+            "All levels of syslog(3) are known, by their names or as numbers from 0 (emerg) to 7 (debug).",
     },
     {
         .name = "log-format",

@@ -11,6 +11,7 @@
 #include "daemon/config/account_name.h"
 #include "daemon/config/config.h"
 #include "daemon/config/id_lookup.h"
+#include "daemon/config/setting_value.h"
 
 #define SEPARATORS " \t,"
 
@@ -151,16 +152,14 @@ static int tenant_rules_add_list(struct tenant_rules *r, const char *value,
 static int tenant_rules_set_bytes(const char *value, uint64_t min, uint64_t max, bool *is_set, uint64_t *ret,
                                   struct errmsg *e)
 {
-    uint64_t v;
+    int k;
 
     if (*is_set)
         return fail(e, -EINVAL, "is set a second time");
-    if (config_parse_bytes(value, &v) < 0 || v < min || v > max)
-        return fail(e, -EINVAL, "\"%.60s\" is not a size such as 65536, 64K, 64M or 2G", value);
 
-    *is_set = true;
-    *ret = v;
-    return 0;
+    k = setting_parse_size(value, min, max, ret, e);
+    *is_set = k == 0;
+    return k;
 }
 
 static int tenant_rules_set_limit(struct tenant_limit *l, const char *key, const char *value,

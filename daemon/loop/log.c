@@ -61,11 +61,12 @@ static void log_format_time(uint64_t time_us, char ret[static TIME_BYTES])
     (void) snprintf(ret + n, TIME_BYTES - n, ".%06uZ", (unsigned) (time_us % 1000000));
 }
 
+const char *const log_level_names[] = {"emerg",  "alert", "crit",  "error", "warning",
+                                       "notice", "info",  "debug", NULL};
+
 /* The journal has time and level of its own; an object of JSON may be read elsewhere, and has them. */
 static void log_print(int level, uint64_t time_us, const char *event, const char *fmt, va_list ap)
 {
-    static const char *const names[] = {"emerg",   "alert",  "crit", "error",
-                                        "warning", "notice", "info", "debug"};
     bool json = settings.format == LOG_FORMAT_JSON;
     struct log_line line;
     char time[TIME_BYTES];
@@ -74,7 +75,7 @@ static void log_print(int level, uint64_t time_us, const char *event, const char
     if (json || !settings.journal) {
         log_format_time(time_us, time);
         log_line_add(&line, "time", time, false);
-        log_line_add(&line, "level", names[level & 7], false);
+        log_line_add(&line, "level", log_level_names[level & 7], false);
     }
     log_line_add(&line, "event", event, false);
     log_line_add_format(&line, fmt, ap);

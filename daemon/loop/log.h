@@ -14,6 +14,8 @@
 
 void log_open(int max_level);
 
+extern const char *const log_level_names[]; /* by LOG_EMERG .. LOG_DEBUG; ends with NULL */
+
 extern const char *const log_format_names[]; /* by enum log_format; ends with NULL */
 void log_set_format(enum log_format format);
 

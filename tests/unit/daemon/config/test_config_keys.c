@@ -23,7 +23,6 @@ static void test_limits_of_settings(void)
         const char *name;
         uint64_t min, max;
     } cases[] = {
-        {"log-level", 0, 7},
         {"lendable", 0, 100},
         {"guarantee-bytes", 0, UINT64_C(1) << 50},
         {"ghosts", 16, 1u << 24},
@@ -93,6 +92,29 @@ static void test_values_that_are_refused(void)
     CU_ASSERT_EQUAL(set_key("socket", "name"), -EINVAL);
     CU_ASSERT_EQUAL(set_key("operator-socket", "none"), 0);
     CU_ASSERT_EQUAL(set_key("nothing", "1"), -ENOENT);
+    CU_ASSERT_EQUAL(set_key("state-dir", ""), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("state-dir", "/a\nlease-ms = 1"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("state-dir", "~"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("log-level", "loud"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("log-level", "8"), -EINVAL);
+    CU_ASSERT_EQUAL(set_key("log-level", "07"), -EINVAL);
+}
+
+/* By its name or its number, as in kvcobra-cluster's file. */
+static void test_levels(void)
+{
+    struct errmsg e = {""};
+    struct config c;
+
+    config_init(&c);
+    CU_ASSERT_EQUAL(c.log_level, LOG_INFO);
+    CU_ASSERT_EQUAL(config_set(&c, "log-level", "emerg", &e), 0);
+    CU_ASSERT_EQUAL(c.log_level, LOG_EMERG);
+    CU_ASSERT_EQUAL(config_set(&c, "log-level", "3", &e), 0);
+    CU_ASSERT_EQUAL(c.log_level, LOG_ERR);
+    CU_ASSERT_EQUAL(config_set(&c, "log-level", "debug", &e), 0);
+    CU_ASSERT_EQUAL(c.log_level, LOG_DEBUG);
+    config_deinit(&c);
 }
 
 static int load_text(const char *text, struct config *c, struct errmsg *e)
@@ -190,6 +212,7 @@ const struct test_case test_cases[] = {
     TEST(test_limits_of_settings),
     TEST(test_values_that_are_refused),
     TEST(test_file),
+    TEST(test_levels),
     TEST(test_long_lines),
     TEST(test_reload),
     TEST_END,

@@ -15,19 +15,19 @@ static void test_rows(void)
     for (size_t i = 0; i < settings_n; i++) {
         const struct setting *s = &settings[i];
 
-        CU_ASSERT_PTR_EQUAL(settings_find(s->name), s); /* no name twice */
+        CU_ASSERT_PTR_EQUAL(settings_find(settings, settings_n, s->name), s); /* no name twice */
         CU_ASSERT(s->group < SETTINGS_N_GROUPS && settings_group_title(s->group) != NULL);
         CU_ASSERT(s->argument != NULL && s->help != NULL);
         CU_ASSERT(s->help[strlen(s->help) - 1] != '.'); /* users of the table add it */
         CU_ASSERT(!s->details || s->details[strlen(s->details) - 1] == '.');
         CU_ASSERT_EQUAL(s->kind == SETTING_CHOICE, s->choices != NULL);
-        CU_ASSERT(!s->default_from || settings_find(s->default_from) != NULL);
+        CU_ASSERT(!s->default_from || settings_find(settings, settings_n, s->default_from) != NULL);
         CU_ASSERT(s->offset + settings_value_bytes(s) <= sizeof(struct config));
         for (size_t k = 0; k < i; k++) /* two settings never share memory */
             CU_ASSERT(settings[k].offset + settings_value_bytes(&settings[k]) <= s->offset ||
                       s->offset + settings_value_bytes(s) <= settings[k].offset);
     }
-    CU_ASSERT_PTR_NULL(settings_find("nothing"));
+    CU_ASSERT_PTR_NULL(settings_find(settings, settings_n, "nothing"));
 }
 
 static void test_defaults(void)
@@ -76,7 +76,7 @@ static void test_texts(void)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct setting *s = settings_find(cases[i].name);
+        const struct setting *s = settings_find(settings, settings_n, cases[i].name);
         char text[SETTINGS_VALUE_BYTES];
 
         CU_ASSERT_PTR_NOT_NULL_FATAL(s);
