@@ -1,9 +1,8 @@
-/* See cluster_config.h. inih parses the file. */
+/* See cluster_config.h. */
 #include "cluster/cluster_config.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ini.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -14,194 +13,85 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/nearest.h"
 #include "cluster/request.h"
 #include "daemon/config/config.h"
+#include "daemon/config/ini_file.h"
+#include "daemon/config/settings.h"
 
-enum cluster_config_kind {
-    CLUSTER_CONFIG_TEXT,
-    CLUSTER_CONFIG_NUMBER,
-    CLUSTER_CONFIG_YES_NO,
-    CLUSTER_CONFIG_CHOICE
-};
+#define ROW(the_name, the_kind, member, ...)                                                                 \
+    {                                                                                                        \
+        .name = the_name, .kind = the_kind, .offset = offsetof(struct cluster_config, member), __VA_ARGS__   \
+    }
 
-struct cluster_config_row {
-    const char *name;
-    enum cluster_config_kind kind;
-    size_t offset; /* of the member */
-    uint64_t min, max, number;
-    const char *text;           /* default of texts; NULL: none */
-    const char *const *choices; /* ends with NULL; the value is the number of the choice */
-    const char *help;
-};
-
-static const char *const cluster_config_levels[] = {"emerg",  "alert", "crit",  "error", "warning",
-                                                    "notice", "info",  "debug", NULL};
-
-#define CLUSTER_CONFIG_OFFSET(member) offsetof(struct cluster_config, member)
-
-static const struct cluster_config_row cluster_config_rows[] = {
-    {"socket", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(socket_path), 0, 0, 0,
-     "/run/kvcobra-cluster/cluster.sock", NULL, "kvcobrad's socket for this process"},
-    {"servers", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(servers_text), 0, 0, 0, NULL, NULL,
-     "HOST:PORT of some nodes of the cluster, or of one server that is no cluster; commas between them"},
-    {"user", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(user), 0, 0, 0, NULL, NULL,
-     "user of the servers (their ACL); needs password-file"},
-    {"password-file", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(password_file), 0, 0, 0, NULL, NULL,
-     "file with the password in its first line, or the name of a credential of the unit"},
-    {"allow-clear-password", CLUSTER_CONFIG_YES_NO, CLUSTER_CONFIG_OFFSET(allows_clear_password), 0, 1, 0,
-     NULL, NULL, "whether the password may be sent to other hosts; it is sent in clear, as all bytes are"},
-    {"key-prefix", CLUSTER_CONFIG_TEXT, CLUSTER_CONFIG_OFFSET(key_prefix), 0, 0, 0, "kvcobra:", NULL,
-     "first part of all keys in the cluster"},
-    {"buffer-bytes", CLUSTER_CONFIG_NUMBER, CLUSTER_CONFIG_OFFSET(buffer_bytes), 1 << 16,
-     CLUSTER_MEMORY_BYTES_MAX, 64 << 20, NULL, NULL,
-     "most bytes that wait for one server, and of one value from it"},
-    {"write-bytes-per-second", CLUSTER_CONFIG_NUMBER, CLUSTER_CONFIG_OFFSET(write_bytes_per_s), 1 << 16,
-     UINT64_C(1) << 40, 64 << 20, NULL, NULL, "rate at which pages are written to the cluster"},
-    {"connect-ms", CLUSTER_CONFIG_NUMBER, CLUSTER_CONFIG_OFFSET(connect_ms), 10, 60000, 1000, NULL, NULL,
-     "time for a connection and its greeting"},
-    {"stall-ms", CLUSTER_CONFIG_NUMBER, CLUSTER_CONFIG_OFFSET(stall_ms), 10, 60000, 250, NULL, NULL,
-     "a server that sends and takes no byte for so long while requests wait is left alone for a while"},
-    {"log-level", CLUSTER_CONFIG_CHOICE, CLUSTER_CONFIG_OFFSET(log_level), 0, 0, LOG_INFO, NULL,
-     cluster_config_levels, "least important lines that are logged"},
-    {"log-format", CLUSTER_CONFIG_CHOICE, CLUSTER_CONFIG_OFFSET(log_format), 0, 0, LOG_FORMAT_LOGFMT, NULL,
-     log_format_names, "form of the lines"},
+static const struct setting cluster_config_rows[] = {
+    ROW("socket", SETTING_PATH, socket_path, .text = "/run/kvcobra-cluster/cluster.sock",
+        .help = "kvcobrad's socket for this process"),
+    ROW("servers", SETTING_TEXT, servers_text,
+        .help = "HOST:PORT of some nodes of the cluster, or of one server that is no cluster; commas between "
+                "them"),
+    ROW("user", SETTING_TEXT, user, .help = "user of the servers (their ACL); needs password-file"),
+    ROW("password-file", SETTING_TEXT, password_file,
+        .help = "file with the password in its first line, or the name of a credential of the unit"),
+    ROW("allow-clear-password", SETTING_BOOL, allows_clear_password,
+        .help = "whether the password may be sent to other hosts; it is sent in clear, as all bytes are"),
+    ROW("key-prefix", SETTING_TEXT, key_prefix,
+        .text = "kvcobra:", .help = "first part of all keys in the cluster"),
+    ROW("buffer-bytes", SETTING_BYTES, buffer_bytes, .min = 1 << 16, .max = CLUSTER_MEMORY_BYTES_MAX,
+        .number = 64 << 20, .help = "most bytes that wait for one server, and of one value from it"),
+    ROW("write-bytes-per-second", SETTING_BYTES, write_bytes_per_s, .min = 1 << 16, .max = UINT64_C(1) << 40,
+        .number = 64 << 20, .help = "rate at which pages are written to the cluster"),
+    ROW("connect-ms", SETTING_U64, connect_ms, .min = 10, .max = 60000, .number = 1000,
+        .help = "time for a connection and its greeting"),
+    ROW("stall-ms", SETTING_U64, stall_ms, .min = 10, .max = 60000, .number = 250,
+        .help = "a server that sends and takes no byte for so long while requests wait is left alone for a "
+                "while"),
+    ROW("log-level", SETTING_LEVEL, log_level, .number = LOG_INFO,
+        .help = "most detailed level that is logged: error, warning, notice, info or debug"),
+    ROW("log-format", SETTING_CHOICE, log_format, .number = LOG_FORMAT_LOGFMT, .choices = log_format_names,
+        .help = "form of the lines"),
 };
 
 enum { CLUSTER_CONFIG_N_ROWS = sizeof(cluster_config_rows) / sizeof(cluster_config_rows[0]) };
-
-static void *cluster_config_member(struct cluster_config *c, const struct cluster_config_row *row)
-{
-    return (char *) c + row->offset;
-}
-
-/* ---- values ---- */
-
-static int cluster_config_choice(const struct cluster_config_row *row, const char *value, uint64_t *ret)
-{
-    for (uint64_t i = 0; row->choices[i]; i++) {
-        if (strcmp(row->choices[i], value) == 0) {
-            *ret = i;
-            return 0;
-        }
-    }
-    return -EINVAL;
-}
-
-static int cluster_config_set_row(struct cluster_config *c, const struct cluster_config_row *row,
-                                  const char *value, struct errmsg *e)
-{
-    uint64_t v = 0;
-    char *copy;
-
-    switch (row->kind) {
-    case CLUSTER_CONFIG_TEXT:
-        copy = value[0] ? strdup(value) : NULL;
-        if (!copy)
-            return value[0] ? fail(e, -ENOMEM, "out of memory")
-                            : fail(e, -EINVAL, "%s has no value", row->name);
-        free(*(char **) cluster_config_member(c, row));
-        *(char **) cluster_config_member(c, row) = copy;
-        return 0;
-    case CLUSTER_CONFIG_YES_NO:
-        if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
-            return fail(e, -EINVAL, "%s is yes or no, not \"%.60s\"", row->name, value);
-        *(bool *) cluster_config_member(c, row) = value[0] == 'y';
-        return 0;
-    case CLUSTER_CONFIG_CHOICE:
-        if (cluster_config_choice(row, value, &v) < 0)
-            return fail(e, -EINVAL, "\"%.60s\" is no value of %s", value, row->name);
-        break;
-    case CLUSTER_CONFIG_NUMBER:
-        if (config_parse_bytes(value, &v) < 0 || v < row->min || v > row->max)
-            return fail(e, -EINVAL,
-                        "%s is a number from %" PRIu64 " to %" PRIu64 ", or one such as 64M, not \"%.60s\"",
-                        row->name, row->min, row->max, value);
-        break;
-    }
-
-    *(uint64_t *) cluster_config_member(c, row) = v;
-    return 0;
-}
-
-static int cluster_config_init(struct cluster_config *c, struct errmsg *e)
-{
-    *c = (struct cluster_config){.socket_path = NULL};
-    for (size_t i = 0; i < CLUSTER_CONFIG_N_ROWS; i++) {
-        const struct cluster_config_row *row = &cluster_config_rows[i];
-        int r = 0;
-
-        if (row->kind == CLUSTER_CONFIG_NUMBER || row->kind == CLUSTER_CONFIG_CHOICE)
-            *(uint64_t *) cluster_config_member(c, row) = row->number;
-        else if (row->text)
-            r = cluster_config_set_row(c, row, row->text, e);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
 
 /* ---- the file ---- */
 
 struct cluster_config_reading {
     struct cluster_config *config;
-    const char *path;
-    FILE *from;
-    int line;
     bool seen[CLUSTER_CONFIG_N_ROWS];
-    int r;
-    struct errmsg why;
 };
 
-static char *cluster_config_read_line(char *to, int room, void *stream)
+static int cluster_config_set(void *ctx, const char *section, const char *key, const char *value,
+                              struct errmsg *e)
 {
-    struct cluster_config_reading *f = stream;
+    struct cluster_config_reading *f = ctx;
+    const struct setting *s = key ? settings_find(cluster_config_rows, CLUSTER_CONFIG_N_ROWS, key) : NULL;
+    bool *seen = s ? &f->seen[s - cluster_config_rows] : NULL;
+    struct nearest n;
 
-    f->line++;
-    return f->r < 0 ? NULL : fgets(to, room, f->from); /* the first failure ends the reading */
-}
-
-static int cluster_config_on_line(void *user, const char *section, const char *name, const char *value)
-{
-    struct cluster_config_reading *f = user;
-
-    if (f->r < 0)
-        return 0;
-    for (size_t i = 0; i < CLUSTER_CONFIG_N_ROWS; i++) {
-        if (strcmp(cluster_config_rows[i].name, name) != 0)
-            continue;
-        if (section[0] != '\0')
-            f->r = fail(&f->why, -EINVAL, "there are no sections in this file: [%.60s]", section);
-        else if (f->seen[i])
-            f->r = fail(&f->why, -EINVAL, "%s is set a second time", name);
-        else
-            f->r = cluster_config_set_row(f->config, &cluster_config_rows[i], value ? value : "", &f->why);
-        f->seen[i] = true;
-        return f->r == 0;
+    if (section[0] != '\0')
+        return fail(e, -EINVAL, "there are no sections in this file: [%.60s]", section);
+    if (s && *seen)
+        return fail(e, -EINVAL, "%s is set a second time", key);
+    if (s) {
+        *seen = true;
+        return setting_set(s, f->config, &f->config->texts, value, e);
     }
-    f->r = fail(&f->why, -EINVAL, "there is no setting \"%.60s\"", name);
-    return 0;
+
+    nearest_init(&n, key);
+    for (size_t i = 0; i < CLUSTER_CONFIG_N_ROWS; i++)
+        nearest_try(&n, cluster_config_rows[i].name);
+    if (n.best)
+        return fail(e, -EINVAL, "there is no setting \"%.60s\"; did you mean %s?", key, n.best);
+    return fail(e, -EINVAL, "there is no setting \"%.60s\"; kvcobra-cluster --help lists all settings", key);
 }
 
-static int cluster_config_read(struct cluster_config *c, const char *path, struct errmsg *e)
+static int cluster_config_read(struct cluster_config *c, const char *path, FILE *errors, struct errmsg *e)
 {
-    _cleanup_(fclosep) FILE *from = fopen(path, "re");
-    struct cluster_config_reading f = {.config = c, .path = path, .from = from};
-    int line;
+    struct cluster_config_reading f = {.config = c};
+    const struct ini_handler handler = {cluster_config_set, &f};
 
-    if (!from)
-        return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
-
-    line = ini_parse_stream(cluster_config_read_line, &f, cluster_config_on_line, &f);
-    if (ferror(from))
-        return fail(e, -EIO, "cannot read %s", path);
-    if (f.r < 0)
-        return fail(e, f.r, "%s, line %d: %.250s", path, line, f.why.text);
-    if (line < 0)
-        return fail(e, -ENOMEM, "out of memory while reading %s", path);
-    if (line > 0)
-        return fail(e, -EINVAL, "%s, line %d: the line is not \"key = value\", or is longer than 198 bytes",
-                    path, line);
-    return 0;
+    return ini_file_read(path, &handler, errors, "kvcobra-cluster --check-config", e);
 }
 
 /* ---- what follows from several settings ---- */
@@ -255,12 +145,23 @@ static int cluster_config_take_servers(struct cluster_config *c, struct errmsg *
 /* A "{" would put all keys into one slot, and a glob would be hard to name in an ACL. */
 static int cluster_config_check_prefix(const struct cluster_config *c, struct errmsg *e)
 {
-    size_t n = strlen(c->key_prefix);
+    size_t n = c->key_prefix ? strlen(c->key_prefix) : 0;
 
+    if (!c->key_prefix)
+        return fail(e, -EINVAL, "key-prefix cannot be none: keys of other programs may be in the cluster");
     if (n > REQUEST_PREFIX_BYTES_MAX ||
         strspn(c->key_prefix, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:/") < n)
         return fail(e, -EINVAL, "key-prefix has 1 to %d letters, digits and . - _ : /, not \"%.60s\"",
                     REQUEST_PREFIX_BYTES_MAX, c->key_prefix);
+    return 0;
+}
+
+static int cluster_config_check_socket(const struct cluster_config *c, struct errmsg *e)
+{
+    if (!c->socket_path)
+        return fail(e, -EINVAL, "socket cannot be none: kvcobrad is reached there");
+    if (strlen(c->socket_path) >= sizeof(((struct sockaddr_un *) NULL)->sun_path))
+        return fail(e, -EINVAL, "socket is longer than a socket's path can be");
     return 0;
 }
 
@@ -314,23 +215,26 @@ static int cluster_config_take_password(struct cluster_config *c, struct errmsg 
     return cluster_config_read_password(c, path, 0037, e);
 }
 
-int cluster_config_load(const char *path, struct cluster_config *ret, struct errmsg *e)
+int cluster_config_load(const char *path, FILE *errors, struct cluster_config *ret, struct errmsg *e)
 {
     struct errmsg why = {""};
-    int r = cluster_config_init(ret, e);
+    int r;
 
-    if (r == 0)
-        r = cluster_config_read(ret, path, e);
+    *ret = (struct cluster_config){.password = NULL};
+    settings_init(cluster_config_rows, CLUSTER_CONFIG_N_ROWS, ret);
+    r = cluster_config_read(ret, path, errors, e);
     if (r < 0)
         return r;
 
     r = cluster_config_take_servers(ret, &why);
     if (r == 0)
         r = cluster_config_check_prefix(ret, &why);
-    if (r == 0 && strlen(ret->socket_path) >= sizeof(((struct sockaddr_un *) NULL)->sun_path))
-        r = fail(&why, -EINVAL, "socket is longer than a socket's path can be");
+    if (r == 0)
+        r = cluster_config_check_socket(ret, &why);
     if (r == 0)
         r = cluster_config_take_password(ret, &why);
+    if (r < 0 && errors)
+        fprintf(errors, "%s: %s\n", path, why.text);
     return r < 0 ? fail(e, r, "%s: %.300s", path, why.text) : 0;
 }
 
@@ -339,26 +243,17 @@ void cluster_config_deinit(struct cluster_config *c)
     if (c->password)
         explicit_bzero(c->password, strlen(c->password));
     free(c->password);
-    for (size_t i = 0; i < CLUSTER_CONFIG_N_ROWS; i++)
-        if (cluster_config_rows[i].kind == CLUSTER_CONFIG_TEXT)
-            free(*(char **) cluster_config_member(c, &cluster_config_rows[i]));
-    *c = (struct cluster_config){.socket_path = NULL};
+    setting_texts_free(&c->texts);
+    *c = (struct cluster_config){.password = NULL};
 }
 
 void cluster_config_describe(FILE *f)
 {
-    for (size_t i = 0; i < CLUSTER_CONFIG_N_ROWS; i++) {
-        const struct cluster_config_row *row = &cluster_config_rows[i];
+    char value[SETTINGS_VALUE_BYTES];
 
-        fprintf(f, "  %-22s  %s (", row->name, row->help);
-        if (row->kind == CLUSTER_CONFIG_CHOICE)
-            fprintf(f, "%s", row->choices[row->number]);
-        else if (row->kind == CLUSTER_CONFIG_NUMBER)
-            fprintf(f, "%" PRIu64, row->number);
-        else if (row->kind == CLUSTER_CONFIG_YES_NO)
-            fprintf(f, "no");
-        else
-            fprintf(f, "%s", row->text ? row->text : "none");
-        fprintf(f, ")\n");
+    for (size_t i = 0; i < CLUSTER_CONFIG_N_ROWS; i++) {
+        const struct setting *s = &cluster_config_rows[i];
+
+        fprintf(f, "  %-22s  %s (%s)\n", s->name, s->help, settings_default(s, value));
     }
 }

@@ -1,5 +1,5 @@
 /*
- * The configuration of kvcobra-cluster: one file of "key = value" lines, each setting a row of one table,
+ * The configuration of kvcobra-cluster: one file (ini_file.h), each setting a row of one table (settings.h),
  * from which --help comes too.
  */
 #pragma once
@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "cluster/router.h"
+#include "daemon/config/setting_value.h"
 #include "daemon/loop/log.h"
 
 struct errmsg;
@@ -17,11 +18,12 @@ struct errmsg;
 #define CLUSTER_CONFIG_PASSWORD_BYTES_MAX 512
 
 struct cluster_config {
-    char *socket_path, *servers_text, *user, *password_file, *key_prefix; /* owned */
+    const char *socket_path, *servers_text, *user, *password_file, *key_prefix;
     bool allows_clear_password;
     uint64_t buffer_bytes, write_bytes_per_s, connect_ms, stall_ms;
-    uint64_t log_level; /* of syslog(3) */
-    uint64_t log_format;
+    int log_level; /* of syslog(3) */
+    enum log_format log_format;
+    struct setting_texts texts; /* of the members above */
     /* derived */
     char *password; /* NULL: none */
     struct router_server servers[CLUSTER_CONFIG_SERVERS_MAX];
@@ -30,11 +32,12 @@ struct cluster_config {
 
 /**
  * cluster_config_load() - read and check the file
+ * @errors: every error is printed here, a line each; NULL: @e alone has the first one
  * @ret: filled, also on failure: the caller calls cluster_config_deinit()
  *
  * Return: 0; -EINVAL with a sentence that names file, line and setting; errno of a file.
  */
-int cluster_config_load(const char *path, struct cluster_config *ret, struct errmsg *e);
+int cluster_config_load(const char *path, FILE *errors, struct cluster_config *ret, struct errmsg *e);
 void cluster_config_deinit(struct cluster_config *c);
 
 /* A line per setting for --help: its name, what it is, its default. */

@@ -269,15 +269,13 @@ int main(int argc, char **argv)
     (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
     program_prevent_core();
     (void) signal(SIGPIPE, SIG_IGN); /* the reader of the log may exit */
-    r = cluster_config_load(a.config, &c, &e);
-    log_open(r == 0 ? (int) c.log_level : LOG_INFO);
+    r = cluster_config_load(a.config, a.checks ? stderr : NULL, &c, &e);
+    log_open(r == 0 ? c.log_level : LOG_INFO);
     if (r == 0)
-        log_set_format((enum log_format) c.log_format);
+        log_set_format(c.log_format);
 
-    if (a.checks && r < 0) {
-        fprintf(stderr, "kvcobra-cluster: %s\n", e.text);
-        return EXIT_FAILURE;
-    }
+    if (a.checks && r < 0)
+        return EXIT_FAILURE; /* the errors were printed */
     if (a.checks) {
         printf("%s: ok\n", a.config);
         return EXIT_SUCCESS;

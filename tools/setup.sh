@@ -32,7 +32,6 @@ libprotobuf-c-dev       build    messages between daemon and clients
 protobuf-c-compiler     build    compiles the messages
 libunistring-dev        build    UTF-8
 liburing-dev            build    event loop of the daemon
-libinih-dev             build    configuration file of the daemon
 libhiredis-dev          build    replies of a Redis or Valkey cluster
 libmicrohttpd-dev       build    metrics of the daemon, over HTTP
 libsystemd-dev          build    readiness and stored descriptors under systemd
@@ -52,6 +51,7 @@ strace                  test     counts the system calls of an append
 chromium                test     shows the page of kvcobra inspect --html
 debootstrap             boot     installs a bare Debian
 systemd-container       boot     boots it
+libinih-dev             boot     builds the earlier daemon of check_upgrade.sh
 clang                   fuzz     compiler with libFuzzer
 libclang-rt-14-dev      fuzz     libFuzzer, and the sanitizers of clang
 llvm                    fuzz     names of functions in reports

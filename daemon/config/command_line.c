@@ -268,7 +268,7 @@ static int command_line_read_files(struct command_line_input *in)
         r = config_load_all(in->config, file, true, errors, in->e);
     else if (own)
         r = config_load_all(in->config, own, false, errors, in->e);
-    in->mode.printed_errors = r == -EINVAL && errors;
+    in->mode.printed_errors = r < 0 && r != -ENOMEM && errors;
     return r;
 }
 

@@ -16,7 +16,7 @@ enum { CONFIG_DROP_INS_MAX = 256 };
 
 /**
  * config_load() - set the settings of one file
- * @path: lines "key = value", "# comment"; each key once; then sections [tenant NAME], see tenant_rules.h
+ * @path: see ini_file.h; each key once; then sections [tenant NAME], see tenant_rules.h
  * @errors: every error of the file is printed here, a line each; NULL: @e alone has the first one
  *
  * Return: 0; -EINVAL with a sentence that names file and line; errno of the file.

@@ -38,7 +38,25 @@ static const char *config_print_value(const struct config *c, const struct setti
     return settings_choices(s)[number];
 }
 
-/* A list goes on in lines of its own, since a line has at most 198 bytes. */
+/* Quotation marks keep what would else be a comment, and blanks at the ends; see ini_file.h. */
+static void config_print_setting(FILE *f, const char *key, const char *value)
+{
+    size_t n = strlen(value);
+    bool quotes = value[0] == '"' || value[0] == ' ' || (n > 0 && value[n - 1] == ' ') || value[0] == '#' ||
+                  value[0] == ';' || strstr(value, " #") || strstr(value, " ;");
+
+    if (!quotes) {
+        fprintf(f, "%s = %s\n", key, value);
+        return;
+    }
+
+    fprintf(f, "%s = \"", key);
+    for (; *value; value++)
+        fprintf(f, *value == '"' ? "\"%c" : "%c", *value);
+    fputs("\"\n", f);
+}
+
+/* A list goes on in lines of its own: a person reads it. */
 static void config_print_member(FILE *f, const char *key, bool is_first, uint32_t first, uint32_t last)
 {
     fprintf(f, is_first ? "%s = %" PRIu32 : "%s%" PRIu32, is_first ? key : ",\n  ", first);
@@ -80,7 +98,7 @@ void config_print(const struct config *c, FILE *f)
         fprintf(f, "%s# %s\n", group > 0 ? "\n" : "", settings_group_title((enum setting_group) group));
         for (size_t i = 0; i < settings_n; i++)
             if (settings[i].group == group)
-                fprintf(f, "%s = %s\n", settings[i].name, config_print_value(c, &settings[i], value));
+                config_print_setting(f, settings[i].name, config_print_value(c, &settings[i], value));
     }
 
     for (uint32_t i = 0; i < c->tenants.n_sections; i++) {

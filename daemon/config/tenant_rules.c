@@ -46,6 +46,33 @@ static int tenant_rules_add_section(struct tenant_rules *r, const char *name, st
     return 0;
 }
 
+/* @ret_name: in @section. */
+static int tenant_rules_name(const char *section, const char **ret_name, struct errmsg *e)
+{
+    size_t n = strlen(TENANT_SECTION_PREFIX);
+
+    if (strncmp(section, TENANT_SECTION_PREFIX, n) != 0)
+        return fail(e, -EINVAL, "[%.60s]: sections are called [tenant NAME]", section);
+    *ret_name = section + n;
+    return 0;
+}
+
+static int tenant_rules_fail_second(const char *name, struct errmsg *e)
+{
+    return fail(e, -EINVAL, "[tenant %s] has a second section: a tenant has one section, in one file", name);
+}
+
+int tenant_rules_begin(struct tenant_rules *r, const char *section, struct errmsg *e)
+{
+    const char *name = NULL;
+    int k = tenant_rules_name(section, &name, e);
+
+    if (k < 0)
+        return k;
+    return tenant_rules_find(r, name) ? tenant_rules_fail_second(name, e)
+                                      : tenant_rules_add_section(r, name, e);
+}
+
 /* The section that is being read is the last one. */
 static int tenant_rules_open(struct tenant_rules *r, const char *name, struct tenant_section **ret,
                              struct errmsg *e)
@@ -55,8 +82,8 @@ static int tenant_rules_open(struct tenant_rules *r, const char *name, struct te
 
     if (!known)
         k = tenant_rules_add_section(r, name, e);
-    else if (known != &r->sections[r->n_sections - 1] || known < r->sections + r->n_closed)
-        k = fail(e, -EINVAL, "[tenant %s] has a second section: a tenant has one section, in one file", name);
+    else if (known != &r->sections[r->n_sections - 1])
+        k = tenant_rules_fail_second(name, e);
     if (k == 0)
         *ret = &r->sections[r->n_sections - 1];
     return k;
@@ -190,15 +217,13 @@ static int tenant_rules_set_key(struct tenant_rules *r, struct tenant_section *s
 int tenant_rules_set(struct tenant_rules *r, const char *section, const char *key, const char *value,
                      struct errmsg *e)
 {
-    const char *name = section + strlen(TENANT_SECTION_PREFIX);
     struct tenant_section *s = NULL;
     struct errmsg why = {""};
-    int k;
+    const char *name = NULL;
+    int k = tenant_rules_name(section, &name, e);
 
-    if (strncmp(section, TENANT_SECTION_PREFIX, strlen(TENANT_SECTION_PREFIX)) != 0)
-        return fail(e, -EINVAL, "[%.60s]: sections are called [tenant NAME]", section);
-
-    k = tenant_rules_open(r, name, &s, e);
+    if (k == 0)
+        k = tenant_rules_open(r, name, &s, e);
     if (k < 0)
         return k;
 

@@ -38,15 +38,17 @@ struct tenant_group {
 };
 
 struct tenant_rules {
-    uint32_t n_closed;               /* sections of earlier files, which later ones do not change */
     struct tenant_section *sections; /* [n_sections] in the order of the file */
     struct tenant_users *users;      /* [n_users] in the order of the file */
     struct tenant_group *groups;     /* [n_groups] by gid, then by section */
     uint32_t n_sections, n_users, n_groups;
 };
 
+/* A section begins in a file. Return: 0; -EINVAL with a sentence: its name is wrong or known; -ENOMEM. */
+int tenant_rules_begin(struct tenant_rules *r, const char *section, struct errmsg *e);
+
 /**
- * tenant_rules_set() - add what a line of the file says
+ * tenant_rules_set() - add what a line of the file says; begins the section if it is new
  * @section: as in the file, "tenant NAME"
  * @key:     users, groups, quota-bytes, guarantee-bytes, gpu-quota-bytes or gpu-guarantee-bytes
  *

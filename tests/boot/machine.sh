@@ -1,7 +1,8 @@
 # Sourced by run.sh: a bare Debian 12 in a folder, and a container that boots it. debootstrap's result is kept in the user's
 # cache, so only the first run downloads it. machine_end leaves no process, no mount, no control group and no folder.
 
-# What the installed programs are linked with, and curl for the metrics; the rest is what debootstrap calls minbase.
+# What the installed programs are linked with, libinih1 of the earlier daemon of check_upgrade.sh, and curl for the metrics; the
+# rest is what debootstrap calls minbase.
 machine_packages='systemd systemd-sysv libopenblas0-pthread liblapacke libsodium23 libisal2 libjansson4 libprotobuf-c1
     liburing2 libinih1 libmicrohttpd12 libpcre2-8-0 libunistring2 curl'
 

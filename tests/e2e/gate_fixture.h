@@ -4,7 +4,7 @@
  */
 #pragma once
 
-/* @at: "new" or "free" for large memory objects; the name of a file that is replaced, as "active". */
+/* @at: "new", "free" for large memory objects; "reload"; the name of a file that is replaced, as "active". */
 void gate_make(const char *at);
 
 /*

@@ -1,9 +1,13 @@
 /*
- * The event loop does not wait for the disk: while a file of the state folder is being replaced, clients and
- * operators are served. kvcobrad_gated (gated_daemon.c) stops there until the test lets it go on.
+ * The event loop does not wait for the disk: while a file of the state folder is being replaced, or the
+ * configuration is read again, clients and operators are served. kvcobrad_gated (gated_daemon.c) stops there
+ * until the test lets it go on.
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -144,4 +148,44 @@ static void test_operator_is_gone(void)
     raw_stop();
 }
 
-const struct test_case test_cases[] = {TEST(test_changes_wait), TEST(test_operator_is_gone), TEST_END};
+static void write_config(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "we");
+
+    assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* A configuration that takes long to read, as one with names of users may: the daemon serves, and ends. */
+static void test_reload_blocks(void)
+{
+    char path[] = "/tmp/kvcobra-test-XXXXXX", option[64];
+    const char *const args[] = {option, NULL};
+    int watcher, gate;
+
+    assert(close(mkstemp(path)) == 0);
+    write_config(path, "tenants = 16\n");
+    (void) snprintf(option, sizeof(option), "--config=%s", path);
+    gate_make("reload");
+    raw_start(DAEMON_WITH_STATE, args);
+    write_config(path, "tenants = 16\nlease-ms = 20000\n");
+    assert(kill(raw_daemon.pid, SIGHUP) == 0);
+    gate = gate_wait();
+    assert(kill(raw_daemon.pid, SIGHUP) == 0);
+    watcher = raw_open(raw_daemon.operator_socket);
+    CU_ASSERT_NOT_EQUAL(read_quota(watcher), 0);
+    (void) close(gate);
+    for (struct wait w = wait_begin(); !daemon_logged(&raw_daemon, "event=reloaded") && wait_again(&w);)
+        ;
+    CU_ASSERT(daemon_logged(&raw_daemon, "event=setting-changed key=lease-ms"));
+
+    gate = gate_wait(); /* the second signal makes it read once more, and the daemon ends meanwhile */
+    CU_ASSERT_NOT_EQUAL(read_quota(watcher), 0);
+    (void) close(watcher);
+    raw_stop();
+    gate_remove();
+    (void) close(gate);
+    (void) unlink(path);
+}
+
+const struct test_case test_cases[] = {TEST(test_changes_wait), TEST(test_operator_is_gone),
+                                       TEST(test_reload_blocks), TEST_END};

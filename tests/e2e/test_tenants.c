@@ -314,31 +314,6 @@ static void test_reload(void)
     finish();
 }
 
-/* A file that blocks its reader, as a name service does that does not answer: the daemon serves and ends. */
-static void test_reload_blocks(void)
-{
-    Kvcobra__TenantStatus t;
-    FILE *f;
-
-    begin("tenants = 16\n");
-    (void) unlink(config_path);
-    assert(mkfifo(config_path, 0600) == 0);
-    for (unsigned i = 0; i < 3; i++)
-        assert(kill(raw_daemon.pid, SIGHUP) == 0);
-    CU_ASSERT_EQUAL(set_quota("uid-5003", 1 << 19), 0);
-    f = fopen(config_path, "we"); /* returns when the daemon's thread has opened the file */
-    assert(f && fputs("tenants = 16\nquota-bytes = 500K\n", f) >= 0);
-    CU_ASSERT_EQUAL(set_quota("uid-5004", 1 << 19), 0);
-    CU_ASSERT(status_of("uid-5004", &t));
-    assert(fclose(f) == 0);
-    for (struct wait w = wait_begin(); !daemon_logged(&raw_daemon, "event=reloaded") && wait_again(&w);)
-        ;
-    CU_ASSERT(daemon_logged(&raw_daemon, "event=setting-changed key=quota-bytes"));
-    /* the later signals made it read once more; nothing comes from the file, and the daemon ends */
-    CU_ASSERT_EQUAL(set_quota("uid-5005", 1 << 19), 0);
-    finish();
-}
-
 /* ---- operators ---- */
 
 /* 0: an operator; else the errno of the refusal. */
@@ -578,15 +553,9 @@ static void test_version_2(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_users_share),
-    TEST(test_reload),
-    TEST(test_reload_blocks),
-    TEST(test_operator_group),
-    TEST(test_operator_socket),
-    TEST(test_users_come_and_go),
-    TEST(test_idle_tenant_goes),
-    TEST(test_named_pages_survive),
-    TEST(test_lower_maximum),
-    TEST(test_version_2),
-    TEST_END,
+    TEST(test_users_share),         TEST(test_reload),
+    TEST(test_operator_group),      TEST(test_operator_socket),
+    TEST(test_users_come_and_go),   TEST(test_idle_tenant_goes),
+    TEST(test_named_pages_survive), TEST(test_lower_maximum),
+    TEST(test_version_2),           TEST_END,
 };

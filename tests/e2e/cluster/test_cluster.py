@@ -453,7 +453,7 @@ def test_command_line(_):
         f.write("servers = 127.0.0.1:6379\nstall-ms = 1\n")
     done = call("--check-config", path)
     equal((done.returncode, done.stdout), (1, ""))
-    check(f"{path}, line 2: stall-ms is a number from 10" in done.stderr, done.stderr)
+    check(f"{path}, line 2: stall-ms: \"1\" is not a number from 10" in done.stderr, done.stderr)
     equal(call("--config", path).returncode, 78)
     with open(path, "w", encoding="utf-8") as f:
         f.write("servers = 127.0.0.1:6379\n")

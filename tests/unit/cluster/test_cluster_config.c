@@ -31,7 +31,7 @@ static int load(const char *text)
 
     write_file(path, text);
     e = (struct errmsg){""};
-    r = cluster_config_load(path, &c, &e);
+    r = cluster_config_load(path, NULL, &c, &e);
     (void) unlink(path);
     CU_ASSERT_EQUAL(r == 0, e.text[0] == '\0');
     return r;
@@ -65,6 +65,26 @@ static void test_values(void)
     cluster_config_deinit(&c);
 }
 
+/* Names of a Kubernetes service are long: a list of them needs more than 200 bytes, or several lines. */
+static void test_long_servers(void)
+{
+    static const char host[] = "kvcobra-redis-%u.kvcobra-redis-headless.inference.svc.cluster.local";
+    char text[4096] = "log-level = 7 # numbers too\nservers =", last[100];
+    size_t at = strlen(text);
+
+    for (unsigned i = 0; i < 6; i++) {
+        (void) snprintf(last, sizeof(last), host, i);
+        at += (size_t) snprintf(text + at, sizeof(text) - at, "%s%s:6379", i % 3 ? ", " : "\n    ", last);
+    }
+    (void) strcpy(text + at, "\nsocket = /run/k/c.sock # the daemon's\n");
+    CU_ASSERT_EQUAL_FATAL(load(text), 0);
+    CU_ASSERT_EQUAL(c.n_servers, 6);
+    CU_ASSERT_STRING_EQUAL(c.servers[5].host, last);
+    CU_ASSERT_STRING_EQUAL(c.socket_path, "/run/k/c.sock");
+    CU_ASSERT_EQUAL(c.log_level, LOG_DEBUG);
+    cluster_config_deinit(&c);
+}
+
 static void refused(const char *text, const char *word)
 {
     CU_ASSERT(load(text) < 0);
@@ -87,11 +107,16 @@ static void test_refusals(void)
     refused("server = a:1\n", "line 1: there is no setting \"server\"");
     refused("[x]\nservers = a:1\n", "no sections");
     refused("servers\n", "line 1");
-    refused("servers = a:1\nstall-ms = 9\n", "stall-ms is a number from 10 to 60000");
+    refused("servers = a:1\nbuffer_bytes = 1M\n", "did you mean buffer-bytes?");
+    refused("servers = a:1\nsocket = x\n", "nor a path");
+    refused("servers = a:1\nsocket = none\n", "socket cannot be none");
+    refused("servers = a:1\nkey-prefix = none\n", "key-prefix cannot be none");
+    refused("servers = a:1\nlog-level = 8\n", "log-level");
+    refused("servers = a:1\nstall-ms = 9\n", "stall-ms: \"9\" is not a number from 10 to 60000");
     refused("servers = a:1\nstall-ms = 60001\n", "stall-ms");
     refused("servers = a:1\nbuffer-bytes = x\n", "buffer-bytes");
     refused("servers = a:1\nlog-level = loud\n", "log-level");
-    refused("servers = a:1\nallow-clear-password = maybe\n", "yes or no");
+    refused("servers = a:1\nallow-clear-password = maybe\n", "neither yes nor no");
     refused("servers = a:1\nkey-prefix = {x}\n", "key-prefix");
     refused("servers = a:1\nkey-prefix = 012345678901234567890123456789012\n", "key-prefix");
     refused("servers = a:1\nkey-prefix =\n", "key-prefix has no value");
@@ -161,11 +186,6 @@ static void test_credential(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_defaults),
-    TEST(test_values),
-    TEST(test_refusals),
-    TEST(test_many_servers),
-    TEST(test_password),
-    TEST(test_credential),
-    TEST_END,
+    TEST(test_defaults),     TEST(test_values),   TEST(test_refusals),   TEST(test_long_servers),
+    TEST(test_many_servers), TEST(test_password), TEST(test_credential), TEST_END,
 };

@@ -77,7 +77,7 @@ static void test_drop_ins(void)
 
     put("k.conf.d/40-d.conf", "[tenant a]\nquota-bytes = 1G\n");
     CU_ASSERT_EQUAL(load(&c, true, &e), -EINVAL);
-    CU_ASSERT(strstr(e.text, "40-d.conf, line 2") != NULL && strstr(e.text, "second section") != NULL);
+    CU_ASSERT(strstr(e.text, "40-d.conf, line 1") != NULL && strstr(e.text, "second section") != NULL);
     config_deinit(&c);
     teardown();
 }
@@ -161,7 +161,7 @@ static char *printed(const struct config *c)
     return text;
 }
 
-/* Also lists that are longer than a line of the file may be. */
+/* Also long lists, and paths that need quotation marks. */
 static void test_print_and_read_again(void)
 {
     struct config c, again;
@@ -175,6 +175,9 @@ static void test_print_and_read_again(void)
     c.extent_bytes = c.quota_bytes = 0;
     CU_ASSERT_EQUAL(config_set(&c, "operator-socket", "none", &e), 0);
     CU_ASSERT_EQUAL(config_set(&c, "socket-mode", "0604", &e), 0);
+    CU_ASSERT_EQUAL(config_set(&c, "socket", "/run/a # \"b\"", &e), 0);
+    CU_ASSERT_EQUAL(config_set(&c, "state-dir", " /run/x;y ", &e), 0);
+    CU_ASSERT_EQUAL(config_set(&c, "log-level", "debug", &e), 0);
     CU_ASSERT_EQUAL(config_set(&c, "gpu-lend", "yes", &e), 0);
     CU_ASSERT_EQUAL(config_set(&c, "keep-pool", "no", &e), 0);
     CU_ASSERT_EQUAL(tenant_rules_set(&c.tenants, "tenant a", "users", users, &e), 0);
@@ -188,6 +191,9 @@ static void test_print_and_read_again(void)
 
     CU_ASSERT_EQUAL(load(&again, true, &e), 0);
     CU_ASSERT_EQUAL(again.tenants.n_users, 61);
+    CU_ASSERT_STRING_EQUAL(again.socket_path, "/run/a # \"b\"");
+    CU_ASSERT_STRING_EQUAL(again.state_dir, " /run/x;y ");
+    CU_ASSERT_EQUAL(again.log_level, LOG_DEBUG);
     CU_ASSERT(again.gpu_lend && again.socket_mode == 0604 && !again.operator_socket_path);
     second = printed(&again);
     CU_ASSERT_STRING_EQUAL(first, second);
