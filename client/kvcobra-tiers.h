@@ -70,23 +70,31 @@ typedef struct kvc_prefix_options {
     size_t salt_bytes;
     uint32_t first_kv_head; /* of the shard */
     uint32_t n_kv_heads;    /* 0 = all heads */
+    /* kvc_flush(): how many tokens at the end of the prefix lose their pages, a multiple of 64; 0 = 64 */
+    size_t n_flushed_tokens;
+    int with_shared; /* kvc_lookup(): 1 = find is_shared, which reads the keys of all pages of the tenant */
 } kvc_prefix_options;
 
 typedef struct kvc_flush_state {
     size_t struct_bytes; /* sizeof(kvc_flush_state) */
     uint64_t tokens;     /* of the whole chunks of the prefix */
-    uint32_t pages;      /* found in memory: 0 to 2, one without and one with KVC_SEQ_REPEATABLE */
+    uint32_t pages;      /* found in memory: 0 to 2 a chunk, one without and one with KVC_SEQ_REPEATABLE */
     uint32_t held;       /* of these: sequences hold them, and keep them until they end */
 } kvc_flush_state;
 
 /**
- * kvc_flush() - make a prefix unfindable on this host: in memory, on the disk, in the cluster
+ * kvc_flush() - make a prefix, or its end, unfindable on this host: in memory, on the disk, in the cluster
  * @tokens:    [n_tokens] of the prefix, at least 64; tokens beyond whole chunks of 64 are not looked at
  * @ret_state: struct_bytes set by the caller; may be NULL
  *
- * The page of the last whole chunk goes: no sequence finds it, nor anything that continues the prefix.
- * Pages of earlier chunks stay: other prompts begin with them. Sequences that hold the page keep it. What
- * continues the prefix is found again if a client publishes the chunk again before that was evicted.
+ * The pages of the last whole chunk, or of the last n_flushed_tokens, go: no sequence finds them, nor what
+ * continues the prefix. Pages of earlier chunks stay: other prompts begin with them. Sequences that hold a
+ * page keep it. What continues the prefix is found again if a client publishes these chunks again before that
+ * was evicted. Pins of the pages end.
+ *
+ * A disk or a cluster that replays old bytes can bring a flushed page back: the seal of a page says whose it
+ * is, not when it was written. To exclude that, replace the index secret in the key file: no old page is
+ * found then.
  *
  * Return: 0; -ENOENT: no such tenant or table; -ESTALE: the table is retired; -ENODEV, -ETIMEDOUT, -EAGAIN:
  * the disk or the cluster may still have the page: call again; -ENOSPC: as -EAGAIN, for a page that is held.
@@ -110,6 +118,9 @@ typedef struct kvc_chunk_place {
     int reason;         /* enum kvc_miss */
     uint64_t pinned_ms; /* how long it stays pinned; 0: it is not */
     int in_cluster;     /* asked only for a page that this host does not have */
+    /* with_shared: pages of other prompts continue it, in memory or on the disk. Two pages must continue that
+     * of the last whole chunk, since one may be of this prompt and its answer */
+    int is_shared;
 } kvc_chunk_place;
 
 /**

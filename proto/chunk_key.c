@@ -1,4 +1,5 @@
-/* The key of a chunk: keyed BLAKE2b-128 over a fixed, length-prefixed encoding (proto/README.md draws it). */
+/* The key of a chunk: a keyed BLAKE2b over a fixed, length-prefixed encoding, and a mark of the chunk before
+ * it (proto/README.md draws both). */
 #include <assert.h>
 #include <endian.h>
 #include <sodium.h>
@@ -6,7 +7,7 @@
 
 #include "proto/page.h"
 
-#define CHUNK_KEY_FORMAT 1
+#define CHUNK_KEY_FORMAT 2
 #define CHUNK_KEY_REPEATABLE 1
 
 static void key_add_u32(crypto_generichash_state *st, uint32_t v)
@@ -29,6 +30,7 @@ void chunk_key_derive(const uint8_t index_key[static INDEX_KEY_BYTES], const str
                       struct chunk_key *ret_key)
 {
     static const struct chunk_key no_parent;
+    const struct chunk_key before = parent ? *parent : no_parent; /* @ret_key may be the parent */
     crypto_generichash_state st;
 
     assert(id->salt_bytes <= CHUNK_SALT_BYTES_MAX);
@@ -39,11 +41,12 @@ void chunk_key_derive(const uint8_t index_key[static INDEX_KEY_BYTES], const str
     key_add_u32(&st, id->first_head);
     key_add_u32(&st, id->n_heads);
     key_add_bytes(&st, id->salt, id->salt_bytes);
-    key_add_bytes(&st, (parent ? parent : &no_parent)->bytes, CHUNK_KEY_BYTES);
+    key_add_bytes(&st, before.bytes, CHUNK_KEY_BYTES);
     key_add_u32(&st, 64 * 4);
     for (unsigned i = 0; i < 64; i++)
         key_add_u32(&st, tokens[i]);
     if (id->repeatable)
         key_add_u32(&st, CHUNK_KEY_REPEATABLE);
     (void) crypto_generichash_final(&st, ret_key->bytes, CHUNK_KEY_BYTES);
+    memcpy(ret_key->bytes + CHUNK_KEY_MARK_OFFSET, before.bytes, CHUNK_KEY_MARK_BYTES);
 }

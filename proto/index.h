@@ -80,3 +80,19 @@ void index_writer_init(struct index_writer *w, void *object, size_t bytes);
 int index_insert(struct index_writer *w, const struct chunk_key *key, const struct index_hit *hit);
 bool index_remove(struct index_writer *w, const struct chunk_key *key);
 void index_mark_moved(struct index_writer *w);
+
+/* A page, and one that is known to continue it: does another one continue it, too? */
+struct index_family {
+    struct chunk_key parent, known;
+    bool has_known; /* false: the first one that is found becomes it */
+    bool has_other;
+};
+
+#define INDEX_FAMILIES_MAX 64
+
+/*
+ * Sets has_other where a key of the index, other than @known, has the mark of @parent (chunk_key_derive()). A
+ * family can be looked for in several indexes, one after the other.
+ * Reads the whole index, some 5 ns an entry. @n: at most INDEX_FAMILIES_MAX.
+ */
+void index_find_others(const struct index_writer *w, struct index_family *f, size_t n);

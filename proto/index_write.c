@@ -167,6 +167,57 @@ bool index_remove(struct index_writer *w, const struct chunk_key *key)
     return false;
 }
 
+/* ---- pages that continue a page ---- */
+
+static uint32_t index_mark_of_child(const uint64_t key[2])
+{
+    uint8_t bytes[CHUNK_KEY_BYTES];
+    uint32_t mark;
+
+    memcpy(bytes, key, sizeof(bytes));
+    memcpy(&mark, bytes + CHUNK_KEY_MARK_OFFSET, sizeof(mark));
+    return mark;
+}
+
+static uint32_t index_mark_of_parent(const struct chunk_key *parent)
+{
+    uint32_t mark;
+
+    memcpy(&mark, parent->bytes, sizeof(mark));
+    return mark;
+}
+
+static void index_compare_child(const uint64_t key[2], struct index_family *f, size_t n)
+{
+    uint32_t mark = index_mark_of_child(key);
+
+    for (size_t i = 0; i < n; i++) {
+        if (index_mark_of_parent(&f[i].parent) != mark)
+            continue;
+        if (f[i].has_known) {
+            f[i].has_other |= memcmp(f[i].known.bytes, key, sizeof(f[i].known.bytes)) != 0;
+        } else {
+            memcpy(f[i].known.bytes, key, sizeof(f[i].known.bytes));
+            f[i].has_known = true;
+        }
+    }
+}
+
+void index_find_others(const struct index_writer *w, struct index_family *f, size_t n)
+{
+    const struct index_bucket *b = (const struct index_bucket *) (w->object + sizeof(struct index_head));
+    uint64_t may_have = 0; /* bits of marks: most keys are none of the families' */
+
+    assert(n <= INDEX_FAMILIES_MAX);
+    for (size_t i = 0; i < n; i++)
+        may_have |= UINT64_C(1) << (index_mark_of_parent(&f[i].parent) % 64);
+
+    for (uint64_t k = 0; k < w->n_buckets; k++, b++)
+        for (int i = 0; i < INDEX_BUCKET_ENTRIES; i++)
+            if (b->used >> i & 1 && may_have >> (index_mark_of_child(b->keys[i]) % 64) & 1)
+                index_compare_child(b->keys[i], f, n);
+}
+
 void index_mark_moved(struct index_writer *w)
 {
     struct index_head *h = (struct index_head *) w->object;

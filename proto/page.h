@@ -57,8 +57,14 @@ struct chunk_identity {          /* input of a chunk key besides parent and toke
 
 #define CHUNK_SALT_BYTES_MAX 1024
 
+/*
+ * Bytes 8 to 11 of a key are the first four of its parent's (zeros in a first chunk), so that it can be said
+ * which pages continue a page. All other bytes are a hash. Index, filter and ghosts use none of these four.
+ */
+enum { CHUNK_KEY_MARK_OFFSET = 8, CHUNK_KEY_MARK_BYTES = 4 };
+
 /**
- * chunk_key_derive() - keyed BLAKE2b-128 of one chunk (DESIGN 5.2)
+ * chunk_key_derive() - keyed BLAKE2b of one chunk, with the mark of its parent (DESIGN 5.2)
  * @index_key: [INDEX_KEY_BYTES] of the tenant
  * @parent:    NULL for the first chunk (zeros)
  * @tokens:    [64]

@@ -36,6 +36,7 @@ static int lookup_read(kvc_client *c, const struct prefix_call *p, const Kvcobra
             .holds = from->holds,
             .reason = (int) from->reason,
             .pinned_ms = from->pinned_ms,
+            .is_shared = from->is_shared,
         };
 
         options_list_add(places, &to, sizeof(to));
@@ -44,13 +45,27 @@ static int lookup_read(kvc_client *c, const struct prefix_call *p, const Kvcobra
     return 0;
 }
 
-static int lookup_send(kvc_client *c, struct prefix_call *p, struct options_list *places)
+/* How the prompt goes on behind the present part: its next page is not another prompt's. */
+static void lookup_add_next(const struct prefix_call *p, Kvcobra__Lookup *m)
+{
+    size_t end = p->at + p->message.n_tokens;
+
+    m->with_shared = true;
+    if (p->n - end < KVC_CHUNK_TOKENS)
+        return;
+    m->next_tokens = (uint32_t *) p->tokens + end;
+    m->n_next_tokens = KVC_CHUNK_TOKENS;
+}
+
+static int lookup_send(kvc_client *c, struct prefix_call *p, bool with_shared, struct options_list *places)
 {
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
     Kvcobra__Lookup m = KVCOBRA__LOOKUP__INIT;
     int r;
 
     m.prefix = &p->message;
+    if (with_shared)
+        lookup_add_next(p, &m);
     r = operator_call(c, KVCOBRA__REQUEST__BODY_LOOKUP, &m.base, -1, &reply);
     if (r == 0)
         r = lookup_read(c, p, reply.message->lookup, places);
@@ -71,7 +86,7 @@ int kvc_lookup(kvc_client *c, const kvc_prefix_options *options, const uint32_t 
     if (r == 0)
         r = prefix_call_init(c, "kvc_lookup", options, tokens, n_tokens, &o, &p);
     while (r == 0 && prefix_call_next(&p))
-        r = lookup_send(c, &p, &places);
+        r = lookup_send(c, &p, o.with_shared != 0, &places);
     if (r < 0)
         return r;
 

@@ -57,11 +57,6 @@ bool prefix_call_next(struct prefix_call *p)
     return left > 0;
 }
 
-bool prefix_call_is_last(const struct prefix_call *p)
-{
-    return p->message.n_tokens == p->n - p->at;
-}
-
 int prefix_call_answered(kvc_client *c, struct prefix_call *p, ProtobufCBinaryData keys)
 {
     if (!bytes_are(keys, PREFIX_KEYS_BYTES))

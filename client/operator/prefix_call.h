@@ -30,7 +30,6 @@ int prefix_call_init(kvc_client *c, const char *call, const kvc_prefix_options *
 
 /* The next part, in p->message. False: there is none. */
 bool prefix_call_next(struct prefix_call *p);
-bool prefix_call_is_last(const struct prefix_call *p);
 
 /* The keys of a reply to the present part, which is over then. Return: 0; -EPROTO. */
 int prefix_call_answered(kvc_client *c, struct prefix_call *p, ProtobufCBinaryData keys);

@@ -264,6 +264,12 @@ int offload_ask(struct offload *o, const struct tenant *t, const struct offload_
     return offload_has(o, t, &s->key) ? offload_forget(o, s, DISK_ASK, done, ctx) : -ENOENT;
 }
 
+int offload_ask_others(struct offload *o, const struct offload_subject *s, void (*done)(void *ctx, int err),
+                       void *ctx)
+{
+    return offload_forget(o, s, DISK_ASK_OTHERS, done, ctx);
+}
+
 /* ---- start and end ---- */
 
 void offload_set_keyring(struct offload *o, struct keyring *ring)

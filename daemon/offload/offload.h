@@ -168,6 +168,7 @@ struct offload_subject {
     struct account *account; /* borrowed */
     struct disk_group_id group;
     struct chunk_key key;
+    struct index_family family; /* offload_ask_others() */
 };
 
 /**
@@ -191,9 +192,16 @@ int offload_ask(struct offload *o, const struct tenant *t, const struct offload_
                 void (*done)(void *ctx, int err), void *ctx);
 
 /*
- * The same for the cluster: the page's value is replaced by one that vanishes at once. Other hosts may have
- * the page, and write it again. Return: 0; -ENOENT: the tenant's pages are not shared; errors of
- * cluster_link_submit(), -EAGAIN, -ENOMEM: done() is not called.
+ * The same for whether the disk has further pages that continue a page, see index_find_others(). Return: 0;
+ * -ENODEV: there is no disk; errors of disk_submit() and -ENOMEM.
+ */
+int offload_ask_others(struct offload *o, const struct offload_subject *s, void (*done)(void *ctx, int err),
+                       void *ctx);
+
+/*
+ * As offload_flush_page(), for the cluster: the page's value is replaced by one that vanishes at once. Other
+ * hosts may have the page, and write it again. Return: 0; -ENOENT: the tenant's pages are not shared; errors
+ * of cluster_link_submit(), -EAGAIN, -ENOMEM: done() is not called.
  */
 int offload_flush_shared(struct offload *o, const struct tenant *t, const struct offload_subject *s,
                          void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);

@@ -189,7 +189,7 @@ static void offload_fetch_publish(struct offload_fetch *f)
 static void offload_fetch_forget(struct offload_fetch *f)
 {
     struct offload *o = f->offload;
-    const struct offload_subject subject = {f->account, f->request.group, f->key};
+    const struct offload_subject subject = {.account = f->account, .group = f->request.group, .key = f->key};
     uint64_t n = f->from_cluster ? ++o->cluster->counts.n_unopened : ++o->n_unopened;
 
     if (log_is_due(n))

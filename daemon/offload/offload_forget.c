@@ -1,6 +1,6 @@
 /*
  * Requests to the disk about one page, without its bytes: to forget one that did not open, or that an
- * operator flushed, and to look for one that an operator asks about.
+ * operator flushed, and to look for one, or for what continues it, that an operator asks about.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void offload_forget_on_done(struct disk_request *r)
     struct offload_forget *x = (struct offload_forget *) r;
     int err = r->result;
 
-    if (err == -ENOENT && r->kind != DISK_ASK)
+    if (err == -ENOENT && r->kind != DISK_ASK && r->kind != DISK_ASK_OTHERS)
         err = 0; /* the disk does not have the page, which is the aim */
 
     if (x->done)
@@ -49,6 +49,7 @@ int offload_forget(struct offload *o, const struct offload_subject *s, enum disk
                 .kind = kind,
                 .group = s->group,
                 .key = s->key,
+                .family = s->family,
                 .deadline_ms = work_clock_ms() + OFFLOAD_READ_MS,
                 .done = offload_forget_on_done,
             },

@@ -161,9 +161,9 @@ void offload_fetch_flush(struct offload *o, const struct tenant *t, const struct
 
 /**
  * offload_forget() - the disk does not find a page again, or is asked for it
- * @kind: DISK_FORGET, DISK_REMOVE or DISK_ASK
+ * @kind: DISK_FORGET, DISK_REMOVE, DISK_ASK or DISK_ASK_OTHERS
  * @done: called on the loop, once, with 0 or the errno of the request; NULL: no function. A page that the
- *        disk does not have is 0, and -ENOENT with DISK_ASK.
+ *        disk does not have is 0, and -ENOENT with DISK_ASK and DISK_ASK_OTHERS.
  *
  * Return: 0; errors of disk_submit(), -ENOMEM: done() is not called.
  */

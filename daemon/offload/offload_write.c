@@ -129,7 +129,8 @@ static void offload_write_on_written(struct disk_request *r)
 
     offload_write_conclude(w, r->result);
     if (w->is_flushed && !o->stopping) {
-        const struct offload_subject subject = {w->account, w->request.group, w->request.key};
+        const struct offload_subject subject = {
+            .account = w->account, .group = w->request.group, .key = w->request.key};
 
         (void) offload_forget(o, &subject, DISK_REMOVE, NULL, NULL);
     }

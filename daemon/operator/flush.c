@@ -1,9 +1,9 @@
 /*
- * FLUSH: an operator makes a prefix unfindable. Keys of chunks are chained, so the page of the prefix's last
- * chunk is enough: without it no client finds what continues the prefix. Pages of earlier chunks stay, since
- * other prompts begin with them.
+ * FLUSH: an operator makes a prefix unfindable. Keys of chunks are chained, so without the page of a chunk no
+ * client finds what continues it. A request names a prefix and how many of its last chunks lose their pages;
+ * pages of earlier chunks stay, since other prompts begin with them (LOOKUP says which do).
  *
- * A flush ends the pin of the page.
+ * A flush ends the pins of these pages.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,9 +20,18 @@
 #include "daemon/requests/state.h"
 #include "daemon/store/kept.h"
 
+enum { FLUSH_CHUNKS_MAX = WIRE_ITEMS_MAX / CHUNK_TOKENS };
+
+struct flush_chunk {
+    struct chunk_key keys[PREFIX_KEYS];
+    unsigned page_class;
+};
+
 /* What a request names, and what became of it. */
 struct flush {
     struct prefix prefix;
+    struct flush_chunk chunks[FLUSH_CHUNKS_MAX]; /* whose pages go, in the order of the prompt */
+    size_t n_chunks;
     uint32_t n_pages, n_held, n_on_the_way;
 };
 
@@ -55,31 +64,35 @@ static int flush_reply(struct request *rq, const struct flush *f)
 
 /* ---- memory ---- */
 
-static int flush_memory(struct request *rq, struct flush *f)
+static int flush_memory_page(struct request *rq, struct flush *f, const struct chunk_key *key)
 {
     struct tenant *t = f->prefix.tenant;
     struct store *st = store_of(t);
+    uint32_t slot = store_find(st, t, key);
+    int r;
 
-    for (int i = 0; i < PREFIX_KEYS; i++) {
-        uint32_t slot = store_find(st, t, &f->prefix.keys[i]);
-        int r;
-
-        if (slot != SLOT_NONE) {
-            kept_end(st, slot); /* in an extent that is being emptied, the page leaves with that */
-            slot = store_find(st, t, &f->prefix.keys[i]);
-        }
-        if (slot == SLOT_NONE)
-            continue;
-
-        f->n_held += pool_slot(&st->pool, slot)->holds > 0;
-        r = store_forget(st, slot, &rq->error);
-        if (r < 0)
-            return r;
-
-        f->n_pages++;
+    if (slot != SLOT_NONE) {
+        kept_end(st, slot); /* in an extent that is being emptied, the page leaves with that */
+        slot = store_find(st, t, key);
     }
+    if (slot == SLOT_NONE)
+        return 0;
 
-    return 0;
+    f->n_held += pool_slot(&st->pool, slot)->holds > 0;
+    r = store_forget(st, slot, &rq->error);
+    f->n_pages += r == 0;
+    return r;
+}
+
+/* The last chunk first: a failure leaves a prefix of the prompt findable, and nothing behind a gap. */
+static int flush_memory(struct request *rq, struct flush *f)
+{
+    int r = 0;
+
+    for (size_t i = f->n_chunks; i > 0 && r == 0; i--)
+        for (int k = 0; k < PREFIX_KEYS && r == 0; k++)
+            r = flush_memory_page(rq, f, &f->chunks[i - 1].keys[k]);
+    return r;
 }
 
 /* ---- slower tiers ---- */
@@ -93,7 +106,7 @@ static int flush_conclude_disk(struct job *job, struct request *rq)
     if (j->err < 0)
         return fail(
             &rq->error, j->err,
-            "the page left memory, but the disk tier or the cluster may still have it (%s): flush again",
+            "the pages left memory, but the disk tier or the cluster may still have them (%s): flush again",
             strerror(-j->err));
 
     return flush_reply(rq, &j->flush);
@@ -125,12 +138,18 @@ static void flush_submit_page(struct offload *o, struct flush_job *j, const stru
 
 static int flush_submit_disk(struct request *rq, struct flush_job *j)
 {
-    for (int i = 0; i < PREFIX_KEYS; i++) {
-        struct offload_subject s;
-        int r = prefix_subject(rq, &j->flush.prefix, i, &s);
+    struct prefix at = j->flush.prefix;
 
+    for (size_t n = j->flush.n_chunks * PREFIX_KEYS; n > 0; n--) {
+        const struct flush_chunk *c = &j->flush.chunks[(n - 1) / PREFIX_KEYS];
+        struct offload_subject s;
+        int r;
+
+        memcpy(at.keys, c->keys, sizeof(at.keys));
+        at.page_class = c->page_class;
+        r = prefix_subject(rq, &at, (n - 1) % PREFIX_KEYS, &s);
         if (r < 0)
-            return r; /* both keys or none: nothing is pending */
+            return r; /* all keys or none: nothing is pending */
 
         flush_submit_page(rq->server->offload, j, &s);
     }
@@ -138,8 +157,8 @@ static int flush_submit_disk(struct request *rq, struct flush_job *j)
     return j->n_pending > 0 || j->err == 0
                ? 0
                : fail(&rq->error, j->err,
-                      "the page left memory, but the disk tier or the cluster takes no request now and may "
-                      "still have it: flush again");
+                      "the pages left memory, but the disk tier or the cluster takes no request now and may "
+                      "still have them: flush again");
 }
 
 static int flush_disk(struct request *rq, const struct flush *f)
@@ -166,17 +185,36 @@ static int flush_disk(struct request *rq, const struct flush *f)
     return REQUEST_PENDING;
 }
 
+/* Derives the keys of all chunks, and notes those whose pages go. */
+static int flush_walk(struct request *rq, struct flush *f)
+{
+    const Kvcobra__Flush *m = rq->message->flush;
+    size_t n = m->chunks == 0 ? 1 : m->chunks;
+
+    if (n > f->prefix.n_chunks)
+        return fail(&rq->error, -EINVAL, "%zu chunks of a prefix that has %zu", n, f->prefix.n_chunks);
+
+    f->n_chunks = n;
+    for (size_t i = 0; i < f->prefix.n_chunks; i++) { /* at most WIRE_ITEMS_MAX tokens, so sixteen hashes */
+        struct flush_chunk *c = &f->chunks[i + n >= f->prefix.n_chunks ? i + n - f->prefix.n_chunks : 0];
+
+        prefix_next(&f->prefix, m->prefix, i);
+        memcpy(c->keys, f->prefix.keys, sizeof(c->keys));
+        c->page_class = f->prefix.page_class;
+    }
+
+    return 0;
+}
+
 int flush_handle(struct request *rq)
 {
-    const Kvcobra__Prefix *m = rq->message->flush->prefix;
     struct flush f = {.n_pages = 0};
-    int r = prefix_read(rq, m, &f.prefix);
+    int r = prefix_read(rq, rq->message->flush->prefix, &f.prefix);
 
+    if (r == 0)
+        r = flush_walk(rq, &f);
     if (r < 0)
         return r;
-
-    for (size_t i = 0; i < f.prefix.n_chunks; i++) /* at most WIRE_ITEMS_MAX tokens, so sixteen hashes */
-        prefix_next(&f.prefix, m, i);
     if (rq->message->flush->goes_on)
         return flush_reply(rq, &f);
 

@@ -4,6 +4,9 @@
  *
  * Memory is looked at when the request arrives. For pages that a filter of the disk tier promises, the disk
  * is asked. The cluster is asked for pages that neither has. The reply waits for the answers.
+ *
+ * On request, LOOKUP also says which pages are shared: others than that of the prompt's next chunk continue
+ * them, in memory or on the disk. Chunk keys have a mark of their parent, so the keys tell.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +28,7 @@ enum {
 _Static_assert(LOOKUP_PLACES_MAX <= REPLY_PLACES_MAX, "places fit the scratch");
 
 struct lookup_place {
-    bool in_memory, on_disk, in_cluster;
+    bool in_memory, on_disk, in_cluster, is_shared;
     uint32_t n_holds;
     uint64_t pinned_ms;
     enum ghost_reason reason;
@@ -47,7 +50,8 @@ struct lookup {
 struct lookup_job { /* waits for the disk and the cluster */
     struct job job;
     struct lookup lookup;
-    struct lookup_question questions[LOOKUP_PLACES_MAX];
+    struct lookup_question questions[LOOKUP_PLACES_MAX], others[LOOKUP_PLACES_MAX];
+    struct index_family families[LOOKUP_PLACES_MAX]; /* of the pages, for is_shared */
     struct offload_look look;
     uint32_t look_places[LOOKUP_PLACES_MAX]; /* places of the pages in @look */
     unsigned n_pending;
@@ -86,6 +90,7 @@ static int lookup_reply(struct request *rq, const struct lookup *l, int tier_err
         to->in_cluster = from->in_cluster;
         to->holds = from->n_holds;
         to->pinned_ms = from->pinned_ms;
+        to->is_shared = from->is_shared;
         if (!from->in_memory && !from->on_disk && !from->in_cluster)
             to->reason = lookup_reason(from->reason);
         scratch->place_pointers[i] = to;
@@ -138,6 +143,18 @@ static void lookup_on_asked(void *ctx, int err)
 
     if (err == 0)
         j->lookup.places[q->place].on_disk = true;
+    else if (err != -ENOENT)
+        j->err = err;
+    lookup_note_answer(j);
+}
+
+static void lookup_on_others(void *ctx, int err)
+{
+    const struct lookup_question *q = ctx;
+    struct lookup_job *j = q->job;
+
+    if (err == 0)
+        j->lookup.places[q->place].is_shared = true;
     else if (err != -ENOENT)
         j->err = err;
     lookup_note_answer(j);
@@ -196,6 +213,7 @@ static unsigned lookup_walk(struct request *rq, struct lookup_job *j)
         for (int k = 0; k < PREFIX_KEYS; k++) {
             lookup_memory(rq, &l->prefix, k, &l->places[l->n]);
             n_asked += has_tiers && lookup_ask(rq, j, k, may_look);
+            j->families[l->n].parent = l->prefix.keys[k];
             l->n++;
         }
     }
@@ -218,18 +236,83 @@ static unsigned lookup_look(struct request *rq, struct lookup_job *j)
     return r == 0;
 }
 
+/* ---- shared pages ---- */
+
+/* Notes the known continuation of each page: that of the prompt's next chunk, if it has one. */
+static void lookup_prepare_families(const struct request *rq, struct lookup_job *j)
+{
+    const Kvcobra__Lookup *m = rq->message->lookup;
+    const struct lookup *l = &j->lookup;
+
+    for (size_t i = 0; i + PREFIX_KEYS < l->n; i++) {
+        j->families[i].known = j->families[i + PREFIX_KEYS].parent;
+        j->families[i].has_known = true;
+    }
+    if (m->n_next_tokens > 0) {
+        struct prefix next = l->prefix; /* the reply has the keys of the chunk before */
+
+        prefix_step(&next, m->prefix, m->next_tokens, false);
+        for (size_t k = 0; k < PREFIX_KEYS; k++) {
+            struct index_family *f = &j->families[l->n - PREFIX_KEYS + k];
+
+            f->known = next.keys[k];
+            f->has_known = true;
+        }
+    }
+}
+
+/* Return: whether the disk was asked. */
+static bool lookup_ask_others(struct request *rq, struct lookup_job *j, size_t place)
+{
+    struct offload_subject s;
+    int r = prefix_subject(rq, &j->lookup.prefix, (int) (place % PREFIX_KEYS), &s);
+
+    if (r == 0) {
+        s.family = j->families[place];
+        j->others[place] = (struct lookup_question){j, (uint32_t) place};
+        r = offload_ask_others(rq->server->offload, &s, lookup_on_others, &j->others[place]);
+    }
+    if (r < 0 && r != -ENODEV)
+        j->err = r;
+    return r == 0;
+}
+
+/* Return: how many answers of the disk are awaited. */
+static unsigned lookup_find_others(struct request *rq, struct lookup_job *j)
+{
+    struct lookup *l = &j->lookup;
+    bool has_tiers = prefix_has_tiers(rq, &l->prefix);
+    unsigned n_asked = 0;
+
+    if (!rq->message->lookup->with_shared)
+        return 0;
+
+    lookup_prepare_families(rq, j);
+    index_find_others(&l->prefix.tenant->index, j->families, l->n);
+    for (size_t i = 0; i < l->n; i++) {
+        l->places[i].is_shared = j->families[i].has_other;
+        n_asked += !l->places[i].is_shared && has_tiers && lookup_ask_others(rq, j, i);
+    }
+
+    return n_asked;
+}
+
 int lookup_handle(struct request *rq)
 {
     _cleanup_(freep) struct lookup_job *j = calloc(1, sizeof(*j));
+    const Kvcobra__Lookup *m = rq->message->lookup;
     unsigned n_asked;
     int r;
 
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for a request");
 
-    r = prefix_read(rq, rq->message->lookup->prefix, &j->lookup.prefix);
+    r = prefix_read(rq, m->prefix, &j->lookup.prefix);
     if (r < 0)
         return r;
+    if (m->n_next_tokens != 0 && m->n_next_tokens != CHUNK_TOKENS)
+        return fail(&rq->error, -EINVAL, "%zu tokens of the next chunk, which has %d", m->n_next_tokens,
+                    CHUNK_TOKENS);
 
     j->job.finish = lookup_conclude;
     r = job_begin(&j->job, rq);
@@ -238,6 +321,7 @@ int lookup_handle(struct request *rq)
 
     n_asked = lookup_walk(rq, j);
     n_asked += lookup_look(rq, j);
+    n_asked += lookup_find_others(rq, j);
     if (n_asked == 0) {
         job_cancel(&j->job);
         errmsg_clear(&rq->error);

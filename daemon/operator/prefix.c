@@ -74,7 +74,8 @@ int prefix_read(struct request *rq, const Kvcobra__Prefix *m, struct prefix *ret
     return 0;
 }
 
-void prefix_next(struct prefix *p, const Kvcobra__Prefix *m, size_t i)
+void prefix_step(struct prefix *p, const Kvcobra__Prefix *m, const uint32_t tokens[static CHUNK_TOKENS],
+                 bool is_first)
 {
     struct chunk_identity id = {
         .table_digest = p->table->digest,
@@ -84,16 +85,19 @@ void prefix_next(struct prefix *p, const Kvcobra__Prefix *m, size_t i)
         .salt = m->salt.data,
         .salt_bytes = m->salt.len,
     };
-    bool is_first = !p->has_parent && i == 0;
 
     p->page_class = is_first ? PAGE_FIRST : PAGE_REST;
     for (int k = 0; k < PREFIX_KEYS; k++) {
         struct chunk_key parent = p->keys[k];
 
         id.repeatable = k == 1;
-        chunk_key_derive(p->tenant->index_key, &id, is_first ? NULL : &parent, m->tokens + i * CHUNK_TOKENS,
-                         &p->keys[k]);
+        chunk_key_derive(p->tenant->index_key, &id, is_first ? NULL : &parent, tokens, &p->keys[k]);
     }
+}
+
+void prefix_next(struct prefix *p, const Kvcobra__Prefix *m, size_t i)
+{
+    prefix_step(p, m, m->tokens + i * CHUNK_TOKENS, !p->has_parent && i == 0);
 }
 
 ProtobufCBinaryData prefix_keys(struct request *rq, const struct prefix *p)

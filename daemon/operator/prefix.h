@@ -36,6 +36,9 @@ int prefix_read(struct request *rq, const Kvcobra__Prefix *m, struct prefix *ret
 /* Derives the keys of chunk @i, after those of all chunks before it. */
 void prefix_next(struct prefix *p, const Kvcobra__Prefix *m, size_t i);
 
+/* Derives the keys of the chunk behind the present one, or of the first one. */
+void prefix_step(struct prefix *p, const Kvcobra__Prefix *m, const uint32_t tokens[static 64], bool is_first);
+
 /* The keys as a reply has them. They are in the scratch of the request. */
 ProtobufCBinaryData prefix_keys(struct request *rq, const struct prefix *p);
 

@@ -16,7 +16,7 @@ static uint64_t ghost_tag_of(const struct chunk_key *key)
 {
     uint64_t tag;
 
-    memcpy(&tag, key->bytes + 8, sizeof(tag)); /* the index's buckets use the first half */
+    memcpy(&tag, key->bytes, sizeof(tag)); /* the other half has the mark of the parent, which is no hash */
     return tag;
 }
 

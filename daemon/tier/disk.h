@@ -29,6 +29,7 @@
 #include "daemon/loop/fair.h"
 #include "daemon/tier/disk_folder.h"
 #include "daemon/tier/disk_format.h"
+#include "proto/index.h"
 
 struct disk;
 struct disk_engine_ops;
@@ -52,12 +53,13 @@ enum disk_state { DISK_OPENING = 0, DISK_READY = 1, DISK_OFF = 2 };
 extern const char *const disk_state_names[]; /* by enum disk_state */
 
 enum disk_kind {
-    DISK_WRITE = 0,  /* store data as the page of group and key */
-    DISK_READ = 1,   /* read the page of group and key */
-    DISK_FORGET = 2, /* the page of group and key did not open */
-    DISK_DROP = 3,   /* drop all pages of a tenant, of a table, of both, or all */
-    DISK_ASK = 4,    /* whether the tier has the page of group and key: a filter alone may be wrong */
-    DISK_REMOVE = 5, /* drop the page of group and key, which an operator flushed */
+    DISK_WRITE = 0,      /* store data as the page of group and key */
+    DISK_READ = 1,       /* read the page of group and key */
+    DISK_FORGET = 2,     /* the page of group and key did not open */
+    DISK_DROP = 3,       /* drop all pages of a tenant, of a table, of both, or all */
+    DISK_ASK = 4,        /* whether the tier has the page of group and key: a filter alone may be wrong */
+    DISK_REMOVE = 5,     /* drop the page of group and key, which an operator flushed */
+    DISK_ASK_OTHERS = 6, /* whether further pages of the tenant continue a page, see index_find_others() */
 };
 
 struct disk_share { /* embedded by an account; zeroed at first, and without requests when it is freed */
@@ -72,7 +74,8 @@ struct disk_request {      /* embedded; belongs to the caller before disk_submit
     enum disk_kind kind;
     struct disk_group_id group;
     struct chunk_key key;
-    uint64_t quota_bytes; /* of the tenant; WRITE */
+    struct index_family family; /* ASK_OTHERS */
+    uint64_t quota_bytes;       /* of the tenant; WRITE */
     /*
      * WRITE: a buffer of disk_buffer_take(), transferred. READ: the sealed page if the result is 0; the
      * caller gives it back with disk_buffer_give_back().
@@ -81,8 +84,9 @@ struct disk_request {      /* embedded; belongs to the caller before disk_submit
     bool drops_any_tenant, drops_any_table; /* DROP: else the tenant and the table of the group */
     uint64_t deadline_ms;                   /* CLOCK_MONOTONIC */
     /*
-     * READ, FORGET, REMOVE, ASK: -ENOENT: the tier does not have the page. WRITE: -EEXIST: the tier has it;
-     * -EDQUOT, -EBUSY, -ENOSPC, -EFBIG, -ENOMEM: disk_map_claim(). All: -ETIMEDOUT; -ENODEV: the tier is off.
+     * READ, FORGET, REMOVE, ASK: -ENOENT: the tier does not have the page. ASK_OTHERS: -ENOENT: none.
+     * WRITE: -EEXIST: the tier has it; -EDQUOT, -EBUSY, -ENOSPC, -EFBIG, -ENOMEM: disk_map_claim(). All:
+     * -ETIMEDOUT; -ENODEV: the tier is off.
      */
     int result;
     void (*done)(struct disk_request *r); /* on the loop; may free the request */

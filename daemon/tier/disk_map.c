@@ -46,6 +46,14 @@ uint64_t disk_map_n_pages(const struct disk_map *m, const char *tenant)
     return o ? o->n_pages : 0;
 }
 
+void disk_map_find_others(const struct disk_map *m, const char *tenant, struct index_family *f)
+{
+    const struct disk_owner *o = disk_segment_find_owner(m, tenant);
+
+    if (o)
+        index_find_others(&o->index, f, 1);
+}
+
 void disk_map_for_each(const struct disk_map *m, const char *tenant,
                        void (*f)(void *ctx, const struct chunk_key *key), void *ctx)
 {

@@ -164,6 +164,9 @@ void disk_map_adopt_page(struct disk_map *m, uint32_t segment, const struct disk
 /* After the last page: orders the segments by age. Return: 0; -ENOMEM. */
 int disk_map_adopt_done(struct disk_map *m);
 
+/* See index_find_others(). */
+void disk_map_find_others(const struct disk_map *m, const char *tenant, struct index_family *f);
+
 uint64_t disk_map_n_pages(const struct disk_map *m, const char *tenant);
 
 /* Calls @f with the key of each page of @tenant. */

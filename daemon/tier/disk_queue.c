@@ -201,6 +201,7 @@ struct disk_transfer *disk_queue_take(struct disk *d, bool writes)
                                     .kind = r->kind,
                                     .group = r->group,
                                     .key = r->key,
+                                    .family = r->family,
                                     .quota_bytes = r->quota_bytes,
                                     .drops_any_tenant = r->drops_any_tenant,
                                     .drops_any_table = r->drops_any_table,

@@ -160,6 +160,12 @@ static void disk_serve_ask(struct disk *d, struct disk_transfer *t)
     disk_queue_end(d, t, disk_map_has(&d->map, &t->group, &t->key) ? 0 : -ENOENT);
 }
 
+static void disk_serve_ask_others(struct disk *d, struct disk_transfer *t)
+{
+    disk_map_find_others(&d->map, t->group.tenant, &t->family);
+    disk_queue_end(d, t, t->family.has_other ? 0 : -ENOENT);
+}
+
 static int disk_serve_drop(struct disk *d, struct disk_transfer *t, struct errmsg *e)
 {
     int r;
@@ -184,6 +190,9 @@ int disk_serve_begin(struct disk *d, struct disk_transfer *t, struct errmsg *e)
         return 0;
     case DISK_ASK:
         disk_serve_ask(d, t);
+        return 0;
+    case DISK_ASK_OTHERS:
+        disk_serve_ask_others(d, t);
         return 0;
     default:
         return disk_serve_drop(d, t, e);

@@ -27,6 +27,7 @@ struct disk_transfer {
     enum disk_kind kind;
     struct disk_group_id group;
     struct chunk_key key;
+    struct index_family family;
     uint64_t quota_bytes;
     bool drops_any_tenant, drops_any_table;
     uint8_t *data; /* the buffer, or NULL */

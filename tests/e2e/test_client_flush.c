@@ -68,6 +68,71 @@ static void test_prefix(void)
     prompts_finish(&f);
 }
 
+/* The end of a prompt, in one message and in several: all its pages go, and earlier ones stay. */
+static void test_end_of_prompt(void)
+{
+    static const size_t flushed[] = {64, 5 * 64, PREFIX - 64, PREFIX};
+    struct prompts f;
+
+    prompts_begin(&f);
+    for (size_t i = 0; i < sizeof(flushed) / sizeof(flushed[0]); i++) {
+        kvc_prefix_options o = prompts_options(&f);
+        kvc_flush_state state = {.struct_bytes = sizeof(state)};
+        kvc_chunk_place *places = NULL;
+        size_t n = 0;
+
+        kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
+        o.n_flushed_tokens = flushed[i];
+        CU_ASSERT_EQUAL(kvc_flush(f.sc.control, &o, f.tokens, PREFIX + 1, &state), 0);
+        CU_ASSERT_EQUAL(state.pages, flushed[i] / 64);
+        CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), PREFIX - flushed[i]);
+        CU_ASSERT_EQUAL_FATAL(kvc_lookup(f.sc.control, &o, f.tokens, SHARED, sizeof(*places), &places, &n),
+                              0);
+        for (size_t k = 0; k < n; k += 2)
+            CU_ASSERT_EQUAL(places[k].in_memory, k / 2 * 64 < PREFIX - flushed[i] || k / 2 * 64 >= PREFIX);
+        free(places);
+    }
+    prompts_finish(&f);
+}
+
+/* Pages with which several prompts begin are shared; without a next chunk, two must continue a page. */
+static void test_shared(void)
+{
+    kvc_prefix_options o;
+    kvc_chunk_place *places = NULL;
+    struct prompts f;
+    uint32_t *branch;
+    size_t n = 0;
+
+    prompts_begin(&f);
+    branch = scene_tokens(0, TOKENS);
+    branch[8 * 64]++; /* shares chunks 0 to 7: in the last message, chunk 7 has no next one */
+    o = prompts_options(&f);
+    o.with_shared = 1;
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
+    for (unsigned n_published = 1; n_published <= 2; n_published++) {
+        CU_ASSERT_EQUAL_FATAL(kvc_lookup(f.sc.control, &o, f.tokens, SHARED, sizeof(*places), &places, &n),
+                              0);
+        for (size_t k = 0; k < n; k++)
+            CU_ASSERT_EQUAL(places[k].is_shared, n_published == 2 && k == 14);
+        free(places);
+        CU_ASSERT_EQUAL_FATAL(
+            kvc_lookup(f.sc.control, &o, f.tokens, 8 * 64 + 1, sizeof(*places), &places, &n), 0);
+        for (size_t k = 0; k < n; k++)
+            CU_ASSERT_EQUAL(places[k].is_shared, n_published == 2 && k == 14);
+        free(places);
+        if (n_published == 1)
+            kvc_seq_free(prompts_publish(&f.m, branch, NULL, 0));
+    }
+    o.with_shared = 0;
+    CU_ASSERT_EQUAL_FATAL(kvc_lookup(f.sc.control, &o, f.tokens, SHARED, sizeof(*places), &places, &n), 0);
+    for (size_t k = 0; k < n; k++)
+        CU_ASSERT_EQUAL(places[k].is_shared, 0);
+    free(places);
+    free(branch);
+    prompts_finish(&f);
+}
+
 static void test_repeatable(void)
 {
     struct prompts f;
@@ -220,6 +285,11 @@ static void test_arguments(void)
     o.struct_bytes = 8;
     refuse(&f, &o, 64, -EINVAL, "set it to sizeof(kvc_prefix_options)");
     o = prompts_options(&f);
+    o.n_flushed_tokens = 63;
+    refuse(&f, &o, 640, -EINVAL, "n_flushed_tokens 63");
+    o.n_flushed_tokens = 128;
+    refuse(&f, &o, 127, -EINVAL, "n_flushed_tokens 128");
+    o = prompts_options(&f);
     o.tenant = "uid-4711";
     refuse(&f, &o, 64, -ENOENT, "there is no tenant \"uid-4711\"");
     o = prompts_options(&f);
@@ -240,7 +310,8 @@ static void test_arguments(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_prefix),        TEST(test_repeatable), TEST(test_held), TEST(test_restart),
+    TEST(test_prefix),        TEST(test_repeatable), TEST(test_held),
+    TEST(test_restart),       TEST(test_shared),     TEST(test_end_of_prompt),
     TEST(test_other_tenants), TEST(test_arguments),  TEST_END,
 };
 const char test_suite[] = "client_flush";

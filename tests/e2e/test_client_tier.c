@@ -346,6 +346,30 @@ static void look(struct tier *t, uint32_t text, size_t *ret_memory, size_t *ret_
     free(tokens);
 }
 
+/* The shared one of the first five chunks of a prompt that leaves text 0 at chunk @leaves; -1: none is. */
+static int shared_chunk(struct tier *t, size_t leaves)
+{
+    uint32_t *tokens = scene_tokens(0, TIER_SHARED);
+    kvc_chunk_place *places = NULL;
+    struct beginning b;
+    size_t n = 0;
+    int shared = -1;
+
+    tokens[leaves * 64]++;
+    begin_prefix(t, &b);
+    b.options.with_shared = 1;
+    CU_ASSERT_EQUAL_FATAL(
+        kvc_lookup(t->scene.control, &b.options, tokens, 5 * 64, sizeof(*places), &places, &n), 0);
+    for (size_t i = 0; i < n; i++) {
+        CU_ASSERT(!places[i].is_shared || shared < 0);
+        if (places[i].is_shared)
+            shared = (int) (i / 2);
+    }
+    free(places);
+    free(tokens);
+    return shared;
+}
+
 static void test_lookup(void)
 {
     size_t memory, disk;
@@ -359,12 +383,16 @@ static void test_lookup(void)
     CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     look(&t, 0, &memory, &disk);
     CU_ASSERT(memory == 0 && disk == TIER_SHARED / 64);
+    CU_ASSERT_EQUAL(shared_chunk(&t, 3), 2); /* the text goes on otherwise */
+    CU_ASSERT_EQUAL(shared_chunk(&t, 8), -1);
     look(&t, 0, &memory, &disk); /* a look-up fetches nothing */
     CU_ASSERT_EQUAL(memory, 0);
     m = scene_client(&t.scene);
     CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, 8000), TIER_SHARED);
     look(&t, 0, &memory, &disk);
     CU_ASSERT(memory == TIER_SHARED / 64 && disk == TIER_SHARED / 64);
+    CU_ASSERT_EQUAL(shared_chunk(&t, 3), 2); /* a page in memory and on the disk is one */
+    CU_ASSERT_EQUAL(shared_chunk(&t, 8), -1);
     embedded_free(&m);
     tier_finish(&t);
 }

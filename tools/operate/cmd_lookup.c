@@ -13,6 +13,7 @@
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
 #include "tools/operate/prefix_options.h"
+#include "tools/operate/prompt_places.h"
 
 enum { KINDS = 2 };         /* of attention: not repeatable, and repeatable */
 enum { ELSEWHERE_MAX = 8 }; /* other tables, tenants and salts that are named */
@@ -50,11 +51,6 @@ static error_t cmd_lookup_parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {NULL, cmd_lookup_parse, NULL, doc, prefix_options_view_children, NULL, NULL};
 
 /* ---- places ---- */
-
-static bool cmd_lookup_is_anywhere(const kvc_chunk_place *p)
-{
-    return p->in_memory || p->on_disk || p->in_cluster;
-}
 
 static const char *cmd_lookup_reason(int reason)
 {
@@ -105,7 +101,7 @@ static uint64_t cmd_lookup_findable(const kvc_chunk_place *places, size_t n, int
 {
     size_t i = (size_t) kind;
 
-    while (i < n && cmd_lookup_is_anywhere(&places[i]))
+    while (i < n && prompt_places_is_anywhere(&places[i]))
         i += KINDS;
     return (uint64_t) (i / KINDS) * KVC_CHUNK_TOKENS;
 }
@@ -139,7 +135,7 @@ static void cmd_lookup_try(kvc_client *c, struct lookup *l, const kvc_prefix_opt
         return;
     if (kvc_lookup(c, o, l->options->document.tokens, KVC_CHUNK_TOKENS, sizeof(*places), &places, &n) < 0)
         return;
-    if (n < KINDS || (!cmd_lookup_is_anywhere(&places[0]) && !cmd_lookup_is_anywhere(&places[1])))
+    if (n < KINDS || (!prompt_places_is_anywhere(&places[0]) && !prompt_places_is_anywhere(&places[1])))
         return;
 
     e = &l->elsewhere[l->n_elsewhere++];
@@ -190,7 +186,7 @@ static void cmd_lookup_try_all(kvc_client *c, struct lookup *l)
 {
     kvc_prefix_options o = l->subject.options;
 
-    if (cmd_lookup_is_anywhere(&l->places[0]) || cmd_lookup_is_anywhere(&l->places[1]))
+    if (prompt_places_is_anywhere(&l->places[0]) || prompt_places_is_anywhere(&l->places[1]))
         return;
 
     o.salt = NULL;
@@ -257,7 +253,7 @@ static size_t cmd_lookup_add_row(struct report *r, const struct lookup *l, size_
     report_row(r, "%ju to %ju\t%s\t%s\t%s\t%s", (uintmax_t) p->first_token,
                (uintmax_t) (p->first_token + (end - first) / KINDS * KVC_CHUNK_TOKENS - 1),
                cmd_lookup_where(p), p->holds > 0 ? "yes" : "no", pinned,
-               cmd_lookup_is_anywhere(p) ? "" : cmd_lookup_reason(p->reason));
+               prompt_places_is_anywhere(p) ? "" : cmd_lookup_reason(p->reason));
     return end;
 }
 
@@ -277,7 +273,7 @@ static int cmd_lookup_print_kind(const struct lookup *l, int kind)
 static bool cmd_lookup_has_any(const struct lookup *l, int kind)
 {
     for (size_t i = (size_t) kind; i < l->n; i += KINDS)
-        if (cmd_lookup_is_anywhere(&l->places[i]))
+        if (prompt_places_is_anywhere(&l->places[i]))
             return true;
     return false;
 }

@@ -78,22 +78,50 @@ expect "unpin --for" 2 "$KVCOBRA" unpin --tenant "$me" --table "$short" --tokens
 expect_sentence "look up a table that is not there" "000000" "$KVCOBRA" lookup --tenant "$me" --table 000000 \
     --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
 
-# flushing
+# flushing: a prompt that was just served is forgotten, but not what another one begins with
 matched "a prompt that was published"
 expect_true "is found" "j['matched_tokens'] >= 128"
-head -c 400 "$dir/prompt.txt" >"$dir/prefix.txt"
-flush "flush its beginning" --model "$dir/model.gguf" --prompt-file "$dir/prefix.txt"
-expect_true "one page goes" "j['tenant'] == 'uid-$uid' and j['pages'] == 1 and j['held'] == 0 and j['tokens'] >= 64"
-flushed=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tokens"])' "$dir/out")
+head -c 900 "$dir/prompt.txt" >"$dir/other.txt"
+tail -c 900 "$ROOT/LICENSE" >>"$dir/other.txt"
+found() { # NAME FILE: how many tokens clients find of a prompt
+    expect "$1" 0 "$KVCOBRA" lookup --tenant "$me" --table "$short" --json --model "$dir/model.gguf" --prompt-file "$2"
+}
+expect "another prompt that begins alike" 0 "$KVCOBRA" generate "$dir/model.gguf" --prompt-file "$dir/other.txt" --share --tokens 4 \
+    --ignore-eos
+expect "pin the first one" 0 "$KVCOBRA" pin --tenant "$me" --table "$short" --for 1h --model "$dir/model.gguf" --prompt-file \
+    "$dir/prompt.txt" --yes
+flush "flush the first one" --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
+expect_true "its own pages go, those of both stay" "(j['tenant'] == 'uid-$uid' and j['forgotten_pages'] > 0 and j['held'] == 0 and
+    j['from'] == j['shared_tokens'] == j['found_tokens'] >= 64)"
+shared=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shared_tokens"])' "$dir/out")
+found "the first one after that" "$dir/prompt.txt"
+expect_true "only the common tokens are found, and nothing behind is pinned" "(j['plain']['findable_tokens'] == $shared and
+    not any(c['memory'] or c['pinned_seconds'] for c in j['plain']['chunks'] if c['first_token'] >= $shared))"
+found "the other one after that" "$dir/other.txt"
+expect_true "is found beyond them" "j['plain']['findable_tokens'] > $shared"
+expect "flush the first one again" 1 "$KVCOBRA" flush --tenant "$me" --table "$short" --yes --model "$dir/model.gguf" --prompt-file \
+    "$dir/prompt.txt"
+grep -q "^no page was forgotten" "$dir/out" && grep -q "^tokens 0 to $((shared - 1)) are still found: other prompts" "$dir/out" &&
+    ok "it says what is still found" || not_ok "it says what is still found"
+flush "flush it from its beginning on" --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt" --from 0
+expect_true "nothing is found" "j['found_tokens'] == 0 and j['from'] == 0 and j['forgotten_pages'] == $shared // 64"
+found "the other one after that" "$dir/other.txt"
+expect_true "is not found either" "j['plain']['findable_tokens'] == 0"
 matched "the prompt after that"
-expect_true "is found up to the flushed page" "j['matched_tokens'] == $flushed - 64"
+expect_true "is computed again" "j['matched_tokens'] == 0"
 matched "once more"
 expect_true "it was published again" "j['matched_tokens'] >= 128"
+expect "flush as text" 0 "$KVCOBRA" flush --tenant "$me" --table "$short" --yes --model "$dir/model.gguf" --prompt-file \
+    "$dir/prompt.txt" --from 64
+grep -q "^tokens 64 to [0-9]* are forgotten, with what continues them: [0-9]* pages" "$dir/out" &&
+    grep -q "^tokens 0 to 63 are still found" "$dir/out" && ok "the answer as text" || not_ok "the answer as text"
+matched "and again"
 seq -s ', ' 1 70 >"$dir/tokens.txt"
-flush "flush tokens that are not there" --tokens-file "$dir/tokens.txt" --salt x
-expect_true "no page goes" "j['pages'] == 0 and j['tokens'] == 64"
-flush "a flush of some heads" --tokens-file "$dir/tokens.txt" --heads 0,1
-expect "without a yes" 1 "$KVCOBRA" flush --tenant "$me" --table "$short" --tokens-file "$dir/tokens.txt"
+expect "flush tokens that are not there" 1 "$KVCOBRA" flush --tenant "$me" --table "$short" --yes --json --tokens-file \
+    "$dir/tokens.txt" --salt x
+expect_true "no page goes" "j['forgotten_pages'] == 0 and j['memory_pages'] == 0 and j['tokens'] == 64 and j['found_tokens'] == 0"
+expect "a flush of some heads" 1 "$KVCOBRA" flush --tenant "$me" --table "$short" --yes --tokens-file "$dir/tokens.txt" --heads 0,1
+expect "without a yes" 1 "$KVCOBRA" flush --tenant "$me" --table "$short" --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
 for text in "1 2 3" "1 2 x" "4294967296" "-1"; do
     echo "$text" >"$dir/short.txt"
     expect_sentence "a prefix '$text'" "$([ "$text" = "1 2 3" ] && echo "pages have 64" || echo "not a list of token ids")" \
@@ -104,7 +132,7 @@ expect_sentence "flush for no tenant" "stranger-4711" "$KVCOBRA" flush --tenant 
     --tokens-file "$dir/tokens.txt" --yes
 for wrong in "--table $short --tokens-file x" "--tenant $me --tokens-file x" "--tenant $me --table $short" \
     "--tenant $me --table $short --prompt-file x" "--tenant $me --table $short --tokens-file x --model y" \
-    "--tenant $me --table $short --tokens-file x --heads 3"; do
+    "--tenant $me --table $short --tokens-file x --heads 3" "--tenant $me --table $short --tokens-file x --from -1"; do
     # shellcheck disable=SC2086 # the words of a command
     expect "flush $wrong" 2 "$KVCOBRA" flush $wrong
 done

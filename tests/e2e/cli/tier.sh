@@ -58,6 +58,15 @@ expect "match" 0 "$KVCOBRA" generate "$dir/model.gguf" --prompt-file "$dir/promp
 expect "status after a fetch" 0 "$KVCOBRA" tier status --json
 expect_true "pages were read" "j['read_pages'] > 0 and j['unopened'] == 0"
 
+# a prompt that only the disk has is forgotten there
+short=$("$KVCOBRA" table list --json | sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p' | head -n 1)
+expect "evict before a flush" 0 "$KVCOBRA" evict --yes
+expect "forget a prompt" 0 "$KVCOBRA" flush --tenant "uid-$(id -u)" --table "$short" --yes --json --model "$dir/model.gguf" \
+    --prompt-file "$dir/prompt.txt"
+expect_true "the disk had it" "j['forgotten_pages'] > 0 and j['memory_pages'] == 0 and j['found_tokens'] == 0"
+expect "match after a flush" 0 "$KVCOBRA" generate "$dir/model.gguf" --prompt-file "$dir/prompt.txt" --share --tokens 4 --ignore-eos --json
+expect_true "nothing is found" "j['matched_tokens'] == 0"
+
 # drop
 expect "evict again" 0 "$KVCOBRA" evict --yes
 expect_sentence "drop of a table that is not there" "the daemon has no table" "$KVCOBRA" tier drop --table 0123456789 --yes

@@ -36,7 +36,7 @@ static void test_encoding(void)
     uint8_t b[512];
     size_t n = 0;
 
-    n += put(b + n, 1);
+    n += put(b + n, 2);
     n += put(b + n, 32), memcpy(b + n, table, 32), n += 32;
     n += put(b + n, 32), memcpy(b + n, model, 32), n += 32;
     n += put(b + n, 2);
@@ -47,12 +47,30 @@ static void test_encoding(void)
     for (uint32_t i = 0; i < 64; i++)
         n += put(b + n, 42 + i * 1000);
     CU_ASSERT_EQUAL_FATAL(crypto_generichash(want.bytes, 16, b, n, index_key, 32), 0);
+    memcpy(want.bytes + 8, parent.bytes, 4);
     CU_ASSERT_EQUAL(memcmp(&want, &got, 16), 0);
     n += put(b + n, 1);
     id.repeatable = true;
     got = derive(&id, &parent, 42);
     CU_ASSERT_EQUAL_FATAL(crypto_generichash(want.bytes, 16, b, n, index_key, 32), 0);
+    memcpy(want.bytes + 8, parent.bytes, 4);
     CU_ASSERT_EQUAL(memcmp(&want, &got, 16), 0);
+}
+
+/* A chunk has the mark of the chunk before it, and the key may be derived in the parent's place. */
+static void test_mark(void)
+{
+    static const uint8_t zeros[4];
+    const struct chunk_identity id = {table, model, 2, 5, NULL, 0, false};
+    struct chunk_key first = derive(&id, NULL, 1), second = derive(&id, &first, 2), in_place = first;
+    uint32_t tokens[64];
+
+    CU_ASSERT_EQUAL(memcmp(first.bytes + 8, zeros, 4), 0);
+    CU_ASSERT_EQUAL(memcmp(second.bytes + 8, first.bytes, 4), 0);
+    for (uint32_t i = 0; i < 64; i++)
+        tokens[i] = 2 + i * 1000;
+    chunk_key_derive(index_key, &id, &in_place, tokens, &in_place);
+    CU_ASSERT_EQUAL(memcmp(&in_place, &second, sizeof(second)), 0);
 }
 
 static bool same(struct chunk_key a, struct chunk_key b)
@@ -91,5 +109,6 @@ static void test_every_field_matters(void)
     CU_ASSERT(!same(a, b));
 }
 
-const struct test_case test_cases[] = {TEST(test_encoding), TEST(test_every_field_matters), TEST_END};
+const struct test_case test_cases[] = {TEST(test_encoding), TEST(test_mark), TEST(test_every_field_matters),
+                                       TEST_END};
 const char test_suite[] = "key";

@@ -211,6 +211,53 @@ struct race {
 
 enum { RACE_KEYS = 24 };
 
+/* ---- pages that continue a page ---- */
+
+static struct chunk_key child_of(const struct chunk_key *parent, unsigned i)
+{
+    struct chunk_key k = random_key(i);
+
+    memcpy(k.bytes + CHUNK_KEY_MARK_OFFSET, parent->bytes, CHUNK_KEY_MARK_BYTES);
+    return k;
+}
+
+static void find_others(const struct index_writer *w, struct index_family f, bool has_known, bool has_other)
+{
+    index_find_others(w, &f, 1);
+    CU_ASSERT_EQUAL(f.has_known, has_known);
+    CU_ASSERT_EQUAL(f.has_other, has_other);
+}
+
+static void test_find_others(void)
+{
+    enum { N = 1000 };
+    const struct chunk_key parent = random_key(N), other = random_key(N + 1), a = child_of(&parent, N + 2),
+                           b = child_of(&parent, N + 3);
+    struct index_family both[2] = {{.parent = parent}, {.parent = other, .known = a, .has_known = true}};
+    const struct index_hit hit = hit_of(1);
+    struct index_writer w = writer_new(N);
+
+    for (unsigned i = 0; i < N / 2; i++) {
+        const struct chunk_key key = random_key(i);
+
+        CU_ASSERT_EQUAL(index_insert(&w, &key, &hit), 0);
+    }
+    find_others(&w, both[0], false, false);
+    find_others(&w, (struct index_family){.parent = parent, .known = a, .has_known = true}, true, false);
+
+    CU_ASSERT_EQUAL(index_insert(&w, &a, &hit), 0);
+    find_others(&w, both[0], true, false);
+    find_others(&w, (struct index_family){.parent = parent, .known = a, .has_known = true}, true, false);
+    find_others(&w, (struct index_family){.parent = parent, .known = b, .has_known = true}, true, true);
+
+    CU_ASSERT_EQUAL(index_insert(&w, &b, &hit), 0);
+    index_find_others(&w, both, 2);
+    CU_ASSERT(both[0].has_other && !both[1].has_other);
+    CU_ASSERT(index_remove(&w, &a));
+    find_others(&w, (struct index_family){.parent = parent, .known = b, .has_known = true}, true, false);
+    free(w.object);
+}
+
 static void *churn(void *arg)
 {
     struct race *race = arg;
@@ -273,8 +320,10 @@ static void test_race(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_size),          TEST(test_load),          TEST(test_against_model),
-    TEST(test_full_run),      TEST(test_hostile_heads), TEST(test_stuck_bucket),
-    TEST(test_random_object), TEST(test_race),          TEST_END,
+    TEST(test_size),          TEST(test_load),
+    TEST(test_against_model), TEST(test_full_run),
+    TEST(test_hostile_heads), TEST(test_stuck_bucket),
+    TEST(test_random_object), TEST(test_find_others),
+    TEST(test_race),          TEST_END,
 };
 const char test_suite[] = "index";

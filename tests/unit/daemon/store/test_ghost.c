@@ -14,8 +14,8 @@ static struct chunk_key key_of(unsigned n)
     struct chunk_key k;
 
     memset(&k, 0, sizeof(k));
-    k.bytes[8] = (uint8_t) (n % 4); /* few chains, long ones */
-    k.bytes[12] = (uint8_t) n;
+    k.bytes[0] = (uint8_t) (n % 4); /* few chains, long ones */
+    k.bytes[4] = (uint8_t) n;
     return k;
 }
 
