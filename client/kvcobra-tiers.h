@@ -193,7 +193,7 @@ typedef struct kvc_tier_state {
     uint64_t lost;      /* pages that left memory before they were written */
     /* the cluster tier */
     char cluster_state[16];    /* "none", "absent", "joining", "ready", "refused" */
-    char cluster_message[512]; /* why it is not ready; else empty */
+    char cluster_message[512]; /* why it, or a part of it, is not ready; else empty */
     uint64_t cluster_nodes, cluster_nodes_ready;
     uint64_t cluster_waiting; /* pages that wait to be written */
     /* since the daemon started */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sodium.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,16 +26,53 @@ static void fleet_end(struct fleet *f, enum cluster_state state, uint64_t pause_
     f->next_ms = ev_now_ms(f->ev) + pause_ms;
 }
 
+/* Why the ids were not compared yet. Said once, not at every attempt. */
+__attribute__((format(printf, 2, 3))) static void fleet_retry(struct fleet *f, const char *fmt, ...)
+{
+    struct errmsg why;
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void) vsnprintf(why.text, sizeof(why.text), fmt, ap);
+    va_end(ap);
+
+    if (f->state == CLUSTER_JOINING && strcmp(why.text, f->why.text) != 0) {
+        f->why = why;
+        if (log_is_due(++f->n_reasons))
+            log_event(LOG_WARNING, "fleet", "state=joining message=\"%s\"", why.text);
+    }
+    fleet_end(f, f->state, FLEET_RETRY_MS);
+}
+
+/* The value could not be read: the sentence of the router has the reason if a server or a node has it. */
+static void fleet_on_no_value(struct fleet *f, int result, const struct reply *r)
+{
+    if (result == -EHOSTUNREACH)
+        fleet_retry(f, "the key %.80sfleet is in a slot without a node: %.200s", f->prefix,
+                    router_gap(f->router));
+    else if (result < 0)
+        fleet_retry(f, "%.300s", router_why(f->router)[0] ? router_why(f->router) : strerror(-result));
+    else if (r->kind != REPLY_STRING)
+        fleet_retry(
+            f,
+            "a server answers GETRANGE of the key %.80sfleet with something else than a string: servers "
+            "must be Redis or Valkey, not a proxy that knows other commands",
+            f->prefix);
+    else
+        fleet_retry(
+            f, "the key %.80sfleet is not there after it was set: the servers take no writes, or evict it",
+            f->prefix);
+}
+
 static void fleet_on_get(struct command *c, int result, const struct reply *r)
 {
     struct fleet *f = c->ctx;
-    const char *text = result == 0 && r->kind == REPLY_STRING ? r->text : NULL;
 
-    if (!text || r->n == 0) { /* no answer, or the key was just evicted */
-        fleet_end(f, f->state, FLEET_RETRY_MS);
+    if (result < 0 || r->kind != REPLY_STRING || r->n == 0) {
+        fleet_on_no_value(f, result, r);
         return;
     }
-    if (r->n == sizeof(f->text) - 1 && memcmp(text, f->text, sizeof(f->text) - 1) == 0) {
+    if (r->n == sizeof(f->text) - 1 && memcmp(r->text, f->text, sizeof(f->text) - 1) == 0) {
         errmsg_clear(&f->why);
         fleet_end(f, CLUSTER_READY, FLEET_PERIOD_MS);
         return;
@@ -98,7 +136,8 @@ void fleet_tick(struct fleet *f)
 
     if (f->runs && now_ms > f->deadline_ms) {
         node_forget(&f->command, true);
-        fleet_end(f, f->state, FLEET_RETRY_MS);
+        fleet_retry(f, "the server of the key %.80sfleet did not answer within %d ms", f->prefix,
+                    FLEET_DEADLINE_MS);
     }
     if (router_mode(f->router) == ROUTER_CLUSTER || router_mode(f->router) == ROUTER_SINGLE)
         if (f->is_known && !f->runs && now_ms >= f->next_ms)

@@ -28,7 +28,8 @@ struct fleet { /* zeroed at first */
     struct command command;
     bool runs;                     /* the command is on its way */
     uint64_t next_ms, deadline_ms; /* of the next comparison, of the one that runs */
-    struct errmsg why;             /* REFUSED */
+    struct errmsg why;             /* REFUSED, or JOINING after an attempt; else empty */
+    uint64_t n_reasons;            /* of JOINING, that differed from the one before */
 };
 
 /* kvcobrad named its fleet. */

@@ -56,10 +56,17 @@ static enum cluster_state link_state(const struct link *l)
     return router_mode(l->router) == ROUTER_IMPOSSIBLE ? CLUSTER_REFUSED : l->fleet.state;
 }
 
+/* Why the cluster is not ready; or, if it is, why a part of it is not. */
+static const char *link_sentence(const struct link *l, enum cluster_state state)
+{
+    if (state == CLUSTER_READY)
+        return router_gap(l->router);
+    return l->fleet.why.text[0] ? l->fleet.why.text : router_why(l->router);
+}
+
 static void link_reply_status(struct link *l, uint64_t id)
 {
     struct cluster_reply r = {.kind = CLUSTER_STATUS, .id = id};
-    const char *why = l->fleet.why.text[0] ? l->fleet.why.text : router_why(l->router);
     enum cluster_state state = link_state(l);
     struct router_counts counts;
 
@@ -72,8 +79,7 @@ static void link_reply_status(struct link *l, uint64_t id)
     r.counters[CLUSTER_COUNTER_REDIRECTED] = counts.n_redirected;
     r.counters[CLUSTER_COUNTER_REFRESHED] = counts.n_refreshed;
     r.counters[CLUSTER_COUNTER_NODE_FAILURES] = counts.n_node_failures;
-    if (state != CLUSTER_READY)
-        (void) snprintf(r.sentence, sizeof(r.sentence), "%.255s", why);
+    (void) snprintf(r.sentence, sizeof(r.sentence), "%.255s", link_sentence(l, state));
     link_reply(l, &r);
 }
 

@@ -32,6 +32,9 @@ struct router {
     uint64_t used_ms[ROUTER_NODES_MAX];   /* when a server named the node, or it had slots */
     uint64_t drop_ms;                     /* when unused nodes are looked for */
     uint8_t owner[SLOTS_N];               /* ROUTER_NO_NODE, or place + 1 */
+    unsigned n_unserved;                  /* slots without a node, in the last map */
+    struct errmsg gap;                    /* their number, and why the first of them has none; "" */
+    uint64_t n_gaps_changed, n_maps_refused;
     enum router_mode mode;
     struct command refresh; /* CLUSTER SLOTS */
     bool wants_refresh;
@@ -53,11 +56,18 @@ static unsigned router_place(const struct router *r, const struct node *n)
     return 0;
 }
 
-/* NULL: there are ROUTER_NODES_MAX, or no memory. */
-static struct node *router_find(struct router *r, const char *host, uint16_t port)
+/*
+ * The node that @from named: an empty host is its own, and so is port 0, as of a server that has only a port
+ * for TLS. NULL: there are ROUTER_NODES_MAX, or no memory.
+ */
+static struct node *router_find(struct router *r, const struct node *from, const char *host, uint16_t port)
 {
     unsigned unused = ROUTER_NODES_MAX;
 
+    if (!host[0])
+        host = node_host(from);
+    if (port == 0)
+        port = node_port(from);
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++) {
         if (!r->nodes[i] && i < unused)
             unused = i;
@@ -122,8 +132,12 @@ static void router_end(struct command *c, int result, const struct reply *reply)
 /* A node that is down may have lost its slots to a replica: the map is asked for until it names another. */
 static void router_send(struct router *r, struct command *c, struct node *n)
 {
-    int result = n ? node_put(n, c) : -EHOSTUNREACH;
+    int result;
 
+    if (n)
+        result = node_put(n, c);
+    else
+        result = r->n_unserved == SLOTS_N ? -EHOSTDOWN : -EHOSTUNREACH;
     if (result == -EHOSTDOWN || result == -EHOSTUNREACH)
         r->wants_refresh = true;
     if (result < 0)
@@ -162,7 +176,7 @@ int router_errno(const struct reply *error)
 static void router_redirect(struct router *r, struct node *from, struct command *c,
                             const struct redirection *d)
 {
-    struct node *n = router_find(r, d->host[0] ? d->host : node_host(from), d->port);
+    struct node *n = router_find(r, from, d->host, d->port);
 
     r->counts.n_redirected++;
     if (!d->is_ask) {
@@ -171,6 +185,8 @@ static void router_redirect(struct router *r, struct node *from, struct command 
             r->owner[d->slot] = (uint8_t) (router_place(r, n) + 1);
     }
     if (c->n_tries++ == ROUTER_TRIES_MAX) {
+        errmsg_set(&r->why, "%.100s port %u: the nodes redirect slot %u to each other", node_host(from),
+                   (unsigned) node_port(from), (unsigned) d->slot);
         router_end(c, -EAGAIN, NULL);
         return;
     }
@@ -198,7 +214,9 @@ static void router_replied(void *ctx, struct node *n, struct command *c, const s
         return;
     }
 
-    if (reply_is_error(reply, "CLUSTERDOWN") || reply_is_error(reply, "READONLY"))
+    errmsg_set(&r->why, "%.100s port %u answers: %.200s", node_host(n), (unsigned) node_port(n), reply->text);
+    if (reply_is_error(reply, "CLUSTERDOWN") || reply_is_error(reply, "READONLY") ||
+        reply_is_error(reply, "MOVED"))
         r->wants_refresh = true;
     else if (router_errno(reply) != -EAGAIN && log_is_due(++r->n_logged))
         log_event(LOG_WARNING, "command-refused", "host=\"%s\" port=%u message=\"%.200s\"", node_host(n),
@@ -222,14 +240,17 @@ struct router_mapping {
     struct router *router;
     struct node *from;
     uint8_t owner[SLOTS_N];
+    struct errmsg gap;
 };
 
 static void router_on_range(void *ctx, const struct slots_range *s)
 {
     struct router_mapping *m = ctx;
-    struct node *n = router_find(m->router, s->host[0] ? s->host : node_host(m->from), s->port);
+    struct node *n = router_find(m->router, m->from, s->host, s->port);
     uint8_t owner = n ? (uint8_t) (router_place(m->router, n) + 1) : ROUTER_NO_NODE;
 
+    if (!n)
+        errmsg_set(&m->gap, "the cluster has more than %d nodes", ROUTER_NODES_MAX);
     memset(m->owner + s->first, owner, (size_t) (s->last - s->first) + 1);
 }
 
@@ -245,6 +266,8 @@ static void router_set_mode(struct router *r, enum router_mode mode)
 /* "ERR This instance has cluster support disabled" */
 static void router_take_single(struct router *r, struct node *from)
 {
+    r->n_unserved = 0;
+    errmsg_clear(&r->gap);
     if (r->settings->n_servers > 1) {
         memset(r->owner, ROUTER_NO_NODE, sizeof(r->owner));
         router_set_mode(r, ROUTER_IMPOSSIBLE);
@@ -258,6 +281,32 @@ static void router_take_single(struct router *r, struct node *from)
     router_set_mode(r, ROUTER_SINGLE);
 }
 
+/* Slots without a node are misses, and the others work: said once at a change, not for every map. */
+static void router_note_gaps(struct router *r, const struct router_mapping *m)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < SLOTS_N; i++)
+        n += m->owner[i] == ROUTER_NO_NODE;
+    if (n > 0)
+        errmsg_set(&r->gap, "%u of %d slots have no node, and their pages are misses: %.200s", n, SLOTS_N,
+                   m->gap.text[0] ? m->gap.text : "CLUSTER SLOTS does not name these slots");
+    else
+        errmsg_clear(&r->gap);
+    if (n == r->n_unserved)
+        return;
+
+    r->n_unserved = n;
+    if (!log_is_due(++r->n_gaps_changed))
+        return;
+    if (n > 0)
+        log_event(LOG_WARNING, "slots-without-node", "host=\"%s\" port=%u changed=%" PRIu64 " message=\"%s\"",
+                  node_host(m->from), (unsigned) node_port(m->from), r->n_gaps_changed, r->gap.text);
+    else
+        log_event(LOG_INFO, "slots-served", "host=\"%s\" port=%u changed=%" PRIu64, node_host(m->from),
+                  (unsigned) node_port(m->from), r->n_gaps_changed);
+}
+
 static void router_take_map(struct router *r, struct node *from, const struct reply *reply)
 {
     struct router_mapping m = {.router = r, .from = from};
@@ -265,12 +314,14 @@ static void router_take_map(struct router *r, struct node *from, const struct re
     r->counts.n_refreshed++;
     if (reply->kind == REPLY_ERROR && strstr(reply->text, "cluster support disabled")) {
         router_take_single(r, from);
-    } else if (slots_parse(reply, router_on_range, &m, &r->why) == 0) {
+    } else if (slots_parse(reply, router_on_range, &m, &m.gap, &r->why) == 0) {
+        router_note_gaps(r, &m);
         memcpy(r->owner, m.owner, sizeof(r->owner));
         router_set_mode(r, ROUTER_CLUSTER);
-    } else {
-        log_event(LOG_WARNING, "map", "host=\"%s\" port=%u message=\"%s\", keeping the old map",
-                  node_host(from), (unsigned) node_port(from), r->why.text);
+    } else if (log_is_due(++r->n_maps_refused)) {
+        log_event(LOG_WARNING, "map",
+                  "host=\"%s\" port=%u refused=%" PRIu64 " message=\"%s\", keeping the old map",
+                  node_host(from), (unsigned) node_port(from), r->n_maps_refused, r->why.text);
     }
 }
 
@@ -399,6 +450,11 @@ enum router_mode router_mode(const struct router *r)
 const char *router_why(const struct router *r)
 {
     return r->why.text;
+}
+
+const char *router_gap(const struct router *r)
+{
+    return r->gap.text;
 }
 
 void router_count(const struct router *r, struct router_counts *ret)

@@ -65,8 +65,10 @@ void router_flush(struct router *r);
 void router_tick(struct router *r);
 
 enum router_mode router_mode(const struct router *r);
-/* The last failure of a node or of the map; "" */
+/* The last failure of a node, of a command or of the map; "" */
 const char *router_why(const struct router *r);
+/* How many slots have no node, and why; "": all have one */
+const char *router_gap(const struct router *r);
 void router_count(const struct router *r, struct router_counts *ret);
 
 /* The errno of a server's error: see cluster_reply.result. */

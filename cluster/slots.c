@@ -51,52 +51,75 @@ static bool slots_host_load(const char *text, size_t n, char ret[static HOST_BYT
     return true;
 }
 
-static bool slots_number(const struct reply *r, long long min, long long max, uint16_t *ret)
+static bool slots_number(const struct reply *r, long long max, uint16_t *ret)
 {
-    if (r->kind != REPLY_INTEGER || r->integer < min || r->integer > max)
+    if (r->kind != REPLY_INTEGER || r->integer < 0 || r->integer > max)
         return false;
     *ret = (uint16_t) r->integer;
     return true;
 }
 
-/* [first, last, [host, port, ...], replicas...] */
-static bool slots_range_load(const struct reply *r, struct slots_range *ret)
+/* [first, last, ...] */
+static bool slots_is_range(const struct reply *r)
 {
-    const struct reply *master;
+    return r->kind == REPLY_ARRAY && r->n >= 2 && r->items[0]->kind == REPLY_INTEGER &&
+           r->items[1]->kind == REPLY_INTEGER;
+}
 
-    if (r->kind != REPLY_ARRAY || r->n < 3 || r->items[2]->kind != REPLY_ARRAY || r->items[2]->n < 2)
-        return false;
-    if (!slots_number(r->items[0], 0, SLOTS_N - 1, &ret->first) ||
-        !slots_number(r->items[1], ret->first, SLOTS_N - 1, &ret->last))
-        return false;
+/* [host, port, ...]. Return: NULL; else what is wrong with it. */
+static const char *slots_node_load(const struct reply *r, struct slots_range *ret)
+{
+    const struct reply *host;
 
-    master = r->items[2];
-    if (!slots_number(master->items[1], 1, UINT16_MAX, &ret->port))
-        return false;
-    if (master->items[0]->kind == REPLY_NIL) {
+    if (r->kind != REPLY_ARRAY || r->n < 2)
+        return "names no node";
+    if (!slots_number(r->items[1], UINT16_MAX, &ret->port))
+        return "has a node without a port";
+
+    host = r->items[0];
+    if (host->kind == REPLY_NIL) { /* "the host that was asked" */
         ret->host[0] = '\0';
-        return true;
+        return NULL;
     }
-    return master->items[0]->kind == REPLY_STRING &&
-           slots_host_load(master->items[0]->text, master->items[0]->n, ret->host);
+    if (host->kind != REPLY_STRING || !slots_host_load(host->text, host->n, ret->host))
+        return "has a node whose host is no host";
+    return ret->host[0] || ret->port > 0 ? NULL : "has a node without host and port";
+}
+
+/* [first, last, [host, port, ...], replicas...]. Return: NULL; else what is wrong with it. */
+static const char *slots_range_load(const struct reply *r, struct slots_range *ret)
+{
+    if (!slots_is_range(r))
+        return "is no range";
+    if (!slots_number(r->items[0], SLOTS_N - 1, &ret->first) ||
+        !slots_number(r->items[1], SLOTS_N - 1, &ret->last) || ret->last < ret->first)
+        return "has slots that no cluster has";
+    return r->n < 3 ? "names no node" : slots_node_load(r->items[2], ret);
 }
 
 int slots_parse(const struct reply *r, void (*on_range)(void *ctx, const struct slots_range *s), void *ctx,
-                struct errmsg *e)
+                struct errmsg *gap, struct errmsg *e)
 {
     struct slots_range s;
+    bool has_ranges = false;
 
     if (r->kind == REPLY_ERROR)
         return fail(e, -EBADMSG, "CLUSTER SLOTS failed: %.200s", r->text);
     if (r->kind != REPLY_ARRAY)
         return fail(e, -EBADMSG, "the reply to CLUSTER SLOTS is not a list");
     for (size_t i = 0; i < r->n; i++)
-        if (!slots_range_load(r->items[i], &s))
-            return fail(e, -EBADMSG, "range %zu of the reply to CLUSTER SLOTS is malformed", i + 1);
+        has_ranges = has_ranges || slots_is_range(r->items[i]);
+    if (r->n > 0 && !has_ranges)
+        return fail(e, -EBADMSG, "the reply to CLUSTER SLOTS is not a list of ranges");
 
+    errmsg_clear(gap);
     for (size_t i = 0; i < r->n; i++) {
-        (void) slots_range_load(r->items[i], &s);
-        on_range(ctx, &s);
+        const char *wrong = slots_range_load(r->items[i], &s);
+
+        if (!wrong)
+            on_range(ctx, &s);
+        else if (gap->text[0] == '\0')
+            errmsg_set(gap, "range %zu of the reply to CLUSTER SLOTS %s", i + 1, wrong);
     }
     return 0;
 }
@@ -144,7 +167,7 @@ int redirection_parse(const struct reply *r, struct redirection *ret)
         return -EBADMSG;
 
     colon++;
-    if (!slots_digits(&colon, r->text + r->n, UINT16_MAX, &d.port) || d.port == 0)
+    if (!slots_digits(&colon, r->text + r->n, UINT16_MAX, &d.port) || (!d.host[0] && d.port == 0))
         return -EBADMSG;
     *ret = d;
     return 0;

@@ -20,25 +20,30 @@ uint16_t slots_of_key(const char *key, size_t n);
 struct slots_range {
     uint16_t first, last;
     char host[HOST_BYTES]; /* empty: the node that was asked */
-    uint16_t port;
+    uint16_t port;         /* 0: the port that was asked */
 };
 
 /**
  * slots_parse() - the masters of a reply to CLUSTER SLOTS
- * @on_range: called for each range in the order of the reply
+ * @on_range: called for each usable range in the order of the reply
+ * @gap:      what is wrong with the first range that names no node; empty if there is none
  *
- * All of the reply is checked before the first call.
- * Return: 0; -EBADMSG with a sentence.
+ * A range that names no usable node, or that is none, is left out: its slots have no node, and the others
+ * have theirs. A node that is failing or that joins has neither host nor port.
+ * Return: 0; -EBADMSG with a sentence: the reply is no list of ranges. No range was passed then.
  */
 int slots_parse(const struct reply *r, void (*on_range)(void *ctx, const struct slots_range *s), void *ctx,
-                struct errmsg *e);
+                struct errmsg *gap, struct errmsg *e);
 
 struct redirection {
     bool is_ask; /* ASK: this command only; else MOVED */
     uint16_t slot;
     char host[HOST_BYTES]; /* empty: the node that answered */
-    uint16_t port;
+    uint16_t port;         /* 0: the port of the node that answered */
 };
 
-/* "MOVED 3999 127.0.0.1:6381", "ASK ...". Return: 0; -ENOENT: another error or reply; -EBADMSG. */
+/*
+ * "MOVED 3999 127.0.0.1:6381", "ASK ...". Return: 0; -ENOENT: another error or reply; -EBADMSG: it names no
+ * usable node.
+ */
 int redirection_parse(const struct reply *r, struct redirection *ret);

@@ -113,7 +113,7 @@ struct cluster_reply {
     uint32_t n_bits;
     uint8_t bits[CLUSTER_NAMES_MAX / 8];
     uint64_t counters[CLUSTER_N_COUNTERS]; /* STATUS */
-    char sentence[CLUSTER_SENTENCE_BYTES]; /* STATUS: terminated UTF-8; why it is not ready, or empty */
+    char sentence[CLUSTER_SENTENCE_BYTES]; /* STATUS: terminated UTF-8; why it or a part of it is not ready */
 };
 
 static inline bool cluster_bit(const struct cluster_reply *r, uint32_t i)

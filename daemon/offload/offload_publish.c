@@ -102,6 +102,17 @@ void offload_note_published(struct offload *o, const struct tenant *t, uint32_t 
 
 /* ---- the end ---- */
 
+/* A slot without a node, or one node that is down among others that answer, keeps no other page waiting. */
+static bool offload_put_stops_all(const struct offload_cluster *c, int result)
+{
+    struct cluster_link_status status;
+
+    if (result != -EHOSTUNREACH && result != -EHOSTDOWN)
+        return true;
+    cluster_link_status(c->link, &status);
+    return status.counters[CLUSTER_COUNTER_NODES_READY] == 0;
+}
+
 /* @result: of PUT, or why it was not sent. */
 static void offload_put_conclude(struct offload_put *p, int result)
 {
@@ -114,7 +125,8 @@ static void offload_put_conclude(struct offload_put *p, int result)
         c->counts.n_present++;
     } else {
         c->counts.n_not_written++;
-        c->pause_until_ms = ev_now_ms(p->offload->rooms.ev) + OFFLOAD_PAUSE_MS;
+        if (offload_put_stops_all(c, result))
+            c->pause_until_ms = ev_now_ms(p->offload->rooms.ev) + OFFLOAD_PAUSE_MS;
     }
     offload_put_free(p);
 }

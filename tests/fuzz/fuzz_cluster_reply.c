@@ -37,17 +37,17 @@ static uint64_t sum(const struct reply *r, unsigned depth)
 static void on_range(void *ctx, const struct slots_range *s)
 {
     (void) ctx;
-    check(s->first <= s->last && s->last < SLOTS_N && s->port > 0 && strlen(s->host) < HOST_BYTES);
+    check(s->first <= s->last && s->last < SLOTS_N && strlen(s->host) < HOST_BYTES);
 }
 
 static uint64_t use(const struct reply *r)
 {
     struct redirection d;
-    struct errmsg e = {""};
+    struct errmsg gap = {""}, e = {""};
 
-    check(slots_parse(r, on_range, NULL, &e) == 0 || e.text[0] != '\0');
+    check(slots_parse(r, on_range, NULL, &gap, &e) == 0 || e.text[0] != '\0');
     if (redirection_parse(r, &d) == 0)
-        check(d.slot < SLOTS_N && d.port > 0 && strlen(d.host) < HOST_BYTES);
+        check(d.slot < SLOTS_N && (d.port > 0 || d.host[0]) && strlen(d.host) < HOST_BYTES);
     return sum(r, 0);
 }
 

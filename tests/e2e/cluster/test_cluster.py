@@ -387,8 +387,8 @@ def test_clear_password(program):
 class Liar:
     """A server that answers every command with the same bytes."""
 
-    def __init__(self, answer, slots=True):
-        self.answer, self.slots = answer, slots
+    def __init__(self, answer):
+        self.answer = answer
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
@@ -415,7 +415,7 @@ class Liar:
             pass
 
 
-def test_liars(program):
+def test_liars(_):
     """Replies that no server sends: the fleet's id never compares equal, so nothing is ever asked or written; memory stays."""
     answers = {
         "loop": b"-MOVED 1 127.0.0.1:PORT\r\n",
@@ -438,6 +438,110 @@ def test_liars(program):
         check(d.status().counters["state"] != READY)
         equal(d.exists([name(1)]).result, "EAGAIN")
         check(d.memory_kb() < 32 << 10, n, "uses", d.memory_kb(), "KiB")
+        equal(d.stop(), 0)
+
+
+class Store(Liar):
+    """A server with a map of its own, in which a command can find other replies first."""
+
+    def __init__(self, ranges):
+        self.ranges, self.values, self.once = ranges, {}, {}
+        super().__init__(b"")
+
+    def map(self):
+        def item(i):
+            if isinstance(i, list):
+                return b"*%d\r\n" % len(i) + b"".join(map(item, i))
+            if i is None:
+                return b"$-1\r\n"
+            if isinstance(i, int):
+                return b":%d\r\n" % (self.port if i == PORT else i)
+            return b"$%d\r\n%s\r\n" % (len(i), i.encode())
+        return item(self.ranges)
+
+    def answer_one(self, words):
+        verb, n = words[0], words[1] if len(words) > 1 else b""
+        if verb == b"PING":
+            return b"+PONG\r\n"
+        if verb == b"CLUSTER":
+            return self.map()
+        if n in self.once:
+            return self.once.pop(n)
+        if verb == b"EXISTS":
+            return b":%d\r\n" % (n in self.values)
+        if verb == b"SET":
+            self.values.setdefault(n, words[2])
+            return b"+OK\r\n"
+        value = self.values.get(n, b"")
+        return b"$%d\r\n%s\r\n" % (len(value), value)
+
+    def talk(self, connection):
+        file = connection.makefile("rb")
+        try:
+            while head := file.readline():
+                words = []
+                for _ in range(int(head[1:])):
+                    words.append(file.read(int(file.readline()[1:]) + 2)[:-2])
+                connection.sendall(self.answer_one(words))
+        except OSError:
+            pass
+
+
+PORT = -6379  # in a map of Store: its own port
+
+
+def test_unusable_ranges(_):
+    """Ranges whose node cannot be used are misses and are said; all others, among them one with port 0, are served."""
+    fleet = slot_of(b"kvcobra:fleet")
+    names = [name(i) for i in range(2000)]
+    slots = {n: slot_of(key(n)) for n in names}
+    gaps = [[0, 99, ["", 0]], [100, 199], [200, 299, ["not a host", 7000]], [399, 300, ["127.0.0.1", PORT]],
+            [400, 499, ["127.0.0.1", 65536]], "text"]
+    check(fleet >= 500)
+    server = Store(gaps + [[500, fleet, ["127.0.0.1", 0]], [fleet + 1, 16383, ["127.0.0.1", PORT]], [16000, 16383, ["", PORT]]])
+    d = Daemon(PROGRAM, os.path.join(FOLDER, "gaps"), f"127.0.0.1:{server.port}")
+    status = d.status()
+    equal(status.counters["state"], READY)
+    check("500 of 16384 slots have no node" in status.sentence and "range 1" in status.sentence, status.sentence)
+    served, lost = next(n for n in names if slots[n] >= 500), next(n for n in names if slots[n] < 500)
+    equal(d.put(served, value(1)).result, 0)
+    equal(d.get(served), value(1))
+    reply = d.exists([lost, served])
+    equal((reply.result, reply.bits), ("EHOSTUNREACH", [0, 1]))
+    check(d.status().counters["failed"] >= 1)
+
+    refreshed = d.status().counters["refreshed"]
+    wait_until("more maps", lambda: d.exists([lost]).result and d.status().counters["refreshed"] >= refreshed + 2)
+    equal(len([e for e in d.log() if e["event"] == "slots-without-node"]), 1)
+
+    for redirection in (b"-MOVED %d 127.0.0.1:0\r\n", b"-ASK %d 127.0.0.1:0\r\n", b"-MOVED %d :PORT\r\n"):
+        server.once[key(served)] = redirection.replace(b"PORT", b"%d" % server.port) % slots[served]
+        equal(d.exists([served]).bits, [1])
+    for redirection in (b"-MOVED %d a b:1\r\n", b"-MOVED %d :0\r\n"):
+        server.once[key(served)] = redirection % slots[served]
+        equal(d.exists([served]).result, "EAGAIN")
+        equal(d.exists([served]).bits, [1])
+
+    server.ranges = [[0, 16383, ["127.0.0.1", PORT]]]
+    wait_until("the whole map", lambda: d.exists([lost]).result == 0)
+    equal(d.status().sentence, "")
+    equal(len([e for e in d.log() if e["event"] == "slots-served"]), 1)
+    equal(d.stop(), 0)
+
+
+def test_reasons_of_joining(_):
+    """A tier that cannot join says why, whatever the reason is."""
+    fleet = slot_of(b"kvcobra:fleet")
+    servers = {
+        "something else than a string": Liar(b"+OK\r\n"),
+        "is in a slot without a node: 1 of 16384": Store([[0, fleet - 1, ["", PORT]], [fleet + 1, 16383, ["", PORT]]]),
+        "ERR unknown command": Liar(b"-ERR unknown command\r\n"),
+        "CLUSTERDOWN": Liar(b"-CLUSTERDOWN The cluster is down\r\n"),
+        "is not there after it was set": Liar(b"$0\r\n\r\n"),
+    }
+    for reason, server in servers.items():
+        d = JoiningDaemon(PROGRAM, os.path.join(FOLDER, f"joining-{server.port}"), f"127.0.0.1:{server.port}")
+        wait_until(reason, lambda: reason in d.status().sentence)
         equal(d.stop(), 0)
 
 
@@ -475,11 +579,12 @@ def run(test, wanted, *arguments):
 
 def main(wanted):
     program = shutil.which("redis-server")
-    run(test_command_line, wanted, None)
+    for test in (test_command_line, test_liars, test_unusable_ranges, test_reasons_of_joining):
+        run(test, wanted, None)
     if not program:
         print("skipped: there is no redis-server (Debian package redis-server)")
         return 77
-    for test in (test_single_server, test_clear_password, test_liars):
+    for test in (test_single_server, test_clear_password):
         run(test, wanted, program)
     run_cluster(program, wanted)
     return 0

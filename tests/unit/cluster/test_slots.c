@@ -47,6 +47,7 @@ static struct reply *parse(const char *text)
 struct seen {
     unsigned n;
     struct slots_range last;
+    struct errmsg gap;
 };
 
 static void on_range(void *ctx, const struct slots_range *s)
@@ -64,7 +65,7 @@ static int read_map(const char *text, struct seen *seen)
     int err;
 
     *seen = (struct seen){.n = 0};
-    err = slots_parse(r, on_range, seen, &e);
+    err = slots_parse(r, on_range, seen, &seen->gap, &e);
     CU_ASSERT_EQUAL(err == 0, e.text[0] == '\0');
     (void) reply_free(r);
     return err;
@@ -92,26 +93,64 @@ static void test_map(void)
 
 static void test_malformed_maps(void)
 {
-    static const char *const maps[] = {
-        "+OK\r\n",
-        "-ERR unknown command\r\n",
-        "*1\r\n:1\r\n",
-        "*1\r\n*2\r\n:0\r\n:1\r\n",
-        "*1\r\n*3\r\n:0\r\n:1\r\n*0\r\n",
-        "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:0\r\n",
-        "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:65536\r\n",
-        "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\na\r\n:1\r\n",
-        "*1\r\n*3\r\n:-1\r\n:1\r\n*2\r\n$1\r\na\r\n:1\r\n",
-        "*1\r\n*3\r\n:5\r\n:4\r\n*2\r\n$1\r\na\r\n:1\r\n",
-        "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$3\r\na b\r\n:1\r\n",
-        "*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n:1\r\n:1\r\n",
-    };
+    static const char *const maps[] = {"+OK\r\n", "-ERR unknown command\r\n", "$-1\r\n", "*1\r\n:1\r\n",
+                                       "*2\r\n$1\r\na\r\n*1\r\n:1\r\n"};
     struct seen seen;
 
     for (size_t i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
         CU_ASSERT_EQUAL(read_map(maps[i], &seen), -EBADMSG);
         CU_ASSERT_EQUAL(seen.n, 0);
     }
+}
+
+/* An unusable range stands before a range that is served: the second is read, and the first is named. */
+static void test_unusable_ranges(void)
+{
+    static const struct {
+        const char *part, *why;
+    } cases[] = {
+        {":1\r\n", "is no range"},
+        {"*1\r\n:1\r\n", "is no range"},
+        {"*2\r\n:0\r\n:1\r\n", "names no node"},
+        {"*3\r\n:0\r\n:1\r\n$-1\r\n", "names no node"},
+        {"*3\r\n:0\r\n:1\r\n*0\r\n", "names no node"},
+        {"*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:65536\r\n", "without a port"},
+        {"*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n$1\r\n7\r\n", "without a port"},
+        {"*3\r\n:0\r\n:1\r\n*2\r\n$0\r\n\r\n:0\r\n", "without host and port"},
+        {"*3\r\n:0\r\n:1\r\n*2\r\n$1\r\n?\r\n:0\r\n", "without host and port"},
+        {"*3\r\n:0\r\n:1\r\n*2\r\n$3\r\na b\r\n:1\r\n", "host is no host"},
+        {"*3\r\n:0\r\n:1\r\n*2\r\n:1\r\n:1\r\n", "host is no host"},
+        {"*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\na\r\n:1\r\n", "no cluster has"},
+        {"*3\r\n:-1\r\n:1\r\n*2\r\n$1\r\na\r\n:1\r\n", "no cluster has"},
+        {"*3\r\n:5\r\n:4\r\n*2\r\n$1\r\na\r\n:1\r\n", "no cluster has"},
+    };
+    struct seen seen;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char map[256];
+
+        (void) snprintf(map, sizeof(map), "*2\r\n%s*3\r\n:7\r\n:9\r\n*2\r\n$1\r\nb\r\n:6379\r\n",
+                        cases[i].part);
+        CU_ASSERT_EQUAL(read_map(map, &seen), 0);
+        CU_ASSERT_EQUAL(seen.n, 1);
+        CU_ASSERT(seen.last.first == 7 && seen.last.last == 9 && seen.last.port == 6379);
+        CU_ASSERT_STRING_EQUAL(seen.last.host, "b");
+        CU_ASSERT_PTR_NOT_NULL(strstr(seen.gap.text, "range 1 of the reply"));
+        CU_ASSERT_PTR_NOT_NULL(strstr(seen.gap.text, cases[i].why));
+    }
+}
+
+/* A server with a port for TLS only says port 0: that of the node that was asked. */
+static void test_port_0(void)
+{
+    struct seen seen;
+
+    CU_ASSERT_EQUAL(read_map("*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:0\r\n", &seen), 0);
+    CU_ASSERT(seen.n == 1 && seen.last.port == 0);
+    CU_ASSERT_STRING_EQUAL(seen.last.host, "a");
+    CU_ASSERT_EQUAL(read_map("*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$-1\r\n:0\r\n", &seen), 0);
+    CU_ASSERT(seen.n == 1 && seen.last.port == 0 && seen.last.host[0] == '\0');
+    CU_ASSERT_STRING_EQUAL(seen.gap.text, "");
 }
 
 static int redirect(const char *text, struct redirection *ret)
@@ -135,14 +174,17 @@ static void test_redirections(void)
     CU_ASSERT_STRING_EQUAL(d.host, "::1");
     CU_ASSERT_EQUAL(redirect("-MOVED 1 :6381\r\n", &d), 0);
     CU_ASSERT_STRING_EQUAL(d.host, "");
+    CU_ASSERT_EQUAL(redirect("-MOVED 1 a:0\r\n", &d), 0);
+    CU_ASSERT_EQUAL(d.port, 0);
+    CU_ASSERT_STRING_EQUAL(d.host, "a");
 }
 
 static void test_malformed_redirections(void)
 {
     static const char *const texts[] = {
-        "-MOVED\r\n",         "-MOVED \r\n",          "-MOVED 1\r\n",     "-MOVED 1 a\r\n",
-        "-MOVED x a:1\r\n",   "-MOVED 16384 a:1\r\n", "-MOVED 1 a:0\r\n", "-MOVED 1 a:65536\r\n",
-        "-MOVED 1 a:1 b\r\n", "-MOVED 1 a b:1\r\n",   "-ASK  a:1\r\n",    "-ASK 99999999999 a:1\r\n"};
+        "-MOVED\r\n",         "-MOVED \r\n",          "-MOVED 1\r\n",    "-MOVED 1 a\r\n",
+        "-MOVED x a:1\r\n",   "-MOVED 16384 a:1\r\n", "-MOVED 1 :0\r\n", "-MOVED 1 a:65536\r\n",
+        "-MOVED 1 a:1 b\r\n", "-MOVED 1 a b:1\r\n",   "-ASK  a:1\r\n",   "-ASK 99999999999 a:1\r\n"};
     struct redirection d = {.slot = 42};
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
@@ -158,6 +200,8 @@ const struct test_case test_cases[] = {
     TEST(test_hash_tags),
     TEST(test_map),
     TEST(test_malformed_maps),
+    TEST(test_unusable_ranges),
+    TEST(test_port_0),
     TEST(test_redirections),
     TEST(test_malformed_redirections),
     TEST_END,
