@@ -75,7 +75,10 @@ typedef int (*engine_tap)(void *ctx, uint32_t layer, size_t n, const float *q, c
                           const float *hidden);
 void engine_set_tap(struct engine *en, engine_tap tap, void *ctx);
 
-/* The three steps of a forward pass. @hidden is [n, n_embd]; updated in place by engine_layers(). */
+/*
+ * The three steps of a forward pass. @hidden is [n, n_embd]; updated in place by engine_layers(). A number
+ * that is not finite, as damaged weights give, is -EBADMSG with a sentence that names layer and token.
+ */
 int engine_embed(struct engine *en, const uint32_t *tokens, size_t n, float *hidden, struct errmsg *e);
 int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_layer, uint32_t end_layer,
                   size_t n, float *hidden, struct errmsg *e);

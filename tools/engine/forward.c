@@ -15,7 +15,9 @@
 #include "base/threads.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,9 +264,64 @@ static int forward_check_window(const struct engine *en, const struct kv_cache *
                 en->info.name, past + n, window);
 }
 
+/* ---- numbers that are not finite ---- */
+
+/* The first of @n rows of @n_cols that has such a number; @n: none. */
+static size_t forward_find_unfinite(const float *x, size_t n, size_t n_cols)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool is_finite = true;
+
+        for (size_t k = 0; k < n_cols; k++)
+            is_finite &= fabsf(x[i * n_cols + k]) <= FLT_MAX;
+        if (!is_finite)
+            return i;
+    }
+    return n;
+}
+
+/*
+ * Each comparison with NaN is false, so that a choice of the next token, a perplexity or a distance would be
+ * a number without a meaning.
+ */
+static int forward_unfinite(const struct engine *en, const char *where, struct errmsg *e)
+{
+    return fail(
+        e, -EBADMSG,
+        "%s: a number that is not finite in %s: the file is damaged, or the model needs a wider type than "
+        "binary32; get the file again and compare its checksum",
+        gguf_label(en->gguf), where);
+}
+
+/* Keys, values and the residual stream after a layer. */
+static int forward_check_layer(const struct engine *en, uint32_t layer, size_t past, size_t n,
+                               const float *hidden, struct errmsg *e)
+{
+    size_t n_kv = (size_t) en->net.geometry.n_kv_heads * en->net.geometry.d;
+    const struct {
+        const char *name;
+        const float *x;
+        size_t n_cols;
+    } parts[] = {
+        {"a key", en->act.k, n_kv}, {"a value", en->act.v, n_kv}, {"the output", hidden, en->net.n_embd}};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        size_t row = forward_find_unfinite(parts[i].x, n, parts[i].n_cols);
+        char where[96];
+
+        if (row == n)
+            continue;
+        (void) snprintf(where, sizeof(where), "%s of layer %u for token %zu of the text", parts[i].name,
+                        layer, past + row + 1);
+        return forward_unfinite(en, where, e);
+    }
+    return 0;
+}
+
 int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_layer, uint32_t end_layer,
                   size_t n, float *hidden, struct errmsg *e)
 {
+    size_t past = cache->length ? cache->length(cache->ctx) : 0;
     int r;
 
     if (first_layer > end_layer || end_layer > en->net.geometry.n_layers)
@@ -284,6 +341,8 @@ int engine_layers(struct engine *en, struct kv_cache *cache, uint32_t first_laye
         r = forward_attention(en, cache, layer, n, hidden, e);
         if (r == 0)
             forward_feed(en, layer, n, hidden);
+        if (r == 0)
+            r = forward_check_layer(en, layer, past, n, hidden, e);
     }
 
     if (cache->use_threads)
@@ -314,6 +373,8 @@ int engine_logits(struct engine *en, size_t n, const float *hidden, float *logit
 
     forward_normalise(en, hidden, en->net.output_norm, n, en->act.normed);
     linear_run(&en->linear, &head, 1, en->act.normed, n);
+    if (forward_find_unfinite(logits, n, en->net.n_vocab) < n)
+        return forward_unfinite(en, "the logits of the next token", e);
     return 0;
 }
 

@@ -23,6 +23,24 @@ from .hf import KvCobraCache
 DRAWS = 4000  # of the bootstrap
 
 
+class UnfiniteError(ValueError):
+    """A logit is not finite."""
+
+
+def finite(logits: torch.Tensor) -> torch.Tensor:
+    """The logits, or UnfiniteError."""
+    if not torch.isfinite(logits).all():
+        raise UnfiniteError("the model's logits are not all finite: its weights are damaged, or need a wider type (--dtype float32)")
+    return logits
+
+
+class ExactLM(HFLM):  # type: ignore[misc]
+    """HFLM that refuses logits that are not finite: every comparison with NaN is false, so that answers would be scored at random."""
+
+    def _model_call(self, inps: torch.Tensor, attn_mask: Any = None, labels: Any = None) -> torch.Tensor:
+        return finite(super()._model_call(inps, attn_mask, labels))
+
+
 class CompressedLM(HFLM):  # type: ignore[misc]
     """HFLM on the CPU whose queries read earlier chunks from codes: prompts and their continuations, each run from an empty cache.
 
@@ -37,8 +55,7 @@ class CompressedLM(HFLM):  # type: ignore[misc]
     def _model_call(self, inps: torch.Tensor, attn_mask: Any = None, labels: Any = None) -> torch.Tensor:
         self.cache.reset()
         with torch.no_grad():
-            logits: torch.Tensor = self.model(inps, past_key_values=self.cache, use_cache=True).logits
-        return logits
+            return finite(self.model(inps, past_key_values=self.cache, use_cache=True).logits)
 
     def _model_generate(self, context: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         self.cache.reset()
@@ -67,7 +84,7 @@ def compare(folder: str, table: str, tasks: List[str], include: Optional[str] = 
     """A row for each task and metric: scores of the exact model and with the table, their difference and its interval."""
     manager = TaskManager(include_path=include)
     results = []
-    for lm in (HFLM(pretrained=folder, dtype=dtype, device="cpu", batch_size=1),
+    for lm in (ExactLM(pretrained=folder, dtype=dtype, device="cpu", batch_size=1),
                CompressedLM(pretrained=folder, dtype=dtype, table=table)):
         results.append(lm_eval.simple_evaluate(lm, tasks=tasks, task_manager=manager, limit=limit, log_samples=True,
                                                bootstrap_iters=0))
@@ -104,7 +121,11 @@ def main(arguments: Optional[List[str]] = None) -> int:
                    help="number type of the computation (default %(default)s)")
     p.add_argument("--json", action="store_true", help="print JSON")
     o = p.parse_args(arguments)
-    rows = compare(o.model, o.table, o.tasks.split(","), o.include, o.limit, o.dtype)
+    try:
+        rows = compare(o.model, o.table, o.tasks.split(","), o.include, o.limit, o.dtype)
+    except UnfiniteError as e:
+        print(f"kvcobra.lm_eval: {e}", file=sys.stderr)
+        return 1
     if o.json:
         print(json.dumps(rows, indent=2))
     else:

@@ -7,6 +7,7 @@ FOLDER: the model in binary32, with its tokeniser; FILE: its allocation table. S
 import contextlib
 import io
 import json
+import math
 import os
 import sys
 import tempfile
@@ -60,6 +61,14 @@ class Harness(unittest.TestCase):
         self.assertLess(short_kl.max().item(), 1e-5)
         self.assertGreater(kl[256:].mean().item(), 1e-4)
         self.assertLess(kl[256:].mean().item(), 0.5)
+
+    def test_unfinite_logits(self):
+        logits = torch.zeros(1, 3, 5)
+        self.assertIs(kvcobra.lm_eval.finite(logits), logits)
+        for value in (math.nan, math.inf):
+            logits[0, 1, 4] = value
+            with self.assertRaisesRegex(kvcobra.lm_eval.UnfiniteError, "not all finite"):
+                kvcobra.lm_eval.finite(logits)
 
     def test_tasks(self):
         with tempfile.TemporaryDirectory() as folder:

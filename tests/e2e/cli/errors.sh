@@ -25,6 +25,36 @@ for bytes in 3 20 200 5000 $((size / 2)) $((size - 1)); do
     expect_sentence "a model of $bytes bytes" "$dir/cut.gguf" "$KVCOBRA" generate "$dir/cut.gguf" --prompt x
 done
 
+# weights that are not finite: the last of the head's norm, which ends the file, and the last before it, of layer 1
+damage() {
+    python3 -c 'import struct, sys
+b = bytearray(open(sys.argv[1], "rb").read())
+struct.pack_into("<f", b, len(b) - int(sys.argv[2]), float(sys.argv[3]))
+open(sys.argv[4], "wb").write(b)' "$model" "$@"
+}
+damage 4 nan "$dir/nan.gguf"
+damage $((4 + 4 * 128)) inf "$dir/inf.gguf"
+head -c 6000 "$text" >"$dir/some.txt"
+# unfinite WORDS MODEL COMMAND...
+unfinite() {
+    words=$1 damaged=$2 command=$3
+    shift 3
+    expect_sentence "$(basename "$damaged"): $command $*" "$words" "$KVCOBRA" "$command" "$damaged" "$@" --quiet
+}
+set -- --text "$dir/some.txt" --table "$dir/m.table"
+head="a number that is not finite in the logits of the next token"
+unfinite "$head" "$dir/nan.gguf" generate --prompt "hello there" --tokens 4
+unfinite "$head" "$dir/nan.gguf" generate --prompt "hello there" --tokens 4 --temperature 1
+unfinite "$head" "$dir/nan.gguf" generate --prompt "hello there" --tokens 4 --table "$dir/m.table" --json
+unfinite "$head" "$dir/nan.gguf" eval "$@" --window 256
+unfinite "$head" "$dir/nan.gguf" eval "$@" --retrieval 1 --window 1000
+unfinite "$head" "$dir/nan.gguf" eval "$@" --generate 2 --window 256
+unfinite "$head" "$dir/nan.gguf" eval "$@" --hits --window 256
+unfinite "$head" "$dir/nan.gguf" eval --table "$dir/m.table" --ruler 1 --lengths 1000
+layer="a number that is not finite in the output of layer 1 for token 1 of the text"
+unfinite "$layer" "$dir/inf.gguf" generate --prompt "hello there" --tokens 4
+unfinite "$layer" "$dir/inf.gguf" eval --comparator q4_0 --text "$dir/some.txt" --window 256
+
 expect_sentence "no table" "$dir/none.table" "$KVCOBRA" generate "$model" --prompt x --table "$dir/none.table"
 expect_sentence "a text for a table" "$text" "$KVCOBRA" generate "$model" --prompt x --table "$text"
 size=$(wc -c <"$dir/m.table")

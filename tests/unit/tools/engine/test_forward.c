@@ -311,6 +311,82 @@ static void test_digest(void)
     CU_ASSERT_NOT_EQUAL(memcmp(digests[0], digests[3], DIGEST_BYTES), 0);
 }
 
+/* ---- numbers that are not finite ---- */
+
+/* Opens the model with @value for the last number of a tensor. */
+static struct engine *open_damaged(const struct tiny_gguf *t, const char *tensor, float value)
+{
+    _cleanup_(closep) int fd = memfd_create("damaged.gguf", MFD_CLOEXEC);
+    _cleanup_(freep) uint8_t *bytes = NULL;
+    struct engine *en = NULL;
+    struct errmsg e = {0};
+    size_t n_bytes, n;
+    const uint8_t *file = tiny_gguf_bytes(t, &n_bytes);
+    const float *values = tiny_gguf_tensor(t, tensor, &n);
+    char path[64];
+    uint8_t *at;
+
+    bytes = malloc(n_bytes);
+    assert(fd >= 0 && bytes && values);
+    memcpy(bytes, file, n_bytes);
+    at = memmem(bytes, n_bytes, values, n * sizeof(float));
+    assert(at);
+    memcpy(at + (n - 1) * sizeof(float), &value, sizeof(value));
+    assert(write(fd, bytes, n_bytes) == (ssize_t) n_bytes);
+    (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    CU_ASSERT_EQUAL(engine_open(path, NULL, &en, &e), 0);
+    return en;
+}
+
+static void test_unfinite_numbers(void)
+{
+    static const struct {
+        const char *tensor, *words;
+        float value;
+    } cases[] = {
+        {"blk.1.attn_k.weight", "a key of layer 1 for token 1 ", NAN},
+        {"blk.0.attn_k.weight", "a key of layer 0 for token 1 ", INFINITY},
+        {"blk.1.attn_v.weight", "a value of layer 1 for token 1 ", -INFINITY},
+        {"blk.1.ffn_down.weight", "the output of layer 1 for token 1 ", NAN},
+        {"output_norm.weight", "the logits of the next token", NAN},
+    };
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&(struct tiny_gguf_options){0});
+    const uint32_t tokens[] = {1, 2, 3};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_(engine_freep) struct engine *en = open_damaged(t, cases[i].tensor, cases[i].value);
+        _cleanup_(exact_cache_freep) struct exact_cache *c = NULL;
+        float logits[TINY_GGUF_VOCAB];
+        struct errmsg e = {0};
+        struct kv_cache ops;
+
+        CU_ASSERT_EQUAL_FATAL(exact_cache_new(engine_geometry(en), N, &c, &e), 0);
+        ops = exact_cache_ops(c);
+        CU_ASSERT_EQUAL(engine_forward(en, &ops, tokens, 3, logits, &e), -EBADMSG);
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, cases[i].words));
+        if (!strstr(e.text, cases[i].words))
+            printf("    %s: %s\n", cases[i].tensor, e.text);
+    }
+}
+
+/* The token is counted from the begin of the text, not of the pass. */
+static void test_unfinite_token(void)
+{
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t =
+        tiny_gguf_new(&(struct tiny_gguf_options){.untied = true});
+    _cleanup_(engine_freep) struct engine *en = open_damaged(t, "token_embd.weight", NAN);
+    _cleanup_(exact_cache_freep) struct exact_cache *c = NULL;
+    const uint32_t tokens[] = {1, 2, TINY_GGUF_VOCAB - 1};
+    struct errmsg e = {0};
+    struct kv_cache ops;
+
+    CU_ASSERT_EQUAL_FATAL(exact_cache_new(engine_geometry(en), N, &c, &e), 0);
+    ops = exact_cache_ops(c);
+    CU_ASSERT_EQUAL(engine_forward(en, &ops, tokens, 2, NULL, &e), 0);
+    CU_ASSERT_EQUAL(engine_forward(en, &ops, tokens + 1, 2, NULL, &e), -EBADMSG);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "of layer 0 for token 4 "));
+}
+
 const struct test_case test_cases[] = {
     TEST(test_families),
     TEST(test_shapes),
@@ -322,6 +398,8 @@ const struct test_case test_cases[] = {
     TEST(test_sliding_window),
     TEST(test_bad_calls),
     TEST(test_digest),
+    TEST(test_unfinite_numbers),
+    TEST(test_unfinite_token),
     TEST_END,
 };
 const char test_suite[] = "engine_forward";
