@@ -458,7 +458,8 @@ KVC_EXPORT int kvc_seq_append_batch(const kvc_append_item *items, size_t n, uint
  * Query i is at position length - n_q + i and attends to positions 0 up to its own. The call applies RoPE,
  * scale and softmax. On a GPU @q and @out are device pointers. @out is valid when the stream has done it.
  *
- * Return: 0; -EINVAL; -ENOMEM; -ESTALE: see kvc_seq_append(); on a GPU -EIO.
+ * Return: 0; -EINVAL, also if a query is NaN or infinite; -ENOMEM; -ESTALE: see kvc_seq_append(); on a GPU
+ * -EIO, and queries are not checked there: those that are not finite give outputs that are not.
  */
 KVC_EXPORT int kvc_seq_attend(kvc_seq *s, uint32_t layer, const float *q, size_t n_q, float *out);
 

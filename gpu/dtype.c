@@ -1,6 +1,8 @@
 /* See dtype.h. */
 #include "gpu/dtype.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -53,4 +55,22 @@ void dtype_store(unsigned dtype, const float *from, size_t n, void *to)
             half[i] = f32_to_bf16(from[i]);
         break;
     }
+}
+
+/* A number is not finite if all bits of its exponent are set: without branches, for vector instructions. */
+bool dtype_all_finite(unsigned dtype, const void *x, size_t n)
+{
+    const uint16_t exponent = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80, *half = x;
+    unsigned n_bad = 0;
+
+    if (dtype == DTYPE_F32) {
+        const float *f = x;
+
+        for (size_t i = 0; i < n; i++)
+            n_bad |= !(fabsf(f[i]) <= FLT_MAX);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            n_bad |= (half[i] & exponent) == exponent;
+    }
+    return n_bad == 0;
 }

@@ -2,6 +2,7 @@
  * values are those of kvcobra.h and of the protocol. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum dtype { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2 };
@@ -14,3 +15,6 @@ void dtype_load(unsigned dtype, const void *from, size_t first, size_t n, float 
 
 /* Stores @n numbers at the beginning of @to, rounded to nearest. */
 void dtype_store(unsigned dtype, const float *from, size_t n, void *to);
+
+/* Whether none of @n numbers is NaN or infinite. */
+bool dtype_all_finite(unsigned dtype, const void *x, size_t n);

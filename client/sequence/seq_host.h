@@ -59,6 +59,9 @@ struct seq_host_queries {
     void *scratch;
 };
 
+/* Return: 0; -EINVAL: a query is not finite, with a sentence. */
+int seq_host_queries_check(const kvc_attend_item *item, uint32_t layer, struct errmsg *e);
+
 /* Bytes in front of the kernels' scratch, for @n_q queries of one KV head. */
 size_t seq_host_queries_bytes(const kvc_attend_item *item, size_t n_q);
 

@@ -10,6 +10,7 @@
  * before its own from pages. So a query computes the same bits however the text was appended, and if its
  * beginning was matched.
  */
+#include <assert.h>
 #include <errno.h>
 
 #include "base/checked.h"
@@ -145,6 +146,7 @@ static size_t seq_host_pieces_of(size_t amount, size_t least, size_t most)
 static void seq_host_cut_queries(struct seq_host_cut *cut, const struct kvc_seq *s, size_t first, size_t n_q,
                                  size_t n_blocks)
 {
+    assert(n_q > 0); /* items without queries are passed over */
     cut->first_block = cut->block_queries = (n_q + n_blocks - 1) / n_blocks;
     if (seq_codes_at_once(s)) {
         size_t left_in_chunk = CHUNK_TOKENS - first % CHUNK_TOKENS;
@@ -236,6 +238,13 @@ int seq_host_attend(struct kvc_client *client, const kvc_attend_item *items, siz
     struct seq_attend_call c = {.workers = &client->workers, .layer = layer, .options = *o};
     struct seq_attend_need need = {0};
     size_t items_bytes, partial = 0, angles;
+
+    for (size_t i = 0; i < n; i++) {
+        int r = seq_host_queries_check(&items[i], layer, &client->error);
+
+        if (r < 0)
+            return r;
+    }
 
     for (size_t i = 0; i < n; i++)
         if (items[i].n_q > 0)

@@ -2,8 +2,10 @@
  * Queries and outputs of one piece of attention: used where they lie if they are binary32, before RoPE and
  * half-split with the heads next to each other; else converted in the scratch of a thread. See seq_host.h.
  */
+#include <errno.h>
 #include <string.h>
 
+#include "base/errmsg.h"
 #include "client/sequence/seq_form.h"
 #include "client/sequence/seq_host.h"
 #include "gpu/dtype.h"
@@ -22,6 +24,24 @@ static struct seq_vectors seq_host_queries_out(const kvc_attend_item *item)
 
     return seq_form_vectors(item->n_q, m->n_q_heads, m->geometry.d, item->dtype, item->out_token_stride,
                             item->out_head_stride);
+}
+
+int seq_host_queries_check(const kvc_attend_item *item, uint32_t layer, struct errmsg *e)
+{
+    struct seq_vectors v = seq_host_queries_in(item);
+    bool heads_adjoin = v.head_stride == v.d;
+    size_t n_heads = heads_adjoin ? 1 : v.n_heads, n = heads_adjoin ? (size_t) v.n_heads * v.d : v.d;
+
+    for (size_t i = 0; i < item->n_q; i++)
+        for (size_t h = 0; h < n_heads; h++) {
+            size_t off = (i * v.token_stride + h * v.head_stride) * dtype_bytes(v.dtype);
+
+            if (!dtype_all_finite(v.dtype, (const char *) item->q + off, n))
+                return fail(e, -EINVAL,
+                            "layer %u, query %zu of %zu is not finite, and its output would not be either",
+                            layer, i, item->n_q);
+        }
+    return 0;
 }
 
 static bool seq_host_queries_are_plain(const kvc_attend_item *item)

@@ -57,4 +57,35 @@ static void test_rounding(void)
     CU_ASSERT_EQUAL(got[3], 0x3f82);
 }
 
-const struct test_case test_cases[] = {TEST(test_sizes), TEST(test_literals), TEST(test_rounding), TEST_END};
+/* The largest numbers of each type, and infinities and NaN at each place of runs of several lengths. */
+static void test_finite(void)
+{
+    static const uint16_t
+        largest[] = {[DTYPE_F16] = 0xfbff, [DTYPE_BF16] = 0xff7f},
+        bad[][3] = {[DTYPE_F16] = {0x7c00, 0xfc00, 0x7c01}, [DTYPE_BF16] = {0x7f80, 0xff80, 0xff81}};
+    static const float bad_f32[] = {INFINITY, -INFINITY, NAN};
+    float f32[40];
+    uint16_t half[40];
+
+    for (size_t n = 0; n <= 40; n += 13)
+        for (unsigned t = DTYPE_F32; t <= DTYPE_BF16; t++) {
+            void *x = t == DTYPE_F32 ? (void *) f32 : (void *) half;
+
+            for (size_t i = 0; i < 40; i++) {
+                f32[i] = -3.4028234663852886e38f;
+                half[i] = largest[t];
+            }
+            CU_ASSERT(dtype_all_finite(t, x, n));
+            for (size_t i = 0; i < 3 * n; i++) {
+                f32[i / 3] = bad_f32[i % 3];
+                half[i / 3] = bad[t][i % 3];
+                CU_ASSERT(!dtype_all_finite(t, x, n));
+                CU_ASSERT(dtype_all_finite(t, x, i / 3));
+                f32[i / 3] = 0;
+                half[i / 3] = 0;
+            }
+        }
+}
+
+const struct test_case test_cases[] = {TEST(test_sizes), TEST(test_literals), TEST(test_rounding),
+                                       TEST(test_finite), TEST_END};

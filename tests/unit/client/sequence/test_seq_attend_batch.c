@@ -1,6 +1,7 @@
 /* Attention on threads of the caller, in batches and windows: compared with binary64, with
  * one thread, with single calls. */
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -268,8 +269,49 @@ static void test_what_is_refused(void)
     embedded_free(&other);
 }
 
+/* A query that is not finite, in the last head of the last query of the last item: no item is computed. */
+static void test_unfinite_queries(void)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    struct embedded m = embedded_new(1, 2, 1, 32, 3, 0, 0);
+    float q[2 * 64] = {0}, out[2 * 64];
+    uint16_t half[65] = {0};
+    kvc_attend_item items[2] = {{.struct_bytes = sizeof(items[0]), .q = q, .n_q = 1, .out = out},
+                                {.struct_bytes = sizeof(items[0]), .q = q, .n_q = 2, .out = out}};
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &items[0].seq), 0);
+    CU_ASSERT_EQUAL_FATAL(embedded_append(&m, items[0].seq, 0, 0, 70), 0);
+    items[1].seq = items[0].seq;
+    memset(out, 0x5a, sizeof(out));
+    for (unsigned i = 0; i < 3; i++) {
+        q[2 * 64 - 1] = bad[i];
+        CU_ASSERT_EQUAL(kvc_seq_attend(items[0].seq, 0, q, 2, out), -EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "layer 0, query 1 of 2 is not finite"));
+        CU_ASSERT_EQUAL(kvc_seq_attend_batch(items, 2, 0, NULL), -EINVAL);
+    }
+    half[63] = 0x7e00;
+    items[1] = (kvc_attend_item){.struct_bytes = sizeof(items[1]),
+                                 .seq = items[0].seq,
+                                 .q = half,
+                                 .n_q = 1,
+                                 .out = out,
+                                 .dtype = KVC_F16};
+    CU_ASSERT_EQUAL(kvc_seq_attend_batch(items + 1, 1, 0, NULL), -EINVAL);
+    for (size_t i = 0; i < sizeof(out); i++)
+        CU_ASSERT_EQUAL_FATAL(((unsigned char *) out)[i], 0x5a);
+
+    q[2 * 64 - 1] = 1;
+    CU_ASSERT_EQUAL(kvc_seq_attend(items[0].seq, 0, q, 2, out), 0);
+    items[1].q_head_stride = 33; /* what lies between the heads is not read */
+    half[63] = 0;
+    half[32] = 0x7e00;
+    CU_ASSERT_EQUAL(kvc_seq_attend_batch(items + 1, 1, 0, NULL), 0);
+    embedded_free(&m);
+}
+
 const char test_suite[] = "batch";
 const struct test_case test_cases[] = {
     TEST(test_threads), TEST(test_windows),         TEST(test_evaluation),
-    TEST(test_batch),   TEST(test_what_is_refused), TEST_END,
+    TEST(test_batch),   TEST(test_what_is_refused), TEST(test_unfinite_queries),
+    TEST_END,
 };
