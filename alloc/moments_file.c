@@ -12,6 +12,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/file_kind.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and so is memory here");
 
@@ -96,8 +97,6 @@ static int moments_file_check_header(const struct moments_header *h, size_t n_by
 {
     size_t name = strnlen(h->model_name, sizeof(h->model_name));
 
-    if (!moments_recognise(h, sizeof(*h)))
-        return fail(e, -EBADMSG, "not a moments file: it does not begin with " MOMENTS_MAGIC);
     if (h->version != MOMENTS_VERSION && h->version != MOMENTS_VERSION_JOINT)
         return fail(e, -EBADMSG, "the moments file has version %u; this program reads versions %u and %u",
                     h->version, MOMENTS_VERSION, MOMENTS_VERSION_JOINT);
@@ -225,6 +224,8 @@ int moments_parse(const void *bytes, size_t n_bytes, struct moments **ret_moment
     uint8_t digest[DIGEST_BYTES];
     int r;
 
+    if (!moments_recognise(bytes, n_bytes))
+        return fail(e, -EBADMSG, "not a moments file but %s", file_kind_of(bytes, n_bytes));
     if (n_bytes < sizeof(h) + DIGEST_BYTES || n_bytes > MOMENTS_FILE_BYTES_MAX)
         return fail(e, -EBADMSG, "not a moments file: no such file has %zu bytes", n_bytes);
 

@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/file_kind.h"
 #include "base/half.h"
 
 static bool stats_file_all_zero(const uint8_t *p, size_t n)
@@ -29,8 +30,6 @@ static int stats_file_check_header(const struct stats_header *h, size_t n_bytes,
 {
     struct stats_header expected = *h;
 
-    if (memcmp(h->magic, STATS_MAGIC, sizeof(h->magic)) != 0)
-        return fail(e, -EBADMSG, "not a statistics file: it does not begin with " STATS_MAGIC);
     if (h->version != STATS_VERSION)
         return fail(e, -EBADMSG,
                     "the statistics file has version %u, this program reads version %u, which keeps sources "
@@ -326,6 +325,8 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
     uint8_t digest[DIGEST_BYTES];
     int r;
 
+    if (n_bytes < strlen(STATS_MAGIC) || memcmp(bytes, STATS_MAGIC, strlen(STATS_MAGIC)) != 0)
+        return fail(e, -EBADMSG, "not a statistics file but %s", file_kind_of(bytes, n_bytes));
     if (n_bytes < sizeof(h) + DIGEST_BYTES)
         return fail(e, -EBADMSG, "not a statistics file: %zu bytes are too few", n_bytes);
 

@@ -22,6 +22,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/file_kind.h"
 
 struct table_owner {
     struct table table; /* first member: a struct table * is also a pointer to the owner */
@@ -72,12 +73,17 @@ struct table *table_unref(struct table *t)
 
 /* ---- parsing ---- */
 
+static int table_check_magic(const void *bytes, size_t n_bytes, struct errmsg *e)
+{
+    if (n_bytes >= strlen(TABLE_MAGIC) && memcmp(bytes, TABLE_MAGIC, strlen(TABLE_MAGIC)) == 0)
+        return 0;
+    return fail(e, -EBADMSG, "it is not an allocation table but %s", file_kind_of(bytes, n_bytes));
+}
+
 static int table_check_frame(const struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
 
-    if (memcmp(h->magic, TABLE_MAGIC, sizeof(h->magic)) != 0)
-        return fail(e, -EBADMSG, "it is not an allocation table");
     if (h->version != TABLE_VERSION)
         return fail(e, -EBADMSG,
                     "it is a table of format version %u, this program reads version %u: solve it again from "
@@ -250,8 +256,10 @@ int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, str
 {
     _cleanup_(table_owner_freep) struct table_owner *o = NULL;
     size_t room;
-    int r = table_owner_new(n_bytes, &o, e);
+    int r = table_check_magic(bytes, n_bytes, e);
 
+    if (r == 0)
+        r = table_owner_new(n_bytes, &o, e);
     if (r < 0)
         return r;
 
@@ -315,7 +323,9 @@ int table_map(int fd, size_t n_bytes, const uint8_t digest[DIGEST_BYTES], struct
     o->bytes = at;
     o->mapped_bytes = n_bytes;
     o->table.bytes = at;
-    r = table_check_frame(&o->table, e);
+    r = table_check_magic(at, n_bytes, e);
+    if (r == 0)
+        r = table_check_frame(&o->table, e);
     if (r == 0 && memcmp(table_stored_digest(&o->table), digest, DIGEST_BYTES) != 0)
         r = fail(e, -EBADMSG, "it is another table than the one that was asked for");
     if (r == 0)

@@ -103,7 +103,7 @@ typedef struct kvc_table_info {
     uint64_t references; /* number of references of sessions */
     uint64_t pages;      /* pages in the pool that are encoded with the table */
     uint64_t revision;
-    char reason[256];        /* state REJECTED: why */
+    char reason[256];        /* empty: rejected files are not listed */
     uint32_t shadow_ppm;     /* share of new chunks that clients also encode with the table, in millionths */
     uint32_t canary_share;   /* number of new sequences, out of 256, that use the table */
     uint32_t canary_tenants; /* number of tenants whose new sequences all use the table */

@@ -47,6 +47,9 @@ int tables_requests_handle_list(struct request *rq)
     for (struct table_entry *t = rq->server->tables.entries; t; t = t->next) {
         Kvcobra__TableInfo *info = &scratch->tables[n];
 
+        /* what was refused as a table is none: the answer to STAGE said so */
+        if (t->state == TABLE_REJECTED)
+            continue;
         if (t->id < m->cursor || (model && memcmp(t->model_digest, model, DIGEST_BYTES) != 0))
             continue;
         if (n == WIRE_LIST_ITEMS_MAX) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -174,9 +175,10 @@ static void test_activation_outcomes(void)
     struct scene sc;
     uint8_t first[KVC_DIGEST_BYTES], second[KVC_DIGEST_BYTES], unknown[KVC_DIGEST_BYTES] = {1};
     void *bytes;
-    size_t n_bytes;
+    size_t n_bytes, n_tables = 0;
     uint64_t revision = 0, again = 0;
     uint8_t digest[KVC_DIGEST_BYTES];
+    _cleanup_(freep) kvc_table_info *tables = NULL;
 
     scene_start(&sc, small(), 3, 1, NULL);
     /* 1: the table was staged before */
@@ -195,6 +197,9 @@ static void test_activation_outcomes(void)
     CU_ASSERT_EQUAL(kvc_table_stage(sc.control, bytes, n_bytes, digest), -EBADMSG);
     CU_ASSERT_EQUAL(digest[0], 0x77);
     printf("    refused: %s\n", kvc_last_error(sc.control));
+    /* and are not listed */
+    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc.control, sizeof(*tables), &tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(n_tables, 2);
     free(bytes);
     scene_end(&sc);
 }

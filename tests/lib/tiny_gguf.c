@@ -162,7 +162,10 @@ static void write_sizes(struct tiny_gguf *t)
         key_f32(t, "rope.scaling.factor", 4.0f);
         key_u32(t, "rope.scaling.original_context_length", 1024);
     }
-    if (o->extra_key) {
+    if (o->extra_key && o->extra_text) {
+        key(t, TYPE_STRING, "%s", o->extra_key);
+        put_string(&t->keys, o->extra_text);
+    } else if (o->extra_key) {
         key(t, TYPE_U32, "%s", o->extra_key);
         put_u32(&t->keys, o->extra_value);
     }

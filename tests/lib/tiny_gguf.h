@@ -40,8 +40,9 @@ struct tiny_gguf_options {
     bool rope_freqs;          /* a rope_freqs.weight tensor (Llama 3) */
     const char *tokenizer;    /* tokenizer.ggml.model: "gpt2" */
     const char *pre;          /* tokenizer.ggml.pre: "gpt-2" */
-    const char *extra_key;    /* one more u32 key */
+    const char *extra_key;    /* one more key: u32, or a string if extra_text is set */
     uint32_t extra_value;
+    const char *extra_text;
     const char *extra_tensor; /* one more F32 tensor of 32 numbers */
     uint64_t seed;
 };

@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/file_kind.h"
 #include "tools/engine/gguf_file.h"
 #include "tools/engine/quants.h"
 
@@ -224,7 +225,7 @@ static int gguf_parse_header(struct gguf *g, struct gguf_cursor *c, struct errms
     uint64_t n_tensors, n_keys;
 
     if (!gguf_take(c, 4, &magic) || memcmp(magic, "GGUF", 4) != 0)
-        return fail(e, -EBADMSG, "%s: not a GGUF file", g->label);
+        return fail(e, -EBADMSG, "%s: not a GGUF file but %s", g->label, file_kind_of(g->data, g->bytes));
     if (!gguf_take_u32(c, &version) || !gguf_take_u64(c, &n_tensors) || !gguf_take_u64(c, &n_keys))
         return fail(e, -EBADMSG, "%s: ends inside its header", g->label);
     if (version == __builtin_bswap32(2) || version == __builtin_bswap32(3))
@@ -319,11 +320,13 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
         return fail(e, -errno, "cannot open %s: %s", g->label, strerror(errno));
     if (fstat(fd, &st) < 0)
         return fail(e, -errno, "cannot read %s: %s", g->label, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return fail(e, -EISDIR, "%s: is a folder: name a GGUF file ('kvcobra model-id' takes folders, too)",
+                    g->label);
     if (!S_ISREG(st.st_mode))
-        return fail(e, S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL, "%s: not a regular file", g->label);
-    if (st.st_size < 24)
-        return fail(e, -EBADMSG, "%s: too short for a GGUF file (%lld bytes)", g->label,
-                    (long long) st.st_size);
+        return fail(e, -EINVAL, "%s: not a regular file", g->label);
+    if (st.st_size == 0)
+        return fail(e, -EBADMSG, "%s: not a GGUF file: it is empty", g->label);
 
     g->bytes = (size_t) st.st_size;
     g->mapping = mmap(NULL, g->bytes, PROT_READ, MAP_PRIVATE, fd, 0);

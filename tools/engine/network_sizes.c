@@ -18,6 +18,65 @@ const char *network_key(const struct network *m, const char *suffix, char ret_ke
     return ret_key;
 }
 
+/*
+ * Files that are no whole model, by the keys that llama.cpp gives them. Without this check the sentence would
+ * be about the first tensor or key that such a file lacks.
+ */
+static int network_sizes_refuse_parts(const struct gguf *g, struct errmsg *e)
+{
+    uint32_t count = 0, no = 0;
+    int r = gguf_get_u32_or(g, "split.count", 0, &count, e);
+
+    if (r == 0)
+        r = gguf_get_u32_or(g, "split.no", 0, &no, e);
+    if (r < 0 || count <= 1)
+        return r;
+
+    return fail(
+        e, -EOPNOTSUPP,
+        "%s: is part %u of %u of a split model: join the parts with 'llama-gguf-split --merge FIRST-PART "
+        "FILE', and name that file",
+        gguf_label(g), no + 1, count);
+}
+
+static int network_sizes_refuse_kinds(const struct gguf *g, struct errmsg *e)
+{
+    static const struct {
+        const char *key, *value; /* NULL: any */
+        const char *what;
+    } kinds[] = {
+        {"general.type", "adapter", "a LoRA adapter: merge it into its model with llama-export-lora"},
+        {"adapter.type", NULL, "a LoRA adapter: merge it into its model with llama-export-lora"},
+        {"general.type", "mmproj",
+         "the projector of a multimodal model: name the file of its language model"},
+        {"general.architecture", "clip",
+         "the projector of a multimodal model: name the file of its language model"},
+        {"general.type", "imatrix", "an importance matrix: name the model that it was computed for"},
+        {"general.architecture", "imatrix", "an importance matrix: name the model that it was computed for"},
+        {"imatrix.datasets", NULL, "an importance matrix: name the model that it was computed for"},
+        {"general.type", "vocab", "a vocabulary without weights: name a whole model"},
+        {"general.architecture", "controlvector",
+         "a control vector: name the model that it was computed for"},
+    };
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        const char *text;
+        size_t n;
+
+        if (!gguf_has(g, kinds[i].key))
+            continue;
+        if (kinds[i].value && (gguf_get_string(g, kinds[i].key, &text, &n, NULL) < 0 ||
+                               n != strlen(kinds[i].value) || memcmp(text, kinds[i].value, n) != 0))
+            continue;
+        return fail(e, -EOPNOTSUPP, "%s: is no model but %s", gguf_label(g), kinds[i].what);
+    }
+    if (gguf_tensor_count(g) == 0)
+        return fail(e, -EBADMSG,
+                    "%s: has no tensors: a vocabulary, or another part of a model than its weights",
+                    gguf_label(g));
+    return 0;
+}
+
 static int network_sizes_read_architecture(struct network *m, const struct gguf *g, struct errmsg *e)
 {
     static const struct {
@@ -185,6 +244,12 @@ int network_read_sizes(struct network *m, const struct gguf *g, struct errmsg *e
 {
     char key[NETWORK_KEY_BYTES];
     int r;
+
+    r = network_sizes_refuse_parts(g, e);
+    if (r == 0)
+        r = network_sizes_refuse_kinds(g, e);
+    if (r < 0)
+        return r;
 
     r = network_sizes_read_architecture(m, g, e);
     if (r < 0)

@@ -113,7 +113,8 @@ static int cmd_model_id_of_file(const struct model_id_options *o, struct model_i
     int r;
 
     if (suffix && strcmp(suffix, ".safetensors") == 0)
-        return command_fail("%s is not a whole model: name the folder with its config.json", o->path);
+        return command_fail("%s is a file of a model, or a part of one: name the folder with its config.json",
+                            o->path);
 
     r = gguf_open(o->path, &g, &e);
     if (r == 0)

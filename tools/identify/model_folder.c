@@ -19,6 +19,7 @@
 #define CONFIG_NAME "config.json"
 #define INDEX_NAME "model.safetensors.index.json"
 #define SINGLE_NAME "model.safetensors"
+#define ADAPTER_NAME "adapter_config.json"
 #define SUFFIX ".safetensors"
 
 enum { JSON_FILE_MAX = 1 << 26 };
@@ -168,6 +169,9 @@ static int model_folder_add_indexed(struct model_folder *f, struct errmsg *e)
                         f->path, n + 1);
         n++;
         r = model_folder_file_named(f, name) ? 0 : model_folder_add_file(f, name, e);
+        if (r == -ENOENT)
+            return fail(e, r, "%s lacks %s, which " INDEX_NAME " names: is the download complete?", f->path,
+                        name);
         if (r < 0)
             return r;
     }
@@ -216,7 +220,9 @@ static int model_folder_add_only(struct model_folder *f, struct errmsg *e)
     if (n == 1)
         return model_folder_add_file(f, name, e);
     if (n > 1)
-        return fail(e, -EBADMSG, "%s has %zu " SUFFIX " files, and neither " SINGLE_NAME " nor " INDEX_NAME,
+        return fail(e, -EBADMSG,
+                    "%s has %zu " SUFFIX " files, and neither " SINGLE_NAME " nor " INDEX_NAME
+                    ", which names the files of a model: is the download complete?",
                     f->path, n);
     if (has_pickle)
         return fail(
@@ -320,6 +326,13 @@ int model_folder_open(const char *path, struct model_folder *ret, struct errmsg 
     f.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f.fd < 0)
         return fail(e, -errno, "cannot open the folder %s: %s", path, strerror(errno));
+    if (model_folder_has(&f, ADAPTER_NAME) && !model_folder_has(&f, SINGLE_NAME) &&
+        !model_folder_has(&f, INDEX_NAME))
+        return fail(
+            e, -EOPNOTSUPP,
+            "%s is the folder of a LoRA adapter: merge the adapter into its model (merge_and_unload() of "
+            "peft) and save that, or name the folder of the model",
+            path);
     if (!model_folder_has(&f, CONFIG_NAME))
         return fail(e, -ENOENT, "%s is not the folder of a model: it has no " CONFIG_NAME, path);
 

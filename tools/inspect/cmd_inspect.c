@@ -13,6 +13,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/file_kind.h"
 #include "tools/command/command.h"
 #include "tools/command/option.h"
 #include "tools/command/output_path.h"
@@ -129,21 +130,23 @@ static error_t cmd_inspect_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {options, cmd_inspect_parse, "FILE", doc, common_children, NULL, NULL};
 
-/* The first 8 bytes of a file, padded with zeros. Non-blocking: opening a FIFO must not wait for a writer. */
-static int cmd_inspect_read_magic(const char *path, char ret[8], struct errmsg *e)
+/* The first bytes of a file. Non-blocking: opening a FIFO must not wait for a writer. */
+static int cmd_inspect_read_first(const char *path, char ret[static FILE_KIND_BYTES], size_t *ret_n,
+                                  struct errmsg *e)
 {
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char magic[8] = {0};
     struct stat st;
+    ssize_t n;
 
     if (fd < 0 || fstat(fd, &st) < 0)
         return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return fail(e, -EINVAL, "%s is not a regular file", path);
-    if (read(fd, magic, sizeof(magic)) < 0)
+    n = read(fd, ret, FILE_KIND_BYTES);
+    if (n < 0)
         return fail(e, -errno, "cannot read %s: %s", path, strerror(errno));
 
-    memcpy(ret, magic, sizeof(magic));
+    *ret_n = (size_t) n;
     return 0;
 }
 
@@ -151,21 +154,23 @@ static int cmd_inspect_read_magic(const char *path, char ret[8], struct errmsg *
 static int cmd_inspect_recognise(const struct inspect_options *o, struct inspect_request *ret,
                                  struct errmsg *e)
 {
-    char magic[8];
-    int r = cmd_inspect_read_magic(o->path, magic, e);
+    char first[FILE_KIND_BYTES] = "";
+    size_t n = 0;
+    int r = cmd_inspect_read_first(o->path, first, &n, e);
 
     if (r < 0)
         return r;
 
     *ret = (struct inspect_request){.stats_path = o->stats, .n_budgets = o->n_budgets};
     memcpy(ret->budgets, o->budgets, sizeof(ret->budgets));
-    if (memcmp(magic, "KVCTABLE", sizeof(magic)) == 0) {
+    if (memcmp(first, "KVCTABLE", 8) == 0) {
         ret->table_path = o->path;
         return 0;
     }
 
-    if (memcmp(magic, "KVCSTATS", sizeof(magic)) != 0 && !moments_recognise(magic, sizeof(magic)))
-        return fail(e, -EINVAL, "%s is neither an allocation table nor a statistics file", o->path);
+    if (memcmp(first, "KVCSTATS", 8) != 0 && !moments_recognise(first, n))
+        return fail(e, -EINVAL, "%s is neither an allocation table nor a statistics file but %s", o->path,
+                    file_kind_of(first, n));
     if (o->stats)
         return fail(e, -EINVAL, "%s is a statistics file; --stats is for tables", o->path);
 

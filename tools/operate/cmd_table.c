@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "alloc/table.h"
-#include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
@@ -61,22 +60,17 @@ static int cmd_table_list(kvc_client *c, const struct table_options *o)
 
 static int cmd_table_stage(kvc_client *c, const struct table_options *o)
 {
-    _cleanup_(freep) void *bytes = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL;
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
     struct errmsg e = {""};
-    size_t n_bytes;
     int r;
 
-    r = atomic_file_read(o->table, TABLE_FILE_BYTES_MAX, &bytes, &n_bytes, &e);
+    r = table_load(o->table, &t, &e); /* what is no table is not sent */
     if (r < 0)
         return command_fail("%s", e.text);
 
-    r = table_check_file(o->table, bytes, n_bytes);
-    if (r != COMMAND_OK)
-        return r;
-
-    r = kvc_table_stage(c, bytes, n_bytes, digest);
+    r = kvc_table_stage(c, t->bytes, t->n_bytes, digest);
     if (r < 0)
         return command_fail("cannot stage %s: %s", o->table, kvc_last_error(c));
 
@@ -318,10 +312,7 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
         return report_json(json_pack("{s:s, s:s, s:b}", "digest", t.hex, "state",
                                      table_list_state_name(state), "already", r > 0));
 
-    if (state == KVC_TABLE_REJECTED)
-        printf("removed the rejected file %s from the list\n", t.hex);
-    else
-        printf("%s%s %s\n", r > 0 ? "already " : "", table_list_state_name(state), t.hex);
+    printf("%s%s %s\n", r > 0 ? "already " : "", table_list_state_name(state), t.hex);
     return COMMAND_OK;
 }
 
@@ -367,7 +358,7 @@ static const struct table_action actions[] = {
      "  kvcobra table rollback model-3.table"},
     {"retire", cmd_table_retire, true, false, false, true, false, "retire TABLE",
      "End the use of a table that is not active: it takes no new pages, and is removed when no sequence uses "
-     "it. A rejected one is removed at once.\v" TABLE_IS "Example:\n\n"
+     "it.\v" TABLE_IS "Example:\n\n"
      "  kvcobra table retire model-2.table"},
 };
 
@@ -389,7 +380,7 @@ static const char doc[] =
     "  rollback TABLE  new sequences use the table that was active before TABLE,\n"
     "                  which is active now\n"
     "  retire TABLE    no new pages for TABLE, which is not active; it is removed\n"
-    "                  when no sequence uses it; a rejected one at once\n\n"
+    "                  when no sequence uses it\n\n"
     "TABLE is a table file, or at least the first six digits of the digest of a table that the daemon "
     "has.\n\n"
     "A sequence uses one table from beginning to end, so a change interrupts no sequence.\n\n"

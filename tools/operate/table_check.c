@@ -4,8 +4,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "alloc/moments_format.h"
-#include "alloc/stats_format.h"
 #include "base/cleanup.h"
 #include "tools/command/operator.h"
 #include "tools/operate/table_list.h"
@@ -81,16 +79,5 @@ int table_check_change(kvc_client *c, enum table_change what, const uint8_t dige
         return table_check_retire(t, name);
     }
 
-    return COMMAND_OK;
-}
-
-int table_check_file(const char *path, const void *bytes, size_t n)
-{
-    if (n >= strlen(MOMENTS_MAGIC) && memcmp(bytes, MOMENTS_MAGIC, strlen(MOMENTS_MAGIC)) == 0)
-        return command_fail("%s is a moments file: 'kvcobra solve %s --bpd 3 -o FILE' makes a table of it",
-                            path, path);
-    if (n >= strlen(STATS_MAGIC) && memcmp(bytes, STATS_MAGIC, strlen(STATS_MAGIC)) == 0)
-        return command_fail("%s is a statistics file: 'kvcobra solve %s --bpd 3 -o FILE' makes a table of it",
-                            path, path);
     return COMMAND_OK;
 }

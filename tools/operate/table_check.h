@@ -16,7 +16,3 @@ enum table_change { TABLE_CHANGE_SHADOW, TABLE_CHANGE_CANARY, TABLE_CHANGE_ROLLB
  */
 int table_check_change(kvc_client *c, enum table_change what, const uint8_t digest[static KVC_DIGEST_BYTES],
                        const char *name);
-
-/* Whether the file that begins with @bytes [n] can be a table. Return: COMMAND_OK; COMMAND_FAILED with a
- * sentence that says what it is. */
-int table_check_file(const char *path, const void *bytes, size_t n);

@@ -105,6 +105,15 @@ expect_sentence "no text" "$dir/none.txt" "$KVCOBRA" eval "$model" --table "$dir
 expect_sentence "an empty text" "$dir/empty" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/empty"
 gzip -c "$text" >"$dir/text.gz"
 expect_sentence "a compressed text" "gunzip" "$KVCOBRA" eval "$model" --table "$dir/m.table" --text "$dir/text.gz"
+expect_sentence "a model for statistics" "not a statistics file but a GGUF model" "$KVCOBRA" solve "$model" --bpd 3 -o "$dir/x.table"
+expect_sentence "a table for statistics" "not a statistics file but an allocation table" "$KVCOBRA" solve "$dir/m.table" --bpd 3 \
+    -o "$dir/x.table"
+expect_sentence "statistics for a table" "not an allocation table but a statistics file" "$KVCOBRA" generate "$model" \
+    --table "$dir/m.stats" --prompt x
+expect_sentence "inspecting a model" "neither an allocation table nor a statistics file but a GGUF model" "$KVCOBRA" inspect "$model"
+expect_sentence "a table for a model" "not a GGUF file but an allocation table" "$KVCOBRA" generate "$dir/m.table" --prompt x
+expect_sentence "comparing with a model" "a GGUF model" "$KVCOBRA" compare "$dir/m.table" "$model"
+expect_sentence "merging a text" "not a statistics file but a text" "$KVCOBRA" merge "$dir/m.stats" "$text" -o "$dir/x.stats"
 printf 'caf\351 au lait' >"$dir/latin1.txt"
 : >"$dir/blank.txt"
 printf 'a b\n\nc d\n' >"$dir/lines.txt"

@@ -63,7 +63,7 @@ map is not a tensor and the name
 escape is not a tensor and the name
 missing names tensors
 unnamed does not name it
-absent No such file
+absent is the download complete
 twice is in
 many more than 512
 config model_type
@@ -94,6 +94,17 @@ expect_sentence "one file and an index" "move away" "$KVCOBRA" model-id "$dir/bo
 expect_sentence "a pipe" "not a regular file" "$KVCOBRA" model-id "$dir/pipe"
 expect_sentence "a file that ends in its header" "incomplete" "$KVCOBRA" model-id "$dir/short"
 expect_sentence "one file of a folder" "name the folder" "$KVCOBRA" model-id "$dir/plain/model.safetensors"
+mkdir "$dir/adapter" "$dir/gap"
+echo '{}' >"$dir/adapter/adapter_config.json"
+cp "$dir/plain/model.safetensors" "$dir/adapter/adapter_model.safetensors"
+expect_sentence "the folder of an adapter" "the folder of a LoRA adapter: merge" "$KVCOBRA" model-id "$dir/adapter"
+cp "$dir/plain/config.json" "$dir/gap"
+echo '{"weight_map": {"a": "model-00002-of-00002.safetensors"}}' >"$dir/gap/model.safetensors.index.json"
+expect_sentence "an index without its files" "lacks model-00002-of-00002.safetensors" "$KVCOBRA" model-id "$dir/gap"
+cp "$dir/plain/model.safetensors" "$dir/model-00001-of-00002"
+expect_sentence "a file of a model for a model" "not a GGUF file but a safetensors file" "$KVCOBRA" generate \
+    "$dir/model-00001-of-00002" --prompt x
+expect_sentence "a folder for a model" "is a folder: name a GGUF file" "$KVCOBRA" generate "$dir/plain" --prompt x
 expect_sentence "no such path" "nowhere" "$KVCOBRA" model-id "$dir/nowhere"
 expect_sentence "neither format" "config.json" "$KVCOBRA" model-id "$dir/plain/config.json"
 

@@ -46,7 +46,10 @@ static void test_damaged(void)
         void *cut = malloc(i ? i : 1); /* of its exact size, so that a sanitizer sees one byte too many */
 
         memcpy(cut, bytes, i);
-        refused(cut, i, i < 288 ? "too short" : "truncated");
+        if (i == 0)
+            refused(cut, i, "empty");
+        else
+            refused(cut, i, i < 288 ? "too short" : "truncated");
         free(cut);
     }
 }

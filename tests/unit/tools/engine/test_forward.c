@@ -227,6 +227,27 @@ static void check_refused(const struct tiny_gguf_options *o, int want, const cha
         printf("    \"%s\" does not name %s\n", e.text, named);
 }
 
+/* Files that are no whole model say what they are. */
+static void test_other_kinds(void)
+{
+    check_refused(&(struct tiny_gguf_options){.extra_key = "split.count", .extra_value = 2}, -EOPNOTSUPP,
+                  "is part 1 of 2 of a split model");
+    check_model(&(struct tiny_gguf_options){.extra_key = "split.count", .extra_value = 1});
+    check_model(&(struct tiny_gguf_options){.extra_key = "split.count", .extra_value = 0});
+    check_model(&(struct tiny_gguf_options){.extra_key = "general.type", .extra_text = "model"});
+    check_refused(&(struct tiny_gguf_options){.extra_key = "general.type", .extra_text = "adapter"},
+                  -EOPNOTSUPP, "a LoRA adapter");
+    check_refused(&(struct tiny_gguf_options){.extra_key = "adapter.type", .extra_text = "lora"}, -EOPNOTSUPP,
+                  "a LoRA adapter");
+    check_refused(&(struct tiny_gguf_options){.extra_key = "general.type", .extra_text = "mmproj"},
+                  -EOPNOTSUPP, "the projector of a multimodal model");
+    check_refused(&(struct tiny_gguf_options){.architecture = "clip"}, -EOPNOTSUPP, "the projector of");
+    check_refused(&(struct tiny_gguf_options){.extra_key = "general.type", .extra_text = "imatrix"},
+                  -EOPNOTSUPP, "an importance matrix");
+    check_refused(&(struct tiny_gguf_options){.architecture = "controlvector"}, -EOPNOTSUPP,
+                  "a control vector");
+}
+
 static void test_refusals(void)
 {
     check_refused(&(struct tiny_gguf_options){.architecture = "gemma2"}, -EOPNOTSUPP, "gemma2");
@@ -394,6 +415,7 @@ const struct test_case test_cases[] = {
     TEST(test_types),
     TEST(test_tap),
     TEST(test_output_projection),
+    TEST(test_other_kinds),
     TEST(test_refusals),
     TEST(test_sliding_window),
     TEST(test_bad_calls),

@@ -375,7 +375,7 @@ static void test_files(void)
     struct errmsg e = {0};
 
     CU_ASSERT_EQUAL(open_bytes(&empty, &e), -EBADMSG);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "too short"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "it is empty"));
     CU_ASSERT_EQUAL(engine_open("/", NULL, &en, &e), -EISDIR);
     CU_ASSERT_EQUAL(engine_open("/dev/null", NULL, &en, &e), -EINVAL);
     CU_ASSERT_PTR_NULL(en);
