@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_number.h"
 
 static int atomic_file_open_folder_of(const char *path)
 {
@@ -21,7 +22,7 @@ static int atomic_file_open_folder_of(const char *path)
     if (!copy)
         return -ENOMEM;
 
-    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd = fd_above_standard(open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     return fd < 0 ? -errno : fd;
 }
 
@@ -48,7 +49,7 @@ static int atomic_file_open_unnamed(const char *path)
     if (access("/proc/self/fd", X_OK) < 0)
         return -EOPNOTSUPP;
 
-    fd = open(dirname(copy), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    fd = fd_above_standard(open(dirname(copy), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
     return fd < 0 ? -errno : fd;
 }
 
@@ -63,7 +64,7 @@ static int atomic_file_open_named(const char *path, char **ret_name)
         return r;
     }
 
-    fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd = fd_above_standard(open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (fd < 0)
         return -errno;
 
@@ -273,7 +274,7 @@ static int atomic_file_read_all(int fd, size_t max_bytes, void **ret_data, size_
 int atomic_file_read(const char *path, size_t max_bytes, void **ret_data, size_t *ret_bytes, struct errmsg *e)
 {
     /* O_NONBLOCK: opening a fifo by mistake must not hang */
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_(closep) int fd = fd_above_standard(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     int r = fd < 0 ? -errno : atomic_file_read_all(fd, max_bytes, ret_data, ret_bytes);
 
     if (r == -EFBIG)

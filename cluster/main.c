@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/entry.h"
 #include "cluster/cluster_config.h"
 #include "cluster/link.h"
 #include "daemon/loop/ev.h"
@@ -265,10 +266,10 @@ int main(int argc, char **argv)
     struct errmsg e = {""};
     int r;
 
+    entry_prepare(ENTRY_PIPES_FAIL);
     argp_err_exit_status = EXIT_USAGE;
     (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
     program_prevent_core();
-    (void) signal(SIGPIPE, SIG_IGN); /* the reader of the log may exit */
     r = cluster_config_load(a.config, a.checks ? stderr : NULL, &c, &e);
     log_open(r == 0 ? c.log_level : LOG_INFO);
     if (r == 0)

@@ -1,7 +1,6 @@
 /* kvcobrad: read the configuration, then check it, print it or serve. */
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/damage.h"
 #include "base/errmsg.h"
+#include "base/entry.h"
 #include "daemon/config/command_line.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
@@ -119,10 +119,7 @@ static int kvcobrad_print(const struct config *c, int r, const struct errmsg *e)
     }
 
     config_print(c, stdout);
-    if (fflush(stdout) == 0)
-        return EXIT_SUCCESS;
-    fprintf(stderr, "kvcobrad: cannot write to standard output: %s\n", strerror(errno));
-    return EXIT_FAILURE;
+    return EXIT_SUCCESS;
 }
 
 /* ---- serving ---- */
@@ -157,11 +154,11 @@ int main(int argc, char **argv)
     struct errmsg e = {""};
     int r;
 
+    entry_prepare(ENTRY_PIPES_FAIL);
     command_line = (struct command_line){argc, argv};
     r = command_line_load(&command_line, &config, &mode, &e);
     log_open(config.log_level);
     log_set_format(config.log_format);
-    (void) signal(SIGPIPE, SIG_IGN); /* the reader of the log may exit */
 
     if (mode.check)
         return kvcobrad_check(&mode, &config, r, &e);

@@ -20,10 +20,8 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3; Debian 12's headers are older */
-#endif
+#include "base/fd_number.h"
+#include "base/memory_file.h"
 
 enum { NAME_MAX_CHARS = 200 };
 
@@ -83,20 +81,6 @@ static int extent_map_shared(struct extent *x, int fd, int prot)
 
 /* ---- owner ---- */
 
-static int extent_memfd_open(const char *name, int *ret_fd)
-{
-    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
-
-    if (fd < 0 && errno == EINVAL) /* kernels before 6.3 reject the flag */
-        fd = memfd_create(name, flags);
-    if (fd < 0)
-        return -errno;
-
-    *ret_fd = fd;
-    return 0;
-}
-
 static int extent_fallocate(int fd, int mode, size_t offset, size_t bytes)
 {
     int r;
@@ -137,7 +121,7 @@ static int extent_open_read_only(int fd, int *ret_fd)
     int ro;
 
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    ro = open(path, O_RDONLY | O_CLOEXEC);
+    ro = fd_above_standard(open(path, O_RDONLY | O_CLOEXEC));
     if (ro < 0)
         return -errno;
 
@@ -184,9 +168,9 @@ static int extent_new_partial(const char *name, size_t bytes, size_t allocated, 
     if (!x)
         return fail(e, -ENOMEM, "memory object %s: out of memory", name);
 
-    r = extent_memfd_open(name, &fd);
-    if (r < 0)
-        return fail(e, r, "memory object %s: memfd_create: %s", name, strerror(-r));
+    fd = memory_file_open(name);
+    if (fd < 0)
+        return fail(e, fd, "memory object %s: memfd_create: %s", name, strerror(-fd));
 
     r = ftruncate(fd, (off_t) bytes) < 0 ? -errno : 0;
     if (r == 0 && allocated > 0)
@@ -247,9 +231,9 @@ int extent_new_unmapped(const char *name, size_t bytes, struct extent **ret_exte
     if (!x)
         return fail(e, -ENOMEM, "memory object %s: out of memory", name);
 
-    r = extent_memfd_open(name, &x->fd);
-    if (r < 0)
-        return fail(e, r, "memory object %s: memfd_create: %s", name, strerror(-r));
+    x->fd = memory_file_open(name);
+    if (x->fd < 0)
+        return fail(e, x->fd, "memory object %s: memfd_create: %s", name, strerror(-x->fd));
     if (ftruncate(x->fd, (off_t) bytes) < 0)
         return fail(e, -errno, "memory object %s: cannot set its size to %zu bytes: %s", name, bytes,
                     strerror(errno));

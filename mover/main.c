@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/errmsg.h"
+#include "base/entry.h"
 #include "mover/serve.h"
 #include "proto/mover_wire.h"
 
@@ -62,6 +63,7 @@ int main(int argc, char **argv)
     struct errmsg e = {""};
     int r;
 
+    entry_prepare(ENTRY_PIPES_FAIL);
     argp_err_exit_status = EXIT_USAGE;
     (void) argp_parse(&argp, argc, argv, 0, NULL, NULL);
     if (!main_is_started_by_daemon()) {

@@ -30,7 +30,7 @@ int move_create(struct mover_device *device, uint64_t bytes, int *ret_fd, struct
     if (r < 0)
         return r;
 
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0)
         return fail(e, -errno, "cannot duplicate a descriptor: %s", strerror(errno));
 

@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "base/fd_number.h"
 #include "proto/wire_limits.h"
 
 #ifndef SO_PASSRIGHTS /* Linux 6.16 */
@@ -175,10 +177,11 @@ static bool wire_take_control(struct msghdr *msg, struct wire_packet *p)
                 int fd;
 
                 memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-                if (p->n_fds < WIRE_FDS_MAX) {
+                fd = fd_above_standard(fd);
+                if (p->n_fds < WIRE_FDS_MAX && fd >= 0) {
                     p->fds[p->n_fds++] = fd;
                 } else { /* without credentials, descriptors may fill their space too */
-                    (void) close(fd);
+                    closep(&fd);
                     ok = false;
                 }
             }

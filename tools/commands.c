@@ -1,5 +1,4 @@
 /* The list of subcommands, the help of `kvcobra` itself with a worked example, and the version. */
-#include <errno.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,16 +125,8 @@ static void commands_fit_help(void)
 
 int commands_main(int argc, char **argv)
 {
-    int code;
-
     commands_fit_help();
     /* Text in the user's character set. Numbers stay in C notation, since programs read them. */
     (void) setlocale(LC_CTYPE, "");
-    code = commands_run(argc, argv);
-    errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout)) /* a full disk behind a redirection */
-        return command_fail("cannot write to standard output: %s",
-                            errno ? strerror(errno) : "the output is incomplete");
-
-    return code;
+    return commands_run(argc, argv);
 }

@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_number.h"
 #include "client/connection/clock.h"
 #include "client/connection/socket_path.h"
 
@@ -155,7 +156,8 @@ static int connection_open_socket(const char *path, uint32_t wait_ms, int *ret_f
     assert(strlen(path) < sizeof(sa.sun_path)); /* connection_find_path() */
     memcpy(sa.sun_path, path, strlen(path));
 
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (wait_ms > 0 ? 0 : SOCK_NONBLOCK), 0);
+    fd = fd_above_standard(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (wait_ms > 0 ? 0 : SOCK_NONBLOCK), 0));
     if (fd < 0)
         return fail(e, -errno, "cannot create a socket: %s", strerror(errno));
 

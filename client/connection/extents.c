@@ -85,8 +85,8 @@ static void extents_free(struct extent_cache *cache, struct mapped_extent *x)
  */
 static int extents_check_descriptors(const struct connection *c, uint64_t id, struct errmsg *e)
 {
-    _cleanup_(closep) int first = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
-    _cleanup_(closep) int second = first < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+    _cleanup_(closep) int first = fcntl(c->fd, F_DUPFD_CLOEXEC, 3);
+    _cleanup_(closep) int second = first < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 3);
 
     if (second < 0 && errno == EMFILE)
         return fail(e, -EMFILE,

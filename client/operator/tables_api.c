@@ -8,6 +8,7 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/fd_io.h"
+#include "base/memory_file.h"
 #include "base/options.h"
 #include "client/operator/operator_call.h"
 #include "client/operator/trial_api.h"
@@ -129,11 +130,11 @@ int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], void 
 /* A sealed memory object, so that the daemon keeps exactly the bytes that it verified. */
 static int tables_api_seal_bytes(const void *bytes, size_t n_bytes, int *ret_fd)
 {
-    _cleanup_(closep) int fd = memfd_create("kvcobra-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_(closep) int fd = memory_file_open("kvcobra-table");
     int r;
 
     if (fd < 0)
-        return -errno;
+        return fd;
 
     r = fd_write_all(fd, bytes, n_bytes);
     if (r < 0)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/fd_number.h"
 #include "client/sequence/seq_match.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"
@@ -63,9 +64,9 @@ static int seq_fetch_open_descriptors(struct kvc_fetch *f)
     const struct connection *c = &f->client->connection;
     int r = 0;
 
-    f->epoll = epoll_create1(EPOLL_CLOEXEC);
+    f->epoll = fd_above_standard(epoll_create1(EPOLL_CLOEXEC));
     if (f->epoll >= 0)
-        f->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        f->timer = fd_above_standard(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     if (f->timer < 0)
         r = -errno;
     if (r == 0)

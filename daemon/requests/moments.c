@@ -8,6 +8,7 @@
 
 #include "alloc/moments.h"
 #include "base/cleanup.h"
+#include "base/memory_file.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/state.h"
@@ -17,10 +18,12 @@
 /* Writes the image to a memory object that is sent with the reply and then belongs to the operator alone. */
 static int moments_write_image(const struct moments *m, size_t bytes, int *ret_fd, struct errmsg *e)
 {
-    _cleanup_(closep) int fd = memfd_create("kvcobra-moments", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_(closep) int fd = memory_file_open("kvcobra-moments");
     void *p;
 
-    if (fd < 0 || ftruncate(fd, (off_t) bytes) < 0)
+    if (fd < 0)
+        return fail(e, fd, "cannot create a memory object for moments: %s", strerror(-fd));
+    if (ftruncate(fd, (off_t) bytes) < 0)
         return fail(e, -errno, "cannot allocate %zu bytes of moments: %s", bytes, strerror(errno));
 
     p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/memory_file.h"
 #include "daemon/config/account_name.h"
 #include "daemon/store/slot.h"
 
@@ -83,10 +84,12 @@ static int journal_map_object(struct journal *j, int fd, struct errmsg *e)
 
 int journal_new(struct journal *j, struct errmsg *e)
 {
-    _cleanup_(closep) int fd = memfd_create("kvcobra-journal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_(closep) int fd = memory_file_open("kvcobra-journal");
     int r;
 
-    if (fd < 0 || fchmod(fd, 0600) < 0 || ftruncate(fd, JOURNAL_BYTES) < 0 ||
+    if (fd < 0)
+        return fail(e, fd, "cannot create the journal: %s", strerror(-fd));
+    if (fchmod(fd, 0600) < 0 || ftruncate(fd, JOURNAL_BYTES) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         return fail(e, -errno, "cannot create the journal: %s", strerror(errno));
 

@@ -12,13 +12,14 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
+#include "base/memory_file.h"
 
 static int slot_make_object(size_t bytes)
 {
-    _cleanup_(closep) int fd = memfd_create("kvcobra-slots", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_(closep) int fd = memory_file_open("kvcobra-slots");
 
     if (fd < 0)
-        return -errno;
+        return fd;
     if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t) bytes) < 0)
         return -errno;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
+#include "base/memory_file.h"
 
 static int table_copy_fill(int fd, const void *bytes, size_t n_bytes)
 {
@@ -28,11 +29,11 @@ static int table_copy_fill(int fd, const void *bytes, size_t n_bytes)
 
 int table_copy_new(const struct table *t, int *ret_fd, struct errmsg *e)
 {
-    _cleanup_(closep) int fd = memfd_create("kvcobra-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_(closep) int fd = memory_file_open("kvcobra-table");
     int r;
 
     if (fd < 0)
-        return fail(e, -errno, "cannot create a copy of the table: %s", strerror(errno));
+        return fail(e, fd, "cannot create a copy of the table: %s", strerror(-fd));
 
     r = table_copy_fill(fd, t->bytes, t->n_bytes);
     if (r < 0)

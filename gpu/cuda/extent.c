@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/fd_number.h"
 
 struct cuda_space {
     const struct cuda_driver *driver;
@@ -168,7 +169,8 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
         return cuda_fail(d, r, e, "cannot make a descriptor of GPU memory");
     }
 
-    if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+    fd = fd_above_standard(fd);
+    if (fd < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
         return fail(e, -errno, "cannot set close-on-exec on a descriptor of GPU memory: %s", strerror(errno));
 
     *ret_fd = take_fd(&fd);

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
+#include "base/memory_file.h"
 #include "tools/bench/bench_generate.h"
 #include "tools/command/clock.h"
 #include "tools/command/process.h"
@@ -18,12 +19,12 @@
 static int first_token_make_prompt(const char *text, size_t bytes, size_t repetition, int *ret_fd,
                                    struct errmsg *e)
 {
-    _cleanup_(closep) int fd = memfd_create("kvcobra-prompt", MFD_CLOEXEC);
+    _cleanup_(closep) int fd = memory_file_open("kvcobra-prompt");
     char line[96];
     int r;
 
     if (fd < 0)
-        return fail(e, -errno, "cannot make a memory file for the prompt: %s", strerror(errno));
+        return fail(e, fd, "cannot make a memory file for the prompt: %s", strerror(-fd));
 
     (void) snprintf(line, sizeof(line), "Run %d at %.9f, repetition %zu.\n", (int) getpid(), clock_seconds(),
                     repetition);

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/memory_file.h"
 #include "base/splitmix64.h"
 #include "proto/wire.h"
 #include "tools/bench/bench_service_device.h"
@@ -176,7 +177,7 @@ void link_close(struct link *l)
 
 int link_stage_and_activate(const char *operator_path, const void *bytes, size_t n_bytes, struct errmsg *e)
 {
-    _cleanup_(closep) int fd = memfd_create("table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_(closep) int fd = memory_file_open("table");
     _cleanup_(link_close) struct link l = {.fd = -1};
     Kvcobra__StageTable stage = KVCOBRA__STAGE_TABLE__INIT;
     Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;

@@ -236,7 +236,7 @@ int report_json(json_t *json)
 
     r = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(json);
-    if (r < 0 && ferror(stdout)) /* commands_main() prints the sentence */
+    if (r < 0 && ferror(stdout)) /* the exit prints the sentence */
         return COMMAND_FAILED;
     if (r < 0)
         return command_fail("cannot make the JSON document: out of memory");

@@ -219,7 +219,7 @@ static int cmd_generate_emit(void *ctx, uint32_t token)
     if (!out->stream)
         return cmd_generate_append_text(out, piece, bytes);
     if (fwrite(piece, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
-        return -errno; /* a closed pipe or a full disk; commands_main() prints the sentence */
+        return -errno; /* a closed pipe or a full disk; the exit prints the sentence */
 
     return 0;
 }
@@ -403,7 +403,7 @@ static int cmd_generate_and_print(struct engine *en, const struct document *prom
         r = cmd_generate_run_exact(en, prompt, o, &go, &g, &e);
     progress_end(&out->progress);
     if (r < 0 && ferror(stdout))
-        return COMMAND_FAILED; /* commands_main() prints the sentence */
+        return COMMAND_FAILED; /* the exit prints the sentence */
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : strerror(-r));
     if (o->common.json)

@@ -219,7 +219,7 @@ static int cmd_monitor_request(kvc_client *c, void *ctx)
             command_note(&o->operator.common, "the daemon is gone; waiting for it");
         lost = r < 0;
         if (fflush(stdout) != 0)
-            return COMMAND_FAILED; /* commands_main() prints the sentence */
+            return COMMAND_FAILED; /* the exit prints the sentence */
         if (!more)
             (void) poll(NULL, 0, POLL_MS);
     }
