@@ -510,6 +510,7 @@ typedef struct kvc_status {
     kvc_device_status *devices;         /* [n_devices] */
     uint64_t mover_pid, mover_restarts; /* of kvcobra-mover; pid 0: kvcobra-mover does not run */
     char disk_tier[16];                 /* "none", "ready", "opening", "off" */
+    uint32_t lost_names; /* sockets, locks, the state folder: removed or replaced while kvcobrad runs */
 } kvc_status;
 
 /* The sizes of the caller's structs. A size of 0 for tenants, spaces or devices leaves that list out. */

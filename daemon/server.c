@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/config/config_keys.h"
-#include "daemon/tables/state_folder.h"
+#include "daemon/loop/names.h"
 #include "daemon/dispatch.h"
 #include "daemon/gpu/gpu_open.h"
 #include "daemon/gpu/gpu_pool.h"
@@ -29,6 +29,7 @@
 #include "daemon/requests/conn.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/request.h"
+#include "daemon/server_names.h"
 #include "daemon/server_tier.h"
 #include "daemon/session/restore.h"
 #include "daemon/session/session.h"
@@ -423,12 +424,10 @@ static int server_start_pools(struct server *s, struct errmsg *e)
 /* Creates everything that must exist before the pages of an earlier process are restored. */
 static int server_start(struct server *s, struct errmsg *e)
 {
-    int r = s->config->state_dir ? state_folder_lock(s->config->state_dir, &s->state_lock_fd, e) : 0;
+    int r = server_names_open(s, e);
 
-    if (r < 0)
-        return r;
-
-    r = server_start_loop(s, e);
+    if (r == 0)
+        r = server_start_loop(s, e);
     if (r < 0)
         return r;
 
@@ -475,7 +474,7 @@ int server_new(struct config *config, reload_read_fn read_config, struct server 
         return fail(e, -ENOMEM, "out of memory at the start");
 
     s->config = config;
-    s->signal_fd = s->moments_fd = s->state_lock_fd = -1;
+    s->signal_fd = s->moments_fd = -1;
     s->persist.journal.fd = -1;
     listen_init(&s->client_socket);
     listen_init(&s->operator_socket);
@@ -511,6 +510,8 @@ int server_new(struct config *config, reload_read_fn read_config, struct server 
     errmsg_clear(e);
 
     r = server_open_sockets(s, e);
+    if (r == 0)
+        r = server_names_watch(s, e);
     if (r < 0)
         return r;
 
@@ -555,6 +556,7 @@ struct server *server_free(struct server *s)
 
     offload_stop(s->offload);
     s->work = work_free(s->work); /* first: threads read arenas and write pages */
+    s->names = names_free(s->names);
     s->offload = offload_free(s->offload, DISK_END_MS);
     change_end_all(s);
     extent_wait_expire(s, UINT64_MAX);
@@ -583,7 +585,7 @@ struct server *server_free(struct server *s)
     s->metrics_http = metrics_http_free(s->metrics_http);
     s->ev = ev_free(s->ev);
     closep(&s->signal_fd);
-    closep(&s->state_lock_fd);
+    server_names_close(s);
     listen_deinit(&s->client_socket);
     listen_deinit(&s->operator_socket);
     listen_deinit(&s->metrics_socket);

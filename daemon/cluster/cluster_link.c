@@ -253,6 +253,11 @@ static void cluster_link_on_timer(void *ctx)
 
 /* ---- for callers ---- */
 
+const struct listen_socket *cluster_link_socket(const struct cluster_link *l)
+{
+    return &l->socket;
+}
+
 bool cluster_link_is_ready(const struct cluster_link *l)
 {
     return l && l->status.state == CLUSTER_LINK_READY;

@@ -25,6 +25,7 @@
 
 struct cluster_link;
 struct ev;
+struct listen_socket;
 
 enum cluster_link_state {
     CLUSTER_LINK_ABSENT = 0,  /* no process is connected */
@@ -99,6 +100,9 @@ static inline void cluster_link_freep(struct cluster_link **l)
 {
     *l = cluster_link_free(*l);
 }
+
+/* Where it listens. */
+const struct listen_socket *cluster_link_socket(const struct cluster_link *l);
 
 /* NULL is allowed: false. */
 bool cluster_link_is_ready(const struct cluster_link *l);

@@ -19,6 +19,7 @@
 #include "daemon/loop/supervisor.h"
 
 struct errmsg;
+struct state_folder;
 
 #define CONFIG_GPUS_MAX 16
 
@@ -32,6 +33,7 @@ struct config {
     mode_t socket_mode, metrics_socket_mode;
     const char *operator_group;
     const char *state_dir;
+    const struct state_folder *state_folder; /* of state_dir; NULL until the server has opened it */
     enum supervisor_keep keep_pool;
 
     /* memory */

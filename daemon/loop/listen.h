@@ -4,16 +4,19 @@
 #include <sys/types.h>
 
 struct errmsg;
+struct names;
 
 struct listen_socket {
     int fd;      /* -1: none, or handed to the event loop */
     int lock_fd; /* of PATH.lock, locked while the daemon runs */
-    char *path;  /* unlinked at the end; NULL for adopted sockets */
+    int path_fd; /* of the socket's file, without access: no other file gets its inode */
+    char *path;  /* removed at the end if it still means this socket; NULL for adopted sockets */
 };
 
 void listen_init(struct listen_socket *l);
 
-/* Closes the socket, and removes the files that listen_at() created. */
+/* Closes the socket, and removes the files that listen_at() created; files of others that have their names
+ * now stay. */
 void listen_deinit(struct listen_socket *l);
 
 /**
@@ -23,8 +26,8 @@ void listen_deinit(struct listen_socket *l);
  *
  * Locks PATH.lock first. So a second daemon fails, and the socket of a daemon that died is replaced.
  *
- * Return, with a sentence: 0; -EADDRINUSE: another daemon serves @path; -EEXIST: @path exists and is not a
- * socket; errno.
+ * Return, with a sentence: 0; -EADDRINUSE: another process serves @path; -EEXIST: @path exists and is not a
+ * socket; -EPERM: it is a socket of another user; -ESTALE: it was replaced at once; errno.
  */
 int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, gid_t group,
               struct errmsg *e);
@@ -48,3 +51,10 @@ void listen_path(int fd, char ret[static LISTEN_PATH_BYTES]);
  * and the event loop refuses them (ev_stream.c).
  */
 void listen_refuse_descriptors(struct listen_socket *l);
+
+/*
+ * Watches the names of the socket and of its lock. @path: where it listens, also if another process bound it;
+ * "": nowhere. An adopted socket is watched if its file is visible. Return: 0; see names_add().
+ */
+int listen_watch(const struct listen_socket *l, struct names *n, const char *what, const char *path,
+                 struct errmsg *e);

@@ -218,6 +218,9 @@ void offload_announce_filter(struct offload *o, struct tenant *t);
 int offload_open_filter(const struct offload *o, const struct tenant *t, int *ret_fd, size_t *ret_bytes,
                         uint64_t *ret_object);
 
+/* Where kvcobra-cluster connects; NULL: nowhere. @o: NULL is allowed. */
+const struct listen_socket *offload_cluster_socket(const struct offload *o);
+
 /* ---- operators ---- */
 
 void offload_status(const struct offload *o, struct offload_status *ret);

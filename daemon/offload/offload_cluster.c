@@ -32,6 +32,11 @@ static void offload_cluster_on_tick(void *ctx)
 
 /* ---- start and end ---- */
 
+const struct listen_socket *offload_cluster_socket(const struct offload *o)
+{
+    return o && o->cluster ? cluster_link_socket(o->cluster->link) : NULL;
+}
+
 int offload_cluster_start(struct offload *o, struct errmsg *e)
 {
     const struct config *config = o->rooms.config;

@@ -7,6 +7,7 @@
 
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/gpu/mover.h"
+#include "daemon/loop/names.h"
 #include "daemon/loop/usage.h"
 #include "daemon/loop/work.h"
 #include "daemon/operator/handlers.h"
@@ -103,6 +104,7 @@ void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->refused_reports = s->refused_reports;
     reply->draining = s->draining;
     reply->disk_tier = (char *) status_disk_tier(s);
+    reply->lost_names = names_n_lost(s->names);
 
     status_fill_pool(&s->devices.list[0].store, reply);
     status_fill_work(s, reply);

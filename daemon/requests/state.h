@@ -25,6 +25,7 @@
 #include "daemon/store/host_memory.h"
 #include "daemon/store/persist.h"
 #include "daemon/tables/live_moments.h"
+#include "daemon/tables/state_folder.h"
 #include "daemon/tables/table_entry.h"
 
 struct conn;
@@ -51,7 +52,8 @@ struct server {
     struct fair_share operator_share; /* of the loop: all connections of operators */
     struct work_share operator_work;  /* of the threads: their requests */
     int signal_fd;
-    int state_lock_fd; /* -1: no state folder */
+    struct state_folder state_folder; /* zeros: none */
+    struct names *names;
     struct supervisor supervisor;
     struct devices devices;
     struct persist persist;

@@ -13,6 +13,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/file_rights.h"
 
 enum { SECRET_BYTES = 32 };
 
@@ -25,30 +26,78 @@ static int state_folder_file(const char *path, const char *name, char **ret, str
     return fail(e, -ENOMEM, "out of memory");
 }
 
-int state_folder_lock(const char *path, int *ret_fd, struct errmsg *e)
+void state_folder_close(struct state_folder *f)
 {
-    _cleanup_(closep) int fd = -1;
-    _cleanup_(freep) char *lock = NULL;
-    int r = state_folder_file(path, "lock", &lock, e);
+    if (!f->path)
+        return;
+    closep(&f->lock_fd);
+    closep(&f->fd);
+    *f = (struct state_folder){.path = NULL};
+}
 
-    if (r < 0)
-        return r;
+static int state_folder_take(int fd, const char *path, struct errmsg *e)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    if (errno != EWOULDBLOCK)
+        return fail(e, -errno, "cannot lock the state folder %s: %s", path, strerror(errno));
+    return fail(e, -EADDRINUSE,
+                "another kvcobrad uses the state folder %s: stop it first, or give another --state-dir",
+                path);
+}
+
+/* Locks the file `lock`, as earlier versions do. Not by its path: the folder is the one that is locked. */
+static int state_folder_take_file(struct state_folder *f, struct errmsg *e)
+{
+    f->lock_fd = openat(f->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (f->lock_fd < 0)
+        return fail(e, -errno, "cannot create %s/lock: %s", f->path, strerror(errno));
+    return state_folder_take(f->lock_fd, f->path, e);
+}
+
+int state_folder_open(const char *path, struct state_folder *ret, struct errmsg *e)
+{
+    _cleanup_(state_folder_close) struct state_folder f = {.path = path, .fd = -1, .lock_fd = -1};
+    int r;
+
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return fail(e, -errno, "cannot create the state folder %s: %s", path, strerror(errno));
 
-    fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return fail(e, -errno, "cannot create %s: %s", lock, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK)
-            return fail(e, -errno, "cannot lock %s: %s", lock, strerror(errno));
-        return fail(e, -EADDRINUSE,
-                    "another kvcobrad uses the state folder %s: stop it first, or give another --state-dir",
-                    path);
-    }
+    f.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f.fd < 0)
+        return fail(e, -errno, "cannot open the state folder %s: %s", path, strerror(errno));
 
-    *ret_fd = take_fd(&fd);
+    r = file_rights_check(f.fd, FILE_RIGHTS_WRITE, path, "0700", e);
+    if (r == 0)
+        r = state_folder_take(f.fd, path, e);
+    if (r == 0)
+        r = state_folder_take_file(&f, e);
+    if (r == 0)
+        r = file_identity_of(f.fd, &f.identity);
+    if (r == 0) /* it may have been replaced before it was locked */
+        r = state_folder_check(&f, e);
+    if (r < 0)
+        return r;
+
+    *ret = f;
+    f.path = NULL;
     return 0;
+}
+
+int state_folder_check(const struct state_folder *f, struct errmsg *e)
+{
+    struct errmsg why;
+    int r = f ? file_identity_check(&f->identity, AT_FDCWD, f->path, 0, f->path, &why) : 0;
+
+    return r < 0 ? fail(e, r, "nothing is stored, since the state folder %s: restart kvcobrad", why.text) : 0;
+}
+
+/* A user who can write or read the file can choose or compute the keys of all tenants. */
+static int state_folder_check_secret(const char *file, struct errmsg *e)
+{
+    _cleanup_(closep) int fd = open(file, O_PATH | O_CLOEXEC);
+
+    return fd < 0 ? -errno : file_rights_check(fd, FILE_RIGHTS_ALL, file, "0600", e);
 }
 
 int state_folder_secret(const char *path, uint8_t ret[static SECRET_BYTES], struct errmsg *e)
@@ -67,7 +116,9 @@ int state_folder_secret(const char *path, uint8_t ret[static SECRET_BYTES], stru
     if (r < 0)
         return r;
 
-    r = atomic_file_read(file, SECRET_BYTES, &bytes, &n, e);
+    r = state_folder_check_secret(file, e);
+    if (r == 0)
+        r = atomic_file_read(file, SECRET_BYTES, &bytes, &n, e);
     if (r == 0 && n != SECRET_BYTES)
         return fail(e, -EBADMSG, "%s has %zu bytes instead of %d: remove it to make a new one", file, n,
                     SECRET_BYTES);
@@ -78,7 +129,7 @@ int state_folder_secret(const char *path, uint8_t ret[static SECRET_BYTES], stru
     }
 
     if (r != -ENOENT)
-        return r;
+        return e && e->text[0] ? r : fail(e, r, "cannot read %s: %s", file, strerror(-r));
 
     old_mask = umask(0077);
     r = atomic_file_write(file, ret, SECRET_BYTES, e);

@@ -9,6 +9,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "daemon/loop/log.h"
+#include "daemon/tables/state_folder.h"
 
 struct state_text {
     struct state_text *next;
@@ -93,9 +94,11 @@ static int state_writer_new_text(const struct state_writer *w, enum state_file f
     return 0;
 }
 
-static void state_writer_write_text(struct state_text *t)
+static void state_writer_write_text(const struct state_writer *w, struct state_text *t)
 {
-    t->err = atomic_file_write(t->path, t->text, t->n_bytes, &t->why);
+    t->err = state_folder_check(w->open, &t->why);
+    if (t->err == 0)
+        t->err = atomic_file_write(t->path, t->text, t->n_bytes, &t->why);
 }
 
 /* ---- the queue ---- */
@@ -104,7 +107,7 @@ static bool state_writer_run(struct work_item *i)
 {
     const struct state_writer *w = (const struct state_writer *) i;
 
-    state_writer_write_text(w->first);
+    state_writer_write_text(w, w->first);
     return false;
 }
 
@@ -168,7 +171,7 @@ void state_writer_end_threads(struct state_writer *w)
 {
     w->work = NULL;
     while (w->first) {
-        state_writer_write_text(w->first);
+        state_writer_write_text(w, w->first);
         state_writer_conclude(w);
     }
 }
@@ -206,8 +209,12 @@ void state_writer_end(struct state_writer *w, int r)
 static int state_writer_write_now(const struct state_writer *w, enum state_file f, struct errmsg *e)
 {
     _cleanup_(state_writer_free_textp) struct state_text *t = NULL;
-    int r = state_writer_new_text(w, f, &t, e);
+    int r = state_folder_check(w->open, e);
 
+    if (r < 0)
+        return r;
+
+    r = state_writer_new_text(w, f, &t, e);
     return r < 0 ? r : atomic_file_write(t->path, t->text, t->n_bytes, e);
 }
 

@@ -21,6 +21,7 @@
 
 enum state_file { STATE_ACTIVE, STATE_TRIALS, STATE_ALIASES, STATE_QUOTAS, STATE_FILES_MAX };
 
+struct state_folder;
 struct state_text; /* a file that waits for the thread */
 
 struct state_change { /* embedded by a request; zeroed at first */
@@ -36,6 +37,7 @@ struct state_writer {
     struct work_item item; /* first member */
     struct work_share share;
     const char *folder;              /* borrowed; NULL: nothing is stored */
+    const struct state_folder *open; /* compared before each write; NULL: not */
     struct work *work;               /* NULL: files are written at once */
     struct state_text *first, *last; /* the thread has the first while @is_busy */
     bool is_busy;

@@ -370,6 +370,7 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
         return 0;
 
     ts->state.folder = config->state_dir;
+    ts->state.open = config->state_folder;
     state_writer_set_printer(&ts->state, STATE_ACTIVE, tables_files_print_active_set, ts);
     state_writer_set_printer(&ts->state, STATE_TRIALS, trial_print_all, ts);
     state_writer_set_printer(&ts->state, STATE_ALIASES, aliases_print_all, ts);

@@ -30,6 +30,7 @@
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
+#include "daemon/tables/state_folder.h"
 #include "daemon/tables/table_entry.h"
 
 #define ACTIVE_TITLE "kvcobra active set 2\n"
@@ -80,9 +81,12 @@ int tables_files_write(const struct config *c, const uint8_t *digest, const void
                        struct errmsg *e)
 {
     _cleanup_(freep) char *path = tables_files_path(c, digest);
+    int r = state_folder_check(c->state_folder, e);
 
     if (!path)
         return fail(e, -ENOMEM, "out of memory");
+    if (r < 0)
+        return r;
     return atomic_file_write(path, bytes, n_bytes, e);
 }
 
@@ -90,6 +94,8 @@ void tables_files_remove(const struct config *c, const uint8_t *digest)
 {
     _cleanup_(freep) char *path = tables_files_path(c, digest);
 
+    if (state_folder_check(c->state_folder, NULL) < 0) /* another daemon may have the file */
+        return;
     if (path && unlink(path) < 0 && errno != ENOENT)
         log_event(LOG_WARNING, "table-file-stays", "path=%s message=\"%s\", ignoring", path, strerror(errno));
 }

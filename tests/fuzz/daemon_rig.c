@@ -345,6 +345,17 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
     return 0;
 }
 
+int listen_watch(const struct listen_socket *l, struct names *n, const char *what, const char *path,
+                 struct errmsg *e)
+{
+    (void) l;
+    (void) n;
+    (void) what;
+    (void) path;
+    (void) e;
+    return 0;
+}
+
 void listen_refuse_descriptors(struct listen_socket *l)
 {
     (void) l;

@@ -392,6 +392,12 @@ static void cmd_status_print_head(const kvc_status *s)
     if (s->draining)
         terminal_print(stdout, HEAD_INDENT,
                        "draining  no new sessions, models and pages until 'kvcobra drain --off'\n");
+    if (s->lost_names > 0)
+        terminal_print(
+            stdout, HEAD_INDENT,
+            "names     %u of its sockets, locks and folders were removed or replaced: see event=name-lost "
+            "in the log\n",
+            (unsigned) s->lost_names);
     terminal_print(stdout, HEAD_INDENT, "pool      %s, %s of it allocated: %s in pages, %s waste\n",
                    human_bytes(s->pool_bytes, pool), human_bytes(s->extent_bytes, extents),
                    human_bytes(s->page_bytes, pages), human_bytes(s->waste_bytes, waste));
