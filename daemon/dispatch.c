@@ -112,6 +112,24 @@ static int dispatch_request(struct request *rq)
     return h->changes_state ? change_run(rq, h->run) : h->run(rq);
 }
 
+/* Logs why a packet is refused before it is decoded, and tells a sender that speaks the protocol. */
+static void dispatch_note_refused(struct conn *c, size_t bytes, int err)
+{
+    struct server *s = c->server;
+    struct errmsg e;
+
+    if (log_is_due(++s->refused_packets))
+        log_event(LOG_NOTICE, "packet-refused",
+                  "pid=%ld uid=%ld bytes=%zu refused=%" PRIu64 " message=\"%s\", closing the connection",
+                  (long) c->peer.pid, (long) c->peer.uid, bytes, s->refused_packets, wire_refusal(err));
+    if (err == -EBADMSG)
+        return;
+
+    errmsg_set(&e, "a packet of this connection is refused, and the connection closed: %s",
+               wire_refusal(err));
+    conn_tell_reason(s, c->fd, err, &e);
+}
+
 int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet)
 {
     struct server *s = c->server;
@@ -125,11 +143,7 @@ int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet
     int r = wire_request_unpack(data, packet->bytes, &message);
 
     if (r < 0) {
-        if (log_is_due(++s->refused_packets))
-            log_event(LOG_NOTICE, "packet-refused",
-                      "pid=%ld uid=%ld bytes=%zu refused=%" PRIu64 " message=\"%s\", closing the connection",
-                      (long) c->peer.pid, (long) c->peer.uid, packet->bytes, s->refused_packets,
-                      strerror(-r));
+        dispatch_note_refused(c, packet->bytes, r);
         return r;
     }
 

@@ -256,7 +256,7 @@ static int serve_one(int socket, struct mover_devices *devices, struct errmsg *e
 
     r = mover_request_unpack(packet, p.bytes, &request);
     if (r < 0)
-        return fail(e, r, "a packet is not a request");
+        return fail(e, r, "a packet of kvcobrad is refused: %s", wire_refusal(r));
 
     r = serve_request(socket, devices, request, &p, packet, e);
     if (r < 0)

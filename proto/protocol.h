@@ -24,8 +24,11 @@ static inline uint32_t protocol_common(uint32_t own_min, uint32_t own_max, uint3
 }
 
 #define WIRE_PACKET_BYTES_MAX 65536
-#define WIRE_FDS_MAX 4         /* per packet */
-#define WIRE_ITEMS_MAX 512     /* per message; ReserveItem .. LeaseItem */
+#define WIRE_FDS_MAX 4     /* per packet */
+#define WIRE_ITEMS_MAX 512 /* per message; ReserveItem .. LeaseItem */
+/* Fields that a version does not know: per message, and WIRE_ITEMS_MAX in all messages of a packet together,
+ * so that a newer version may add a field to each item of a list */
+#define WIRE_UNKNOWN_FIELDS_MAX 16
 #define WIRE_LIST_ITEMS_MAX 64 /* per page of LIST and STATUS */
 #define WIRE_ALIASES_MAX 256   /* of a daemon, all in one reply */
 #define WIRE_SESSIONS_MAX 64   /* per page of LIST_SESSIONS */
@@ -35,7 +38,7 @@ static inline uint32_t protocol_common(uint32_t own_min, uint32_t own_max, uint3
 #define WIRE_PRODUCT_BYTES_MAX 127
 #define WIRE_TEXT_BYTES_MAX 512 /* sentence in a reply, reason of a rejection */
 #define WIRE_CLIENT_NAME_BYTES_MAX 64
-#define WIRE_UNPACK_BYTES_MAX (1u << 20) /* heap that decoding one packet may take */
+#define WIRE_UNPACK_BYTES_MAX (1u << 18) /* heap that decoding one packet may take */
 
 #define LENT_HANDLE_BYTES 64 /* cuIpcGetMemHandle() */
 #define SESSION_TOKEN_BYTES 32

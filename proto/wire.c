@@ -71,6 +71,24 @@ int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size
     return 0;
 }
 
+const char *wire_refusal(int err)
+{
+    _Static_assert(WIRE_UNKNOWN_FIELDS_MAX == 16 && WIRE_ITEMS_MAX == 512, "the sentence below has them");
+
+    switch (err) {
+    case -EOPNOTSUPP:
+        return "it has more fields that this version does not know than the protocol allows, 16 in one "
+               "message "
+               "and 512 in all: use the same version of KV-COBRA at both ends";
+    case -E2BIG:
+        return "it has more items, or a longer text, than the protocol allows";
+    case -ENOMEM:
+        return "decoding it takes more memory than there is, or than the protocol allows";
+    default:
+        return "it is not a message of the protocol";
+    }
+}
+
 int wire_request_unpack(const void *packet, size_t bytes, Kvcobra__Request **ret)
 {
     return wire_unpack(&kvcobra__request__descriptor, packet, bytes, (ProtobufCMessage **) ret);

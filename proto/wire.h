@@ -18,8 +18,8 @@ struct errmsg;
 /**
  * wire_request_unpack() - decode a packet with a byte budget (WIRE_UNPACK_BYTES_MAX) and all counts capped
  * @ret: free with wire_request_free()
- * Return: 0; -EBADMSG; -E2BIG if a repeated field has more items than proto/protocol.h allows; -ENOMEM over
- * budget.
+ * Return: 0; -EBADMSG; -E2BIG if a repeated field has more items than proto/protocol.h allows; -EOPNOTSUPP if
+ * more fields than it allows are not in the schema; -ENOMEM over budget.
  */
 int wire_request_unpack(const void *packet, size_t bytes, Kvcobra__Request **ret);
 int wire_reply_unpack(const void *packet, size_t bytes, Kvcobra__Reply **ret);
@@ -30,7 +30,10 @@ void wire_reply_free(Kvcobra__Reply *m);
 ssize_t wire_request_pack(const Kvcobra__Request *m, void *buf);
 ssize_t wire_reply_pack(const Kvcobra__Reply *m, void *buf);
 
-/* The same for messages of any type; the wrappers above and mover_wire.h call these. */
+/* Why the functions above refuse a packet with @err: the end of a sentence that names the packet. */
+const char *wire_refusal(int err);
+
+/* Both ways for messages of any type; the wrappers above and mover_wire.h call these. */
 int wire_unpack(const ProtobufCMessageDescriptor *type, const void *packet, size_t bytes,
                 ProtobufCMessage **ret);
 ssize_t wire_pack(const ProtobufCMessage *m, void *buf);

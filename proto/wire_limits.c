@@ -1,9 +1,10 @@
 /*
  * Checks the sizes inside a message by a walk over the wire format, before anything is allocated: two bytes
- * on the wire can make a submessage of fifty bytes in memory. The walk follows the generated descriptors with
- * an explicit stack, whose depth is that of the schema (which has no recursion). It counts repeated items
- * against the limits of proto/protocol.h, limits strings, and refuses forms that our encoders never write:
- * groups, field number 0, a second body.
+ * on the wire can make a submessage of fifty bytes in memory, or a block for a field that the schema does not
+ * have. The walk follows the generated descriptors with an explicit stack, whose depth is that of the schema
+ * (which has no recursion). It counts repeated items and unknown fields against the limits of
+ * proto/protocol.h, limits strings, and refuses forms that our encoders never write: groups, field number 0,
+ * a second body, a field twice that is not repeated.
  */
 #include "proto/wire_limits.h"
 
@@ -30,6 +31,13 @@ struct frame {
     const uint8_t *p, *end;
     uint32_t counts[FIELDS_PER_MESSAGE]; /* by index in type->fields */
     uint32_t n_bodies;                   /* members of the oneof found so far */
+    uint32_t n_unknown;                  /* fields that @type does not have */
+};
+
+struct walk {
+    struct frame stack[DEPTH_MAX];
+    unsigned depth;     /* of the frame on top */
+    uint32_t n_unknown; /* of all messages of the packet */
 };
 
 static int wire_limits_read_varint(const uint8_t **p, const uint8_t *end, uint64_t *ret)
@@ -134,6 +142,8 @@ static int wire_limits_count_repeated(struct frame *f, const ProtobufCFieldDescr
     if (wire_type == WIRE_LENGTH && field->type != PROTOBUF_C_TYPE_MESSAGE &&
         field->type != PROTOBUF_C_TYPE_STRING)
         items = wire_limits_packed_items(field, value, bytes);
+    if (items == 0)
+        items = 1; /* a piece without items costs the decoder as much as one with an item */
     if (items > wire_limits_items_max(field) - *count)
         return -E2BIG;
 
@@ -141,9 +151,33 @@ static int wire_limits_count_repeated(struct frame *f, const ProtobufCFieldDescr
     return 0;
 }
 
-/* One field of the frame on top. A submessage to walk is returned in *ret_sub. */
-static int wire_limits_walk_field(struct frame *f, struct frame *ret_sub)
+/*
+ * A field of a newer version. The decoder keeps each in a block of its own, so few are allowed: in one
+ * message, and in all messages of a packet.
+ */
+static int wire_limits_count_unknown(struct walk *w, struct frame *f)
 {
+    if (++f->n_unknown > WIRE_UNKNOWN_FIELDS_MAX || ++w->n_unknown > WIRE_ITEMS_MAX)
+        return -EOPNOTSUPP;
+    return 0;
+}
+
+/* A field of the schema. A field twice that is not repeated is legal protobuf, but no encoder writes it, and
+ * the decoder works for each. */
+static int wire_limits_count_known(struct frame *f, const ProtobufCFieldDescriptor *field, unsigned wire_type,
+                                   const uint8_t *value, size_t bytes)
+{
+    if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && ++f->n_bodies > 1)
+        return -EBADMSG;
+    if (field->label == PROTOBUF_C_LABEL_REPEATED)
+        return wire_limits_count_repeated(f, field, wire_type, value, bytes);
+    return ++f->counts[field - f->type->fields] > 1 ? -EBADMSG : 0;
+}
+
+/* One field of the frame on top. A submessage becomes the frame on top. */
+static int wire_limits_walk_field(struct walk *w)
+{
+    struct frame *f = &w->stack[w->depth];
     const ProtobufCFieldDescriptor *field;
     const uint8_t *value = NULL;
     size_t bytes = 0;
@@ -160,53 +194,43 @@ static int wire_limits_walk_field(struct frame *f, struct frame *ret_sub)
 
     field = protobuf_c_message_descriptor_get_field(f->type, (unsigned) (tag >> 3));
     if (!field)
-        return 0; /* a field of a newer version; the allocator's budget limits their number */
-    if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && ++f->n_bodies > 1)
-        return -EBADMSG;
-    if (field->label == PROTOBUF_C_LABEL_REPEATED) {
-        r = wire_limits_count_repeated(f, field, tag & 7, value, bytes);
-        if (r < 0)
-            return r;
-    } else if (field->type == PROTOBUF_C_TYPE_MESSAGE && ++f->counts[field - f->type->fields] > 1) {
-        return -EBADMSG; /* a message in two halves is legal protobuf, but no encoder of ours writes it */
-    }
+        return wire_limits_count_unknown(w, f);
 
+    r = wire_limits_count_known(f, field, tag & 7, value, bytes);
+    if (r < 0)
+        return r;
     if (field->type == PROTOBUF_C_TYPE_STRING && bytes > WIRE_TEXT_BYTES_MAX)
         return -E2BIG;
-    if (field->type == PROTOBUF_C_TYPE_MESSAGE && (tag & 7) == WIRE_LENGTH)
-        *ret_sub = (struct frame){.type = field->descriptor, .p = value, .end = value + bytes};
+    if (field->type != PROTOBUF_C_TYPE_MESSAGE || (tag & 7) != WIRE_LENGTH)
+        return 0;
+    if (w->depth + 1 == DEPTH_MAX)
+        return -EBADMSG;
+
+    w->stack[++w->depth] = (struct frame){.type = field->descriptor, .p = value, .end = value + bytes};
     return 0;
 }
 
 int wire_limits_check(const ProtobufCMessageDescriptor *type, const uint8_t *packet, size_t bytes)
 {
-    struct frame stack[DEPTH_MAX];
-    unsigned depth = 0;
+    struct walk w = {.depth = 0, .n_unknown = 0};
 
-    stack[0] = (struct frame){.type = type, .p = packet, .end = packet + bytes};
+    w.stack[0] = (struct frame){.type = type, .p = packet, .end = packet + bytes};
     for (;;) {
-        struct frame *f = &stack[depth];
-        struct frame sub = {.type = NULL};
+        const struct frame *f = &w.stack[w.depth];
         int r;
 
         if (f->type->n_fields > FIELDS_PER_MESSAGE)
             return -EBADMSG; /* the schema has grown beyond counts[]; test_wire.c would fail */
         if (f->p == f->end) {
-            if (depth == 0)
+            if (w.depth == 0)
                 return 0;
 
-            depth--;
+            w.depth--;
             continue;
         }
 
-        r = wire_limits_walk_field(f, &sub);
+        r = wire_limits_walk_field(&w);
         if (r < 0)
             return r;
-        if (sub.type) {
-            if (depth + 1 == DEPTH_MAX)
-                return -EBADMSG;
-
-            stack[++depth] = sub;
-        }
     }
 }

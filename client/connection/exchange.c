@@ -51,7 +51,7 @@ static int exchange_send(struct connection *c, size_t bytes, const int *fds, siz
     }
 }
 
-/* One reply that has arrived. Return: 0; -EAGAIN: none has; -EPIPE, -EPROTO ... */
+/* One reply that has arrived. Return: 0; -EAGAIN: none has; -EPIPE, -EPROTO, -EOPNOTSUPP ... */
 static int exchange_receive(struct connection *c, struct reply *ret)
 {
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
@@ -62,7 +62,7 @@ static int exchange_receive(struct connection *c, struct reply *ret)
 
     r = wire_reply_unpack(c->packet, reply.packet.bytes, &reply.message);
     if (r < 0)
-        return r == -ENOMEM ? r : -EPROTO;
+        return r == -ENOMEM || r == -EOPNOTSUPP ? r : -EPROTO;
 
     *ret = reply;
     reply = (struct reply){.message = NULL};
@@ -107,6 +107,9 @@ static int exchange_fail(struct connection *c, int err, struct errmsg *e)
     case -E2BIG:
         return fail(e, -EPROTO, "the reply from %s is not kvcobrad's protocol; the connection is closed",
                     c->path);
+    case -EOPNOTSUPP:
+        return fail(e, -EPROTO, "the reply from %s is refused and the connection closed: %s", c->path,
+                    wire_refusal(err));
     default:
         return fail(e, -ENOTCONN, "connection to kvcobrad at %s failed: %s", c->path, strerror(-err));
     }

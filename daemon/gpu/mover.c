@@ -244,7 +244,7 @@ static void mover_on_packet(void *ctx, const void *data, struct wire_packet *p)
     if (r < 0 || !m->head_sent || !mover_fits(m->queue, body, p)) {
         mover_reply_free(body);
         wire_packet_close_fds(p);
-        mover_disconnect(m, "its answer did not fit the request");
+        mover_disconnect(m, r == -EOPNOTSUPP ? wire_refusal(r) : "its answer did not fit the request");
         return;
     }
 

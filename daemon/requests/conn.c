@@ -115,22 +115,24 @@ static void conn_log_refusal(struct server *s, const struct ucred *peer, const c
                   (long) peer->pid, (long) peer->uid, s->refused_connections, why);
 }
 
-/*
- * Sends the peer the reason of its refusal: a reply to no request, the only packet of the connection. The
- * queue of a new socket is empty, so the send does not fail for lack of room.
- */
-static void conn_refuse(struct server *s, int fd, int err, const struct ucred *peer, struct errmsg *e)
+void conn_tell_reason(struct server *s, int fd, int err, struct errmsg *e)
 {
     Kvcobra__Reply reply = KVCOBRA__REPLY__INIT;
     ssize_t bytes;
 
-    conn_log_refusal(s, peer, e->text);
     reply.err = err;
     reply.message = e->text;
     reply.boot_id = bytes_view(s->devices.boot_id, BOOT_ID_BYTES);
     bytes = wire_reply_pack(&reply, s->scratch->packet);
     if (bytes > 0)
         (void) !send(fd, s->scratch->packet, (size_t) bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Sends the peer the reason of its refusal, the only packet of the connection: its queue has room. */
+static void conn_refuse(struct server *s, int fd, int err, const struct ucred *peer, struct errmsg *e)
+{
+    conn_log_refusal(s, peer, e->text);
+    conn_tell_reason(s, fd, err, e);
     ev_refuse(s->ev, fd);
 }
 

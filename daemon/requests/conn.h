@@ -50,6 +50,9 @@ struct conn {
 /* Serves a new connection. @fd: owned from now on. */
 void conn_accept(struct server *s, int fd, bool is_operator);
 
+/* Sends why the connection on @fd will be closed, in a reply to no request, if the socket has room for it. */
+void conn_tell_reason(struct server *s, int fd, int err, struct errmsg *e);
+
 /*
  * At HELLO: finds the account again if the configuration was read again since the connection was accepted.
  * Return: 0; -EDQUOT: the account has too many connections; see peer_identify().

@@ -158,6 +158,25 @@ static void test_garbage_closes(void)
     still_serves_then_stop();
 }
 
+/* Many fields that the schema does not have: the packet is refused before it is decoded, with a sentence. */
+static void test_unknown_fields(void)
+{
+    uint8_t bytes[2 * (WIRE_UNKNOWN_FIELDS_MAX + 1)];
+    char text[WIRE_TEXT_BYTES_MAX + 1];
+    int fd;
+
+    for (size_t i = 0; i < sizeof(bytes); i += 2)
+        memcpy(bytes + i, "\x18\x01", 2);
+    start(NULL);
+    fd = raw_open(daemon_.socket);
+    CU_ASSERT_EQUAL(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL), (ssize_t) sizeof(bytes));
+    CU_ASSERT_EQUAL(raw_refusal(fd, text, sizeof(text)), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "more fields that this version does not know"));
+    (void) close(fd);
+    CU_ASSERT(daemon_logged(&daemon_, "more fields that this version does not know"));
+    still_serves_then_stop();
+}
+
 static void test_empty_and_oversized_close(void)
 {
     static uint8_t big[WIRE_PACKET_BYTES_MAX + 1];
@@ -475,6 +494,7 @@ const struct test_case test_cases[] = {
     TEST(test_hello_names),
     TEST(test_one_state_folder),
     TEST(test_garbage_closes),
+    TEST(test_unknown_fields),
     TEST(test_empty_and_oversized_close),
     TEST(test_unknown_request),
     TEST(test_operator_messages_are_refused_to_clients),

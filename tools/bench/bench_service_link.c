@@ -46,11 +46,15 @@ static int service_link_request(struct link *l, Kvcobra__Request *m, const int *
     r = n < 0 ? (int) n : wire_send(l->fd, buf, (size_t) n, fds, n_fds);
     if (r == 0)
         r = wire_receive(l->fd, buf, &p);
-    if (r == 0)
-        r = wire_reply_unpack(buf, p.bytes, ret_reply);
     if (r < 0) {
         wire_packet_close_fds(&p);
         return fail(e, r, "the daemon does not answer: %s", strerror(-r));
+    }
+
+    r = wire_reply_unpack(buf, p.bytes, ret_reply);
+    if (r < 0) {
+        wire_packet_close_fds(&p);
+        return fail(e, r, "the daemon's reply is refused: %s", wire_refusal(r));
     }
 
     if ((*ret_reply)->err < 0) {
