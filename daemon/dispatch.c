@@ -157,6 +157,7 @@ int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet
     /* before the reply, after which a client may rely on the daemon having no copy */
     wire_packet_close_fds(packet);
     r = r == REQUEST_PENDING ? 0 : request_reply(&rq, r);
+    wire_request_free(message); /* a job that waits has a copy */
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
     offload_note_requests(s->offload);
     return r;

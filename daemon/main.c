@@ -18,6 +18,7 @@
 #include "daemon/config/config_warnings.h"
 #include "daemon/config/machine.h"
 #include "daemon/config/user_folders.h"
+#include "daemon/loop/heap.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/server.h"
@@ -140,8 +141,10 @@ static int kvcobrad_serve(const struct command_line_mode *mode, struct config *c
         config_warnings(c, machine_memory_bytes(), kvcobrad_log_warning, NULL);
     if (r == 0 && mode->is_user)
         r = user_folders_create(c, e);
-    if (r == 0)
+    if (r == 0) {
+        heap_init();
         return kvcobrad_run(c);
+    }
 
     log_event(LOG_ERR, "failed", "message=\"%s\"", e->text);
     return damage_is_cause(r) || r == -EACCES ? EX_CONFIG : EXIT_FAILURE;

@@ -129,13 +129,14 @@ static void server_on_tick(void *ctx)
     s->has_kept = server_end_pins(s, now);
     metrics_http_tick(s->metrics_http);
     s->has_idle_tenants = devices_forget_idle(&s->devices, now, s->config->lease_ms);
+    heap_tick(&s->heap, now);
     server_update_tick(s);
     server_tier_stop_if_flushed(s);
 }
 
 /*
- * Sets the timer for connections, sessions, idle tenants, pinned pages, draining tables and monitoring; else
- * for the watchdog only.
+ * Sets the timer for connections, sessions, idle tenants, pinned pages, draining tables, freed heap and
+ * monitoring; else for the watchdog only.
  */
 static void server_update_tick(struct server *s)
 {
@@ -156,7 +157,8 @@ static void server_update_tick(struct server *s)
     if (s->stop_by_ms == 0 &&
         s->n_conns + s->n_operator_conns + s->sessions.n + s->sessions.n_watched + s->tables.n_draining ==
             0 &&
-        !s->has_idle_tenants && !s->has_kept && !metrics_http_is_busy(s->metrics_http))
+        !s->has_idle_tenants && !s->has_kept && !heap_is_due(&s->heap) &&
+        !metrics_http_is_busy(s->metrics_http))
         period = s->watchdog_ms / 4; /* 0: off */
     ev_tick_every(s->ev, period, server_on_tick, s);
 }

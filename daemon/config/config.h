@@ -79,6 +79,7 @@ struct config {
     enum ev_backend backend;
     uint32_t work_threads, work_queue_max;
     uint64_t work_inline_bytes;
+    uint64_t waiting_bytes_max, waiting_bytes_per_tenant_max;
     int log_level; /* of syslog(3) */
     enum log_format log_format;
 

@@ -55,7 +55,7 @@ static void change_continue(struct change *c)
     struct request rq = {
         .server = c->job.server,
         .conn = c->job.conn,
-        .message = c->job.message,
+        .message = c->job.message->message,
         .began_ns = c->job.began_ns,
     };
 

@@ -113,7 +113,6 @@ static struct commit_job *commit_claim(struct request *rq, const struct page_con
 
     j->job.server = rq->server;
     j->job.session = rq->session;
-    j->job.message = (Kvcobra__Request *) rq->message;
     j->n_items = m->n_items;
     j->arena_fd = rq->session->arena ? extent_fd(rq->session->arena) : -1;
     j->arena_bytes = rq->session->arena ? extent_bytes(rq->session->arena) : 0;
@@ -298,7 +297,7 @@ static int commit_conclude(struct job *job, struct request *rq)
 {
     struct commit_job *j = (struct commit_job *) job;
     struct reply_scratch *scratch = job->server->scratch;
-    const Kvcobra__Commit *m = job->message->commit;
+    const Kvcobra__Commit *m = rq ? rq->message->commit : NULL;
     struct page_context c;
     int r;
 

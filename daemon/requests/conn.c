@@ -18,6 +18,9 @@
 #include "daemon/session/session.h"
 #include "daemon/tables/tables.h"
 
+/* What ends with a connection, roughly: its session with leases, and replies that were not read. */
+enum { CONN_HEAP_BYTES = 64 << 10 };
+
 static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
 {
     struct conn *c = ctx;
@@ -259,6 +262,7 @@ void conn_close(struct conn *c)
 
 void conn_reap(struct conn *c)
 {
+    heap_note_freed(&c->server->heap, CONN_HEAP_BYTES);
     (void) account_unref(c->account);
     free(c);
 }

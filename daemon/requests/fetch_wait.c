@@ -102,7 +102,7 @@ static int fetch_wait_hold(struct fetch_wait_job *j, struct request *rq, const s
         struct fetch_wait_page *p = &j->pages[j->n];
         int r;
 
-        *p = (struct fetch_wait_page){.job = j, .item.slot = SLOT_NONE};
+        *p = (struct fetch_wait_page){.item.slot = SLOT_NONE};
         r = run->item(rq, c, j->n, &p->item);
         if (r < 0)
             return r;
@@ -126,7 +126,8 @@ static int fetch_wait_fetch(struct fetch_wait_job *j, struct fetch_wait_page *p,
     if (r < 0)
         return r;
 
-    p->in_cluster = rq->in_cluster && rq->in_cluster[p - p->job->pages];
+    p->job = j;
+    p->in_cluster = rq->in_cluster && rq->in_cluster[p - j->pages];
     p->waiter.ended = fetch_wait_on_ended;
     p->waiter.deadline_ms = deadline_ms;
     r = offload_fetch(rq->server->offload, g, &p->item.key, p->in_cluster, &p->waiter, &rq->error);
@@ -172,6 +173,42 @@ static bool fetch_wait_is_needed(struct request *rq, const struct page_context *
     return is_needed;
 }
 
+/* Gives back the room of the pages behind the run: the job may wait for long. No page has its address yet. */
+static void fetch_wait_shrink(struct fetch_wait_job **j)
+{
+    struct fetch_wait_job *exact = realloc(*j, sizeof(**j) + (*j)->n * sizeof((*j)->pages[0]));
+
+    if (exact)
+        *j = exact;
+}
+
+/*
+ * Takes the request over before a page is fetched: what a tenant may not wait for is not fetched. Return:
+ * REQUEST_PENDING: @j, then NULL, or another job has the request; 0: nothing is waited for.
+ */
+static int fetch_wait_start(struct fetch_wait_job **j, struct request *rq, const struct page_context *c,
+                            uint64_t deadline_ms)
+{
+    int (*again)(struct request * rq) = (*j)->again;
+    int r = job_begin(&(*j)->job, rq);
+
+    if (r == REQUEST_PENDING && fetch_wait_fetch_all(*j, rq, c, deadline_ms) == -EINPROGRESS) {
+        job_cancel(&(*j)->job);
+        if (extent_wait_begin(rq, again) == REQUEST_PENDING)
+            return REQUEST_PENDING;
+        r = job_begin(&(*j)->job, rq);
+    }
+    if (r == REQUEST_PENDING && (*j)->n_waiting > 0) {
+        (void) take_ptr(*j);
+        return REQUEST_PENDING;
+    }
+
+    if (r == REQUEST_PENDING)
+        job_cancel(&(*j)->job);
+    errmsg_clear(&rq->error); /* the run is shorter: that is no error */
+    return 0;
+}
+
 static void fetch_wait_freep(struct fetch_wait_job **j)
 {
     if (!*j)
@@ -205,14 +242,6 @@ int fetch_wait_begin(struct request *rq, const struct page_context *c, const str
     if (r < 0)
         return r;
 
-    r = fetch_wait_fetch_all(j, rq, c, rq->began_ns / 1000000 + run->fetch_ms);
-    if (r == -EINPROGRESS && extent_wait_begin(rq, again) == REQUEST_PENDING)
-        return REQUEST_PENDING;
-    if (j->n_waiting == 0 || job_begin(&j->job, rq) != REQUEST_PENDING) {
-        errmsg_clear(&rq->error);
-        return 0;
-    }
-
-    (void) take_ptr(j);
-    return REQUEST_PENDING;
+    fetch_wait_shrink(&j);
+    return fetch_wait_start(&j, rq, c, rq->began_ns / 1000000 + run->fetch_ms);
 }

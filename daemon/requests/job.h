@@ -2,6 +2,9 @@
  * A request that a thread (work.h) or another process works on. A handler fills a job, job_start() takes the
  * request over, the thread works on what the job holds, and finish() answers on the loop as a handler does.
  *
+ * The job keeps an exact copy of the message. The bytes of job and copy are charged to the account, settings
+ * waiting-bytes and waiting-bytes-per-tenant. Operators are not charged: their connections are few.
+ *
  * Connection and session may end meanwhile: their memory (also the session's arena, which is being read)
  * stays until the last of their jobs is done, and finish() gets no request. Requests of one connection may
  * overlap: replies carry the request's id.
@@ -9,6 +12,8 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "daemon/loop/work.h"
 #include "daemon/requests/request.h"
@@ -17,13 +22,24 @@
 #define JOB_TIMEOUT_MS 10000 /* of a request that names none */
 #define JOB_TIMEOUT_MS_MAX 600000
 
+/* What a request said, while jobs keep it. A job that takes a request over from another shares it. */
+struct job_message {
+    uint32_t n_refs;
+    uint64_t bytes;                  /* of this block */
+    const Kvcobra__Request *message; /* in this block */
+    _Alignas(max_align_t) uint8_t block[];
+};
+
 struct job { /* first member of a handler's job; malloc()ed, freed after finish() returned */
     struct work_item work;
     struct server *server;
     struct conn *conn;
-    struct session *session;   /* NULL: an operator's */
-    Kvcobra__Request *message; /* the request's, until it is answered */
+    struct session *session;     /* NULL: an operator's */
+    struct job_message *message; /* the request's, until it is answered */
     uint64_t began_ns;
+    /* Set by handlers: what the job keeps apart from itself, in bytes. */
+    size_t extra_bytes;
+    uint64_t bytes; /* what its tenant is charged */
     /*
      * Called on the loop, once. @rq: the request to answer; NULL: its client is gone. work.expired: the work
      * was not done in time. Return: as a handler.
@@ -38,7 +54,9 @@ struct job { /* first member of a handler's job; malloc()ed, freed after finish(
 
 /*
  * Begins a job without a thread. The caller answers later by job_end(), on the loop, once, also when the
- * server ends. @finish is set. Return: REQUEST_PENDING; -EAGAIN with a sentence: the caller still owns @j.
+ * server ends. @finish is set. Return: REQUEST_PENDING; -EAGAIN: the connection has too many jobs, or the
+ * requests that wait keep too much memory; -EDQUOT: those of the tenant do; -ENOMEM. Errors have a sentence,
+ * and the caller still owns @j.
  */
 int job_begin(struct job *j, struct request *rq);
 void job_end(struct job *j);
@@ -54,8 +72,8 @@ void job_cancel(struct job *j);
 int job_work(struct job *j, struct errmsg *e);
 
 /*
- * job_begin() and job_work(). @run and @finish are set. Return: REQUEST_PENDING; -EAGAIN with a sentence:
- * the caller still owns @j.
+ * job_begin() and job_work(). @run and @finish are set. Return: REQUEST_PENDING; errors of both, with a
+ * sentence: the caller still owns @j.
  */
 int job_start(struct job *j, struct request *rq);
 

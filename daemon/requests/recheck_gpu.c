@@ -204,6 +204,7 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n);
 
     j->job.finish = recheck_gpu_conclude;
+    j->job.extra_bytes = j->n * sizeof(j->batches[0]);
     j->again = again;
     r = job_begin(&j->job, rq);
     if (r < 0)

@@ -93,7 +93,6 @@ int request_reply(struct request *rq, int r)
     if (r == -ENOBUFS)
         log_client_event(&c->account->log, LOG_NOTICE, "client-does-not-read",
                          "pid=%ld uid=%ld, closing the connection", (long) c->peer.pid, (long) c->peer.uid);
-    wire_request_free((Kvcobra__Request *) rq->message);
     return r;
 }
 
@@ -103,9 +102,7 @@ void request_answer(struct request *rq, int r)
 
     if (r == REQUEST_PENDING)
         return;
-    if (rq->conn->closed)
-        wire_request_free((Kvcobra__Request *) rq->message);
-    else if (request_reply(rq, r) < 0)
+    if (!rq->conn->closed && request_reply(rq, r) < 0)
         conn_close(rq->conn);
     tables_retire_idle(&s->tables, ev_now_ms(s->ev));
 }

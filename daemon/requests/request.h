@@ -16,6 +16,7 @@
 #include "proto/wire.h"
 
 struct conn;
+struct job;
 struct server;
 struct session;
 struct store;
@@ -45,12 +46,12 @@ struct request {
     bool fetched;         /* fetch_wait_begin() is done */
     const bool
         *in_cluster; /* by item of the message: whether the cluster has its page; NULL: it was not asked */
-    bool ends_job;   /* a job answers, and ends then: a job that takes the request over gets its place */
+    const struct job *ending; /* a job answers, and ends then: one that takes over gets its place; or NULL */
 };
 
 /*
- * Ends a request of a job: @r as returned by a handler. Frees the message, unless @r is REQUEST_PENDING
- * again. Closes the connection if the reply cannot be sent; a closed connection gets no reply.
+ * Ends a request of a job: @r as returned by a handler. Closes the connection if the reply cannot be sent; a
+ * closed connection gets no reply.
  */
 void request_answer(struct request *rq, int r);
 
@@ -61,7 +62,7 @@ void request_set_session(struct request *rq, struct session *x);
 char *request_sentence(struct request *rq, int err);
 
 /*
- * Sends the reply of a handler that returned @r, and frees the message.
+ * Sends the reply of a handler that returned @r.
  *
  * Return: 0; negative: the caller must close the connection.
  */

@@ -12,6 +12,7 @@
 #include "daemon/gpu/gpu_open.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/fair.h"
+#include "daemon/loop/heap.h"
 #include "daemon/loop/listen.h"
 #include "daemon/loop/metrics.h"
 #include "daemon/loop/supervisor.h"
@@ -88,6 +89,7 @@ struct server {
     struct live_set live;                     /* moments that clients reported */
     int moments_fd;                           /* of the last FETCH_MOMENTS, or -1 */
     uint64_t reports, refused_reports;
+    struct heap heap;
     uint64_t refused_packets;
     uint64_t refused_connections;
 };

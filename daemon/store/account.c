@@ -121,7 +121,8 @@ struct account *account_unref(struct account *a)
     if (!a || --a->n_refs > 0)
         return NULL;
 
-    assert(a->n_connections == 0 && a->n_sessions == 0 && a->n_leases == 0 && a->arena_bytes == 0);
+    assert(a->n_connections == 0 && a->n_sessions == 0 && a->n_leases == 0 && a->arena_bytes == 0 &&
+           a->waiting_bytes == 0);
     link = &a->accounts->list;
     while (*link != a)
         link = &(*link)->next;

@@ -40,6 +40,7 @@ struct account {
     uint32_t n_extent_waits;     /* requests that wait for an extent of the host */
     uint32_t n_raw_stages;       /* pages on their way between threads and GPUs */
     struct log_limit log;
+    uint64_t waiting_bytes;       /* that its requests keep while they wait */
     uint64_t arena_bytes;         /* of its sessions, and of ended ones until a thread has freed the memory */
     struct fair_share loop_share; /* of the event loop: all connections */
     struct work_share work_share; /* of the threads: all requests */
@@ -52,6 +53,7 @@ struct accounts {
     uint32_t n;
     struct journal *journal; /* has the names of accounts as long as an account exists; borrowed */
     uint64_t arena_bytes;    /* of all accounts */
+    uint64_t waiting_bytes;  /* likewise */
 };
 
 /*
@@ -102,6 +104,13 @@ static inline void account_add_arena(struct account *a, uint64_t bytes)
 {
     a->arena_bytes += bytes;
     a->accounts->arena_bytes += bytes;
+}
+
+/* Counts what a request keeps while it waits; -@bytes for its end. */
+static inline void account_add_waiting(struct account *a, uint64_t bytes)
+{
+    a->waiting_bytes += bytes;
+    a->accounts->waiting_bytes += bytes;
 }
 
 /* Frees the account with its last reference. NULL is allowed; returns NULL. */

@@ -90,26 +90,37 @@ struct reserving { /* a RESERVE whose reply another thread awaits */
     Kvcobra__Reply *reply;
 };
 
+struct reserve_message {
+    Kvcobra__ReserveItem items[WIRE_ITEMS_MAX], *pointers[WIRE_ITEMS_MAX];
+    struct chunk_key keys[WIRE_ITEMS_MAX];
+    Kvcobra__Reserve reserve;
+};
+
+/* RESERVE of chunks 1 to @n. */
+static Kvcobra__Request reserve_of(struct reserve_message *x, struct raw_model *m, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x->keys[i] = raw_key(i + 1);
+        kvcobra__reserve_item__init(&x->items[i]);
+        x->items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, x->keys[i].bytes};
+        x->items[i].page_class = PAGE_REST;
+        x->pointers[i] = &x->items[i];
+    }
+    kvcobra__reserve__init(&x->reserve);
+    x->reserve.model = m->handle;
+    x->reserve.table_digest = (ProtobufCBinaryData){32, m->table_digest};
+    x->reserve.n_items = n;
+    x->reserve.items = x->pointers;
+    return raw_of(KVCOBRA__REQUEST__BODY_RESERVE, &x->reserve);
+}
+
 static void *reserve_on_thread(void *arg)
 {
     struct reserving *x = arg;
-    Kvcobra__ReserveItem items[WIRE_ITEMS_MAX], *pointers[WIRE_ITEMS_MAX];
-    struct chunk_key keys[WIRE_ITEMS_MAX];
-    Kvcobra__Reserve reserve = KVCOBRA__RESERVE__INIT;
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_RESERVE, &reserve);
+    struct reserve_message message;
+    Kvcobra__Request q = reserve_of(&message, x->m, x->n_items);
 
-    for (size_t i = 0; i < x->n_items; i++) {
-        keys[i] = raw_key(i + 1);
-        kvcobra__reserve_item__init(&items[i]);
-        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, keys[i].bytes};
-        items[i].page_class = PAGE_REST;
-        pointers[i] = &items[i];
-    }
     q.timeout_ms = x->timeout_ms;
-    reserve.model = x->m->handle;
-    reserve.table_digest = (ProtobufCBinaryData){32, x->m->table_digest};
-    reserve.n_items = x->n_items;
-    reserve.items = pointers;
     x->reply = raw_request(x->m->fd, &q, NULL, 0, NULL);
     return NULL;
 }
@@ -214,7 +225,65 @@ static void test_reserve_more_than_an_extent(void)
     raw_stop();
 }
 
+static Kvcobra__Reply *receive_reply(int fd)
+{
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
+    struct wire_packet p;
+    Kvcobra__Reply *reply = NULL;
+
+    CU_ASSERT_FATAL(wire_receive(fd, buf, &p) == 0 && wire_reply_unpack(buf, p.bytes, &reply) == 0);
+    return reply;
+}
+
+/*
+ * Requests that wait keep memory, which is limited for each tenant: the first has 37 KB, the second would be
+ * beyond 64 KiB and is refused at once. When the first is answered, there is room again.
+ */
+static void test_waiting_bytes(void)
+{
+    const char *const args[] = {"--extent-bytes=2M",
+                                "--pool-bytes=4M",
+                                "--span-bytes=64K",
+                                "--arena-bytes=1M",
+                                "--waiting-bytes-per-tenant=64K",
+                                NULL};
+    static uint8_t buf[WIRE_PACKET_BYTES_MAX];
+    struct reserve_message message;
+    struct raw_model m;
+    Kvcobra__Request q;
+    Kvcobra__Reply *r;
+    int gate;
+
+    gate_make("new");
+    raw_start(DAEMON_BY_PATH, args);
+    m = raw_model_open();
+    gate = gate_wait(); /* the preallocated extent is being created */
+    q = reserve_of(&message, &m, WIRE_ITEMS_MAX);
+    for (q.id = 101; q.id <= 102; q.id++) {
+        ssize_t bytes = wire_request_pack(&q, buf);
+
+        CU_ASSERT_FATAL(bytes > 0 && wire_send(m.fd, buf, (size_t) bytes, NULL, 0) == 0);
+    }
+    r = receive_reply(m.fd);
+    CU_ASSERT_EQUAL(r->id, 102);
+    CU_ASSERT_EQUAL(r->err ? r->err : r->reserve->end_err, -EDQUOT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(r->message, "--waiting-bytes-per-tenant"));
+    wire_reply_free(r);
+    gate_remove();
+    (void) close(gate);
+    r = receive_reply(m.fd);
+    CU_ASSERT(r->id == 101 && r->err == 0 && r->reserve->n_slots == WIRE_ITEMS_MAX);
+    wire_reply_free(r);
+    r = raw_request(m.fd, &q, NULL, 0, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+    CU_ASSERT_EQUAL(r->err, 0); /* whatever room the pool has for it */
+    wire_reply_free(r);
+    raw_close_model(&m);
+    raw_stop();
+}
+
 const struct test_case test_cases[] = {
+    TEST(test_waiting_bytes),
     TEST(test_open_model),
     TEST(test_end_of_session),
     TEST(test_reserve),
