@@ -81,8 +81,8 @@ KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
  * kvc_model_open_table(), and its sequences are private.
  *
  * The library opens a lost connection again: calls that need the daemon try to reconnect, at intervals that
- * grow from 0.1 to 10 s, and spend at most 1 s on it. Meanwhile sequences stay usable and private, with every
- * page that they have. On a client that has lost its connection, this call tries at once.
+ * grow from 0.1 to 10 s, and spend at most 0.1 s on it. Meanwhile sequences stay usable and private, with
+ * every page that they have. On a client that has lost its connection, this call tries at once.
  *
  * Return: 0, or
  *   -ENOENT, -ECONNREFUSED, -EACCES  no daemon, or no permission to connect

@@ -30,7 +30,7 @@ enum {
 
 void connection_init(struct connection *c)
 {
-    *c = (struct connection){.fd = -1};
+    *c = (struct connection){.fd = -1, .hello_fd = -1};
     connection_set_timeout(c, TIMEOUT_MS);
 }
 
@@ -45,9 +45,16 @@ void connection_set_device(struct connection *c, const char *uuid)
     (void) snprintf(c->device, sizeof(c->device), "%s", uuid);
 }
 
+static void connection_drop_hello(struct connection *c)
+{
+    closep(&c->hello_fd);
+    c->hello_fd = -1;
+}
+
 void connection_deinit(struct connection *c)
 {
     connection_close(c);
+    connection_drop_hello(c);
     free(c->packet);
     free(c->path);
     connection_init(c);
@@ -55,6 +62,7 @@ void connection_deinit(struct connection *c)
 
 void connection_leave(struct connection *c)
 {
+    connection_drop_hello(c);
     closep(&c->fd);
     c->fd = -1;
 }
@@ -331,24 +339,40 @@ bool connection_is_to(const struct connection *c, const char *path)
     return c->path && strcmp(c->path, path) == 0;
 }
 
+/* A socket that is connected, with or without a HELLO that was sent. Return: 0; -ENOTCONN, -EPROTO. */
+static int connection_begin_again(struct connection *c, int *ret_fd, struct errmsg *e)
+{
+    int r;
+
+    *ret_fd = take_fd(&c->hello_fd);
+    if (*ret_fd >= 0) {
+        c->hello_is_sent = true;
+        return 0;
+    }
+
+    r = connection_open_socket(c->path, 0, ret_fd, e);
+    if (r == 0 || r == -EPROTO)
+        return r;
+    return fail(e, -ENOTCONN, "kvcobrad at %s cannot be reached: %s", c->path, strerror(-r));
+}
+
 int connection_reopen(struct connection *c, struct resumption *ret, struct errmsg *e)
 {
-    struct connection before = *c;
+    const struct connection before = *c;
     int fd = -1, r;
 
     assert(c->greeted && c->fd < 0);
-    r = connection_open_socket(c->path, 0, &fd, e);
+    r = connection_begin_again(c, &fd, e);
     if (r < 0) {
         backoff_failed(&c->backoff, clock_ms());
-        if (r == -EPROTO)
-            return r;
-
-        return fail(e, -ENOTCONN, "kvcobrad at %s cannot be reached: %s", c->path, strerror(-r));
+        return r;
     }
 
     c->request_ms = RECONNECT_MS / 2; /* for each of the two packets */
     c->grace_ms = 0;
+    c->keeps_hello = true;
     r = connection_greet(c, fd, e);
+    c->keeps_hello = c->hello_is_sent = false;
     c->request_ms = before.request_ms;
     c->grace_ms = before.grace_ms;
     if (r < 0) {

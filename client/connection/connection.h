@@ -51,10 +51,12 @@ struct connection_post {
 };
 
 struct connection {
-    int fd;         /* -1: embedded, or lost */
-    bool greeted;   /* a greeting succeeded before */
-    bool in_use;    /* the greeting of this connection succeeded */
-    uint64_t epoch; /* counts successful greetings; 0: never connected */
+    int fd;       /* -1: embedded, or lost */
+    int hello_fd; /* of an attempt to connect again whose HELLO has no answer yet; -1: none */
+    bool keeps_hello, hello_is_sent; /* connection_reopen(): a late answer is for the next attempt; it is */
+    bool greeted;                    /* a greeting succeeded before */
+    bool in_use;                     /* the greeting of this connection succeeded */
+    uint64_t epoch;                  /* counts successful greetings; 0: never connected */
     uint64_t next_id;
     uint8_t boot_id[BOOT_ID_BYTES];
     uint8_t pool_id[BOOT_ID_BYTES];
@@ -91,12 +93,14 @@ int connection_open(struct connection *c, const char *path, struct errmsg *e);
 /**
  * connection_reopen() - greet the daemon again, with the token of the lost session
  *
- * Takes RECONNECT_MS at most. The caller checks @c->backoff first.
+ * Takes RECONNECT_MS at most, since it is a part of calls with another purpose. A HELLO that a daemon did not
+ * answer in that time, because it is starting or its host is busy, stays sent: the next attempt waits for its
+ * answer. So a daemon that needs longer for an answer is reached, too. The caller checks @c->backoff first.
  *
  * Return: 0; -ENOTCONN with a sentence: no daemon replied in time; -EPROTO: the
  * peer does not use our protocol.
  */
-#define RECONNECT_MS 1000
+#define RECONNECT_MS 100
 int connection_reopen(struct connection *c, struct resumption *ret, struct errmsg *e);
 
 /* Whether @path (NULL: found, not given) is what the connection was opened with. */

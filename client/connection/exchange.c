@@ -379,11 +379,15 @@ int connection_request(struct connection *c, Kvcobra__Request *request, const in
     if (bytes < 0)
         return (int) bytes;
 
-    r = exchange_send(c, (size_t) bytes, fds, n_fds, deadline_ms);
+    if (!c->hello_is_sent)
+        r = exchange_send(c, (size_t) bytes, fds, n_fds, deadline_ms);
+    c->hello_is_sent = false;
     if (r == 0)
         r = exchange_await(c, request->id, deadline_ms, &reply);
     if (request->id == 1 && (r == -EPIPE || r == -ECONNRESET) && exchange_read_refusal(c, &reply) == 0)
         r = 0;
+    if (r == -ETIMEDOUT && c->keeps_hello && request->id == 1)
+        c->hello_fd = take_fd(&c->fd);
     if (r == 0 && !exchange_is_valid(c, request->id, reply.message, body))
         r = -EPROTO;
     if (r == 0)

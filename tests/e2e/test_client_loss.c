@@ -2,6 +2,7 @@
  * A process dies: a client, whose holds must end, or the daemon, without which sequences continue privately.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,8 +241,38 @@ static void test_child_frees_its_copy(void)
     scene_end(&sc);
 }
 
+/* A daemon that does not run holds up a call for a moment only, and is reached as soon as it runs again. */
+static void test_stopped_daemon(void)
+{
+    kvc_client_info info = {.struct_bytes = sizeof(info)};
+    struct embedded m;
+    struct scene sc;
+
+    scene_start(&sc, small(), 3, 1, pool);
+    m = scene_client(&sc);
+    CU_ASSERT_EQUAL_FATAL(kill(sc.daemon.pid, SIGSTOP), 0);
+    connection_close(&m.client->connection);
+    for (unsigned i = 1; i <= 3; i++) { /* each waits for the answer to one HELLO */
+        CU_ASSERT_EQUAL(kvc_client_connect(m.client, sc.daemon.socket), -ENOTCONN);
+        CU_ASSERT_EQUAL(kvc_client_get_info(m.client, &info), 0);
+        CU_ASSERT(!info.connected && info.n_failed == i);
+    }
+    CU_ASSERT_EQUAL(kill(sc.daemon.pid, SIGCONT), 0);
+    while (kvc_client_connect(m.client, sc.daemon.socket) == -ENOTCONN)
+        continue; /* on a busy machine the answer may need another attempt */
+    CU_ASSERT_EQUAL(kvc_client_get_info(m.client, &info), 0);
+    CU_ASSERT(info.connected && info.n_reconnects == 1);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_session_page_has_memory), TEST(test_child_frees_its_copy), TEST(test_killed_client),
-    TEST(test_killed_daemon),           TEST(test_daemon_ends),          TEST_END,
+    TEST(test_session_page_has_memory),
+    TEST(test_child_frees_its_copy),
+    TEST(test_killed_client),
+    TEST(test_killed_daemon),
+    TEST(test_daemon_ends),
+    TEST(test_stopped_daemon),
+    TEST_END,
 };
 const char test_suite[] = "client_loss";

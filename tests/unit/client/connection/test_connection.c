@@ -2,6 +2,7 @@
 #include "client/connection/connection.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -136,4 +137,60 @@ static void test_signals(void)
     teardown();
 }
 
-const struct test_case test_cases[] = {TEST(test_group), TEST(test_silent), TEST(test_signals), TEST_END};
+/* ---- connecting again ---- */
+
+/* Return: the connection that waits at the listener; -1: none. */
+static int accept_waiting(void)
+{
+    int fd = -1;
+
+    CU_ASSERT_EQUAL(fcntl(listener, F_SETFL, O_NONBLOCK), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    CU_ASSERT(fd >= 0 || errno == EAGAIN);
+    return fd;
+}
+
+/*
+ * A daemon that starts answers late. A call waits for RECONNECT_MS at most, and the next one for the answer
+ * to the same HELLO, so a daemon that needs longer is reached. A connection that was closed is given up.
+ */
+static void test_late_answer(void)
+{
+    struct resumption how;
+    struct connection c;
+    struct errmsg e = {""};
+    char packet[512];
+    int peer;
+
+    CU_ASSERT_EQUAL_FATAL(setup(4), 0);
+    connection_init(&c);
+    c.greeted = true;
+    c.path = strdup(sa.sun_path);
+    c.packet = malloc(WIRE_PACKET_BYTES_MAX);
+    CU_ASSERT_FATAL(c.path && c.packet);
+
+    for (unsigned i = 0; i < 3; i++) {
+        CU_ASSERT_EQUAL(connection_reopen(&c, &how, &e), -ENOTCONN);
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "did not answer within 0.05 s"));
+        CU_ASSERT(!connection_is_open(&c) && c.hello_fd >= 0);
+        CU_ASSERT_EQUAL(c.backoff.n_failed, i + 1);
+    }
+    peer = accept_waiting();
+    CU_ASSERT(recv(peer, packet, sizeof(packet), 0) > 0);
+    CU_ASSERT(recv(peer, packet, sizeof(packet), 0) < 0 && errno == EAGAIN); /* one HELLO */
+    CU_ASSERT_EQUAL(accept_waiting(), -1);
+
+    (void) close(peer);
+    CU_ASSERT_EQUAL(connection_reopen(&c, &how, &e), -ENOTCONN);
+    CU_ASSERT_EQUAL(c.hello_fd, -1);
+    CU_ASSERT_EQUAL(connection_reopen(&c, &how, &e), -ENOTCONN);
+    peer = accept_waiting(); /* another one */
+    CU_ASSERT(recv(peer, packet, sizeof(packet), 0) > 0);
+    connection_deinit(&c);
+    CU_ASSERT_EQUAL(recv(peer, packet, sizeof(packet), 0), 0);
+    (void) close(peer);
+    teardown();
+}
+
+const struct test_case test_cases[] = {TEST(test_group), TEST(test_silent), TEST(test_signals),
+                                       TEST(test_late_answer), TEST_END};
