@@ -534,6 +534,9 @@ typedef struct kvc_status_sizes {
  * @sizes:      borrowed
  * @ret_status: kvc_status_free() frees it with its arrays
  *
+ * A client that is connected to the socket of clients gets its own tenant: the version, draining and one
+ * tenant; all else is 0.
+ *
  * Return: 0; -EINVAL: a size that is not valid; -ENOMEM.
  */
 KVC_EXPORT int kvc_status_get(kvc_client *c, const kvc_status_sizes *sizes, kvc_status **ret_status);

@@ -129,6 +129,7 @@ typedef struct kvc_chunk_place {
  * @item_bytes: sizeof(kvc_chunk_place)
  * @ret_places: [ret_n] two for each chunk, in the order of the tokens; free() it
  *
+ * A client that is connected to the socket of clients may ask about its own tenant, whose name may be "".
  * Nothing is fetched, held or counted as a hit or a miss. A sequence finds the chunks up to the first one
  * that is nowhere; what is behind that one is reported too.
  *

@@ -46,7 +46,7 @@ static const struct dispatch_entry {
     [KVCOBRA__REQUEST__BODY_RELEASE] = {pages_read_handle_release, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_APPEND_RAW] = {raw_append_handle, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_READ_RAW] = {raw_read_handle, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_GET_STATUS] = {status_handle, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_GET_STATUS] = {status_handle, CONN_OPEN, ON_BOTH},
     [KVCOBRA__REQUEST__BODY_EVICT] = {operator_handle_evict, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_SHADOW_TABLE] = {trials_requests_handle_shadow, CONN_OPEN, ON_OPERATOR, true},
     [KVCOBRA__REQUEST__BODY_CANARY_TABLE] = {trials_requests_handle_canary, CONN_OPEN, ON_OPERATOR, true},
@@ -62,7 +62,7 @@ static const struct dispatch_entry {
     [KVCOBRA__REQUEST__BODY_DISCONNECT_SESSION] = {watch_handle_disconnect, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_CONTROL_TIER] = {tier_handle_control, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_FLUSH] = {flush_handle, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_LOOKUP] = {lookup_handle, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_LOOKUP] = {lookup_handle, CONN_OPEN, ON_BOTH},
     [KVCOBRA__REQUEST__BODY_PIN] = {pin_handle, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_LIST_EVENTS] = {watch_handle_list_events, CONN_OPEN, ON_OPERATOR},
 };

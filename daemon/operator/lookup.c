@@ -1,6 +1,6 @@
 /*
- * LOOKUP: where the pages of a prompt's chunks are, and why not. Nothing is fetched, leased or counted, so a
- * look-up changes no eviction.
+ * LOOKUP: where the pages of a prompt's chunks are, and why not; a client may ask for its own tenant. Nothing
+ * is fetched, leased or counted, so a look-up changes no eviction.
  *
  * Memory is looked at when the request arrives. For pages that a filter of the disk tier promises, the disk
  * is asked. The cluster is asked for pages that neither has. The reply waits for the answers.
@@ -16,6 +16,7 @@
 #include "daemon/offload/offload.h"
 #include "daemon/operator/handlers.h"
 #include "daemon/operator/prefix.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
@@ -310,6 +311,8 @@ int lookup_handle(struct request *rq)
     r = prefix_read(rq, m->prefix, &j->lookup.prefix);
     if (r < 0)
         return r;
+    if (m->with_shared && !rq->conn->is_operator)
+        return fail(&rq->error, -EPERM, "only operators ask which pages are shared");
     if (m->n_next_tokens != 0 && m->n_next_tokens != CHUNK_TOKENS)
         return fail(&rq->error, -EINVAL, "%zu tokens of the next chunk, which has %d", m->n_next_tokens,
                     CHUNK_TOKENS);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/requests/conn.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 
@@ -27,7 +28,10 @@ static int prefix_read_subject(struct request *rq, const Kvcobra__Prefix *m, str
     struct table_entry *table;
     int r;
 
-    p->tenant = devices_find_tenant(&rq->server->devices, m->tenant);
+    p->tenant = rq->conn->is_operator ? devices_find_tenant(&rq->server->devices, m->tenant) : rq->tenant;
+    if (!rq->conn->is_operator && m->tenant[0] != '\0' && strcmp(m->tenant, p->tenant->name) != 0)
+        return fail(&rq->error, -EPERM, "this is a client of tenant %s: only operators ask about others",
+                    p->tenant->name);
     if (!p->tenant)
         return fail(&rq->error, -ENOENT,
                     "there is no tenant \"%.40s\": \"kvcobra status\" lists those with sessions or pages",

@@ -1,5 +1,6 @@
 /*
- * STATUS: values of the daemon for operators. Each value of proto/status_fields.def is assigned here, once.
+ * STATUS: values of the daemon for operators; a client gets those of its own tenant. Each value of
+ * proto/status_fields.def is assigned here, once.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -365,6 +366,18 @@ static void status_fill_spaces(struct request *rq, Kvcobra__StatusReply *reply, 
 
 /* ---- parts of the answer ---- */
 
+/* Fills tenant @n of the answer. */
+static void status_add_tenant(const struct server *s, const struct tenant *t, size_t n)
+{
+    struct reply_scratch *scratch = s->scratch;
+
+    status_fill_tenant(t, &scratch->tenants[n]);
+    scratch->tenants[n].leases = status_leases_of(s, t);
+    if (status_fill_advice(s, t->advice, advice_tenant_capacity(t), &scratch->tenant_advice[n]))
+        scratch->tenants[n].advice = &scratch->tenant_advice[n];
+    scratch->tenant_pointers[n] = &scratch->tenants[n];
+}
+
 /* Return: whether tenants are left for the next part. */
 static bool status_fill_tenants(const struct server *s, Kvcobra__StatusReply *reply, uint64_t from)
 {
@@ -373,11 +386,7 @@ static bool status_fill_tenants(const struct server *s, Kvcobra__StatusReply *re
     size_t n = 0;
 
     for (; t && n < WIRE_LIST_ITEMS_MAX; n++, t = status_tenant_from(s, from)) {
-        status_fill_tenant(t, &scratch->tenants[n]);
-        scratch->tenants[n].leases = status_leases_of(s, t);
-        if (status_fill_advice(s, t->advice, advice_tenant_capacity(t), &scratch->tenant_advice[n]))
-            scratch->tenants[n].advice = &scratch->tenant_advice[n];
-        scratch->tenant_pointers[n] = &scratch->tenants[n];
+        status_add_tenant(s, t, n);
         from = t->number + 1;
     }
 
@@ -388,6 +397,18 @@ static bool status_fill_tenants(const struct server *s, Kvcobra__StatusReply *re
     return t != NULL;
 }
 
+/* A client learns nothing about other tenants, nor what the daemon has in all. */
+static void status_fill_own(const struct request *rq, Kvcobra__StatusReply *reply)
+{
+    const struct server *s = rq->server;
+
+    reply->version = (char *) KVCOBRA_VERSION;
+    reply->draining = s->draining;
+    status_add_tenant(s, rq->tenant, 0);
+    reply->n_tenants = 1;
+    reply->tenants = s->scratch->tenant_pointers;
+}
+
 int status_handle(struct request *rq)
 {
     const struct server *s = rq->server;
@@ -395,6 +416,13 @@ int status_handle(struct request *rq)
     uint64_t cursor = rq->message->get_status->cursor, from = CURSOR_NUMBER(cursor);
 
     kvcobra__status_reply__init(reply);
+    if (!rq->conn->is_operator) {
+        status_fill_own(rq, reply);
+        rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
+        rq->reply.status = reply;
+        return 0;
+    }
+
     status_fill_totals(s, reply);
     status_fill_memory(s, reply);
     if (cursor == 0) {

@@ -13,5 +13,7 @@ check "access: a member of the group publishes" as_user alice pages publish "$mo
 check_text "access: its tokens" "published 1024 tokens"
 expect "access: another user is refused" 1 as_user bob pages publish "$model" 1
 check_text "access: the sentence names the group" "group kvcobra"
-expect "access: a member of the group is no operator" 1 as_user alice kvcobra status
+expect "access: a member of the group is no operator" 1 as_user alice kvcobra clients
 check_text "access: the sentence names the user who is" "root"
+check "access: it sees its own tenant" as_user alice kvcobra status
+check_text "access: and no other" "this user is no operator"

@@ -250,6 +250,39 @@ static void test_other_tenants(void)
     scene_end(&f.sc);
 }
 
+/* A client asks about its own tenant, and about nothing else. */
+static void test_own_view(void)
+{
+    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
+    kvc_chunk_place *places = NULL;
+    kvc_status *status = NULL;
+    kvc_prefix_options o;
+    struct prompts f;
+    size_t n = 0;
+
+    prompts_begin(&f);
+    kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
+    CU_ASSERT_EQUAL_FATAL(kvc_status_get(f.m.client, &sizes, &status), 0);
+    CU_ASSERT(status->n_tenants == 1 && status->n_devices == 0 && status->n_spaces == 0);
+    CU_ASSERT(status->pid == 0 && status->pool_bytes == 0 && status->sessions == 0);
+    CU_ASSERT_STRING_EQUAL(status->tenants[0].name, f.tenant);
+    CU_ASSERT(status->tenants[0].pages == SHARED / 64 && status->tenants[0].quota_bytes > 0);
+    status = kvc_status_free(status);
+
+    o = prompts_options(&f);
+    o.tenant = "";
+    CU_ASSERT_EQUAL(kvc_lookup(f.m.client, &o, f.tokens, SHARED, sizeof(*places), &places, &n), 0);
+    CU_ASSERT(n == SHARED / 64 * 2 && places[0].in_memory);
+    free(places);
+    o.with_shared = 1;
+    CU_ASSERT_EQUAL(kvc_lookup(f.m.client, &o, f.tokens, SHARED, sizeof(*places), &places, &n), -EPERM);
+    o = prompts_options(&f);
+    o.tenant = "uid-4711";
+    CU_ASSERT_EQUAL(kvc_lookup(f.m.client, &o, f.tokens, SHARED, sizeof(*places), &places, &n), -EPERM);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(f.m.client), "only operators ask about others"));
+    prompts_finish(&f);
+}
+
 /* ---- arguments ---- */
 
 static void refuse(struct prompts *f, const kvc_prefix_options *o, size_t n_tokens, int want,
@@ -310,8 +343,10 @@ static void test_arguments(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_prefix),        TEST(test_repeatable), TEST(test_held),
-    TEST(test_restart),       TEST(test_shared),     TEST(test_end_of_prompt),
-    TEST(test_other_tenants), TEST(test_arguments),  TEST_END,
+    TEST(test_prefix),    TEST(test_repeatable),
+    TEST(test_held),      TEST(test_restart),
+    TEST(test_shared),    TEST(test_end_of_prompt),
+    TEST(test_own_view),  TEST(test_other_tenants),
+    TEST(test_arguments), TEST_END,
 };
 const char test_suite[] = "client_flush";

@@ -226,6 +226,7 @@ static void test_unknown_request(void)
 static void test_operator_messages_are_refused_to_clients(void)
 {
     Kvcobra__GetStatus status = KVCOBRA__GET_STATUS__INIT;
+    Kvcobra__Evict evict = KVCOBRA__EVICT__INIT;
     Kvcobra__StageTable stage = KVCOBRA__STAGE_TABLE__INIT;
     Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;
     Kvcobra__Release release = KVCOBRA__RELEASE__INIT;
@@ -234,7 +235,7 @@ static void test_operator_messages_are_refused_to_clients(void)
 
     start(NULL);
     fd = raw_open(daemon_.socket);
-    m = raw_of(KVCOBRA__REQUEST__BODY_GET_STATUS, &status);
+    m = raw_of(KVCOBRA__REQUEST__BODY_EVICT, &evict);
     CU_ASSERT_EQUAL(raw_errno(fd, &m), -EPERM);
     m = raw_of(KVCOBRA__REQUEST__BODY_STAGE_TABLE, &stage);
     CU_ASSERT_EQUAL(raw_errno(fd, &m), -EPERM);

@@ -92,16 +92,51 @@ void operator_add_tenant(const struct argp_state *state, struct operator_tenants
 
 /* ---- connection ---- */
 
-int operator_run(const struct operator_options *o, int (*request)(kvc_client *c, void *ctx), void *ctx)
+/* The socket of clients, of the same daemon: --socket or the environment name another one. */
+static int operator_open_own(struct operator_options *o, kvc_client **ret_client)
+{
+    int r = client_open_at(KVC_SOCKET_CLIENTS, NULL, o->timeout_ms, ret_client, NULL);
+
+    if (r < 0)
+        return r;
+
+    command_note(&o->common, "this user is no operator: only what is its own is shown");
+    return 0;
+}
+
+/* --socket may name the socket of clients, too. Return: an exit code. */
+static int operator_ask_whose(kvc_client *c, bool *ret_is_own)
+{
+    const kvc_status_sizes sizes = {
+        .struct_bytes = sizeof(sizes), .status_bytes = sizeof(kvc_status), .tenant_bytes = 0};
+    kvc_status *s = NULL;
+
+    if (kvc_status_get(c, &sizes, &s) < 0)
+        return operator_fail(c);
+
+    *ret_is_own = s->pid == 0; /* only operators learn it */
+    (void) kvc_status_free(s);
+    return COMMAND_OK;
+}
+
+int operator_run(struct operator_options *o, int (*request)(kvc_client *c, void *ctx), void *ctx)
 {
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     struct errmsg e = {""};
     int r;
 
     r = client_open_at(KVC_SOCKET_OPERATORS, o->socket, o->timeout_ms, &c, &e);
+    if (r == -EACCES && o->may_be_own && !o->socket && operator_open_own(o, &c) == 0)
+        r = 0;
     if (r < 0)
         return command_fail("%s", e.text);
 
+    if (o->may_be_own) {
+        int code = operator_ask_whose(c, &o->is_own);
+
+        if (code != COMMAND_OK)
+            return code;
+    }
     return request(c, ctx);
 }
 

@@ -21,6 +21,8 @@ struct operator_options {
     const char *socket;  /* NULL: not given, kvc_socket_path() finds it */
     uint32_t timeout_ms; /* 0: not given */
     bool yes;            /* do not ask */
+    bool may_be_own;     /* set by the command: a user who is no operator gets what is his own */
+    bool is_own;         /* set by operator_run(): the connection is one of clients */
 };
 
 /*
@@ -43,9 +45,12 @@ void operator_add_tenant(const struct argp_state *state, struct operator_tenants
  * operator_run() - connect to the daemon and run @request
  * @request: returns an exit code; @c is connected and closed after the call
  *
+ * With @o->may_be_own, a user who may not open the operator socket gets the socket of clients, and a line on
+ * stderr that says so.
+ *
  * Return: an exit code: COMMAND_FAILED without a connection, else that of @request.
  */
-int operator_run(const struct operator_options *o, int (*request)(kvc_client *c, void *ctx), void *ctx);
+int operator_run(struct operator_options *o, int (*request)(kvc_client *c, void *ctx), void *ctx);
 
 /* Prints kvc_last_error(). Return: COMMAND_FAILED. */
 int operator_fail(const kvc_client *c);

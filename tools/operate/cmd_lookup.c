@@ -23,8 +23,8 @@ static const char doc[] =
     "Show which tokens of a prompt have pages in memory, on the disk, in the cluster or nowhere, and why. "
     "Nothing is fetched or counted, and no eviction changes. A client finds the tokens up to the first page "
     "that is nowhere. If "
-    "the first page is nowhere, other tables, other tenants and no salt are tried.\v" PREFIX_OPTIONS_DOC
-    "\n\n"
+    "the first page is nowhere, other tables, other tenants and no salt are tried. A user who is no operator "
+    "asks about the own tenant, without --tenant.\v" PREFIX_OPTIONS_DOC "\n\n"
     "Of a page that is nowhere, kvcobrad knows that it was evicted, or that its table was retired, as long "
     "as it remembers the key (setting ghosts). Else the page was never published with these "
     "tokens, table, salt and heads, or that was long ago. The newest pages of a running sequence are not "
@@ -311,7 +311,7 @@ static int cmd_lookup_request(kvc_client *c, void *ctx)
 
 static int cmd_lookup_run(int argc, char **argv)
 {
-    struct prefix_options o = {.tenant = NULL};
+    struct prefix_options o = {.operator.may_be_own = true, .may_be_own = true};
     struct lookup l = {.options = &o};
     int code;
 

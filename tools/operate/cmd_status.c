@@ -21,7 +21,8 @@
 
 static const char doc[] = "Show the memory of a daemon by device, tenant and table, how many tokens still "
                           "fit, how many of the chunks looked up were found, and how many would be with more "
-                          "memory or other bits.\vExample:\n\n"
+                          "memory or other bits. A user who is no operator sees the own tenant and the "
+                          "active tables.\vExample:\n\n"
                           "  kvcobra status";
 
 static error_t cmd_status_parse(int key, char *arg, struct argp_state *state)
@@ -476,6 +477,47 @@ static int cmd_status_print_text(const kvc_status *s)
     return COMMAND_OK;
 }
 
+/* ---- a client's own view ---- */
+
+static int cmd_status_print_own_json(const kvc_status *s)
+{
+    return report_json(json_pack(
+        "{s:o, s:b, s:o}", "version", utf8_json(s->version, strnlen(s->version, sizeof(s->version))),
+        "draining", s->draining != 0, "tenants",
+        cmd_status_list_json(s->tenants, s->n_tenants, sizeof(*s->tenants), cmd_status_tenant_json)));
+}
+
+/* The connection is one of clients: the daemon tells it about its own tenant. */
+static int cmd_status_print_own(kvc_client *c, const struct operator_options *o, const kvc_status *s)
+{
+    static const struct status_list tenants = {tenant_fields, N_FIELDS(tenant_fields), cmd_status_tenant_cell,
+                                               false};
+    _cleanup_(freep) kvc_table_info *tables = NULL;
+    size_t n_tables = 0;
+
+    if (o->common.json)
+        return cmd_status_print_own_json(s);
+    if (kvc_table_list(c, sizeof(*tables), &tables, &n_tables) < 0)
+        return operator_fail(c);
+
+    terminal_print(stdout, HEAD_INDENT, "kvcobrad  %.*s%s\n", (int) sizeof(s->version), s->version,
+                   s->draining ? ", draining: no new sessions, models and pages" : "");
+    for (size_t i = 0; i < n_tables; i++) {
+        char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
+
+        if (tables[i].state == KVC_TABLE_ACTIVE)
+            terminal_print(stdout, HEAD_INDENT, "active    table %s of model %s, %.3f bits per number\n",
+                           digest_short(tables[i].digest, digest),
+                           digest_short(tables[i].model_digest, model), tables[i].bpd_code);
+    }
+    putchar('\n');
+    if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants, sizeof(*s->tenants)) < 0)
+        return command_fail("out of memory");
+
+    cmd_status_print_pins(s);
+    return COMMAND_OK;
+}
+
 static int cmd_status_request(kvc_client *c, void *ctx)
 {
     const struct operator_options *o = ctx;
@@ -485,12 +527,14 @@ static int cmd_status_request(kvc_client *c, void *ctx)
     if (kvc_status_get(c, &sizes, &s) < 0)
         return operator_fail(c);
 
+    if (o->is_own)
+        return cmd_status_print_own(c, o, s);
     return o->common.json ? cmd_status_print_json(s) : cmd_status_print_text(s);
 }
 
 static int cmd_status_run(int argc, char **argv)
 {
-    struct operator_options o = {0};
+    struct operator_options o = {.may_be_own = true};
 
     command_parse(&argp, argc, argv, &o);
     return operator_run(&o, cmd_status_request, &o);

@@ -533,6 +533,7 @@ static int cmd_table_run(int argc, char **argv)
     if (asked && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-?") == 0))
         cmd_table_print_help(asked, argc, argv, &o); /* exits */
     command_parse(&argp, argc, argv, &o);
+    o.operator.may_be_own = o.action->run == cmd_table_list;
     return operator_run(&o.operator, cmd_table_request, &o);
 }
 

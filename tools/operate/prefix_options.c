@@ -16,7 +16,7 @@ enum { TOKENS_FILE_BYTES_MAX = 64 << 20 };
 static const struct argp_option options[] = {
     {"tenant", OPT_TENANT, "NAME", 0,
      "Whose pages: the name of a user, uid-1000, or the name of a section in kvcobrad.conf, with @gpu0 on a "
-     "GPU (required)",
+     "GPU (required for operators)",
      1},
     {"table", OPT_TABLE, "DIGEST", 0,
      "With this table; at least the first six digits of its digest (required)", 1},
@@ -42,8 +42,8 @@ static void prefix_options_set_heads(const struct argp_state *state, struct pref
 
 static void prefix_options_check(const struct prefix_options *p, const struct argp_state *state)
 {
-    if (!p->tenant || !p->table)
-        argp_error(state, "--tenant and --table are needed");
+    if (!p->table || (!p->tenant && !p->may_be_own))
+        argp_error(state, p->may_be_own ? "--table is needed" : "--tenant and --table are needed");
     if (!p->prompt_file == !p->tokens_file)
         argp_error(state, "either --prompt-file or --tokens-file is needed");
     if (!p->prompt_file != !p->model)
@@ -184,10 +184,23 @@ int prefix_options_run(struct prefix_options *p, int (*request)(kvc_client *c, v
 
 /* ---- tenant and table ---- */
 
-int prefix_options_find(const struct prefix_options *p, kvc_client *c, struct prefix_subject *ret)
+/* A client's own tenant has no name here: kvcobrad knows it. */
+static int prefix_options_find_tenant(const struct prefix_options *p, kvc_client *c,
+                                      char ret[static TENANT_NAME_BYTES])
 {
     kvc_quota_state quota;
-    int code = tenant_name_find(c, p->tenant, ret->tenant, &quota);
+
+    ret[0] = '\0';
+    if (!p->operator.is_own && !p->tenant)
+        return command_fail("--tenant is needed: this user is an operator, who sees all tenants");
+    if (p->operator.is_own && p->tenant)
+        return command_fail("--tenant is for operators: without it the user's own tenant is looked at");
+    return p->tenant ? tenant_name_find(c, p->tenant, ret, &quota) : COMMAND_OK;
+}
+
+int prefix_options_find(const struct prefix_options *p, kvc_client *c, struct prefix_subject *ret)
+{
+    int code = prefix_options_find_tenant(p, c, ret->tenant);
 
     if (code == COMMAND_OK)
         code = operator_find_table(c, p->table, ret->digest);

@@ -16,6 +16,7 @@ struct prefix_options {
     struct operator_options operator;
     const char *tenant, *table, *model, *prompt_file, *tokens_file, *salt;
     uint32_t first_head, n_heads; /* n_heads 0: all */
+    bool may_be_own;              /* set by the command: without --tenant it is the user's own */
     struct document document;     /* prefix_options_load() */
 };
 

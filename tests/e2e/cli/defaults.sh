@@ -54,7 +54,7 @@ expect "status without a path" 0 "$KVCOBRA" status --json
 expect_true "the drop-ins count, the later one more" "j['pool_bytes'] == 64 << 20 and j['tenants'][0]['quota_bytes'] == 64 << 20"
 
 expect_sentence "operators on the clients' socket" "use the socket of operators, $XDG_RUNTIME_DIR/kvcobra/operator.sock" \
-    env KVCOBRA_OPERATOR_SOCKET="$XDG_RUNTIME_DIR/kvcobra/kvcobra.sock" "$KVCOBRA" status
+    env KVCOBRA_OPERATOR_SOCKET="$XDG_RUNTIME_DIR/kvcobra/kvcobra.sock" "$KVCOBRA" clients
 expect_sentence "clients on the operators' socket" "use the socket of clients, $XDG_RUNTIME_DIR/kvcobra/kvcobra.sock" \
     env KVCOBRA_SOCKET="$XDG_RUNTIME_DIR/kvcobra/operator.sock" "$KVCOBRA" generate "$dir/model.gguf" --prompt x --share
 expect_sentence "the variable goes before the folder" "$dir/none.sock" \

@@ -78,6 +78,22 @@ expect "unpin --for" 2 "$KVCOBRA" unpin --tenant "$me" --table "$short" --tokens
 expect_sentence "look up a table that is not there" "000000" "$KVCOBRA" lookup --tenant "$me" --table 000000 \
     --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
 
+# a user's own view, over the socket of clients
+expect "the own tenant" 0 "$KVCOBRA" status --socket "$KVCOBRA_SOCKET"
+grep -q "^active    table $(echo "$short" | cut -c 1-6)" "$dir/out" && grep -q "^uid-$uid\|^$me" "$dir/out" && ! grep -q "^pool" "$dir/out" &&
+    ok "its use and the active table, and no more" || not_ok "its use and the active table, and no more"
+expect "the own tenant as JSON" 0 "$KVCOBRA" status --socket "$KVCOBRA_SOCKET" --json
+expect_true "one tenant" "[t['name'] for t in j['tenants']] == ['uid-$uid'] and 'devices' not in j and 'pid' not in j"
+expect "the own prompt" 0 "$KVCOBRA" lookup --socket "$KVCOBRA_SOCKET" --table "$short" --json --model "$dir/model.gguf" \
+    --prompt-file "$dir/prompt.txt"
+expect_true "is found" "j['plain']['findable_tokens'] >= 128"
+expect_sentence "the prompt of a tenant, as a client" "for operators" "$KVCOBRA" lookup --socket "$KVCOBRA_SOCKET" --tenant "$me" \
+    --table "$short" --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
+expect_sentence "no tenant, as an operator" "--tenant is needed" "$KVCOBRA" lookup --table "$short" --model "$dir/model.gguf" \
+    --prompt-file "$dir/prompt.txt"
+expect_sentence "flushing as a client" "socket of operators" "$KVCOBRA" flush --socket "$KVCOBRA_SOCKET" --tenant "$me" --yes \
+    --table "$short" --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
+
 # flushing: a prompt that was just served is forgotten, but not what another one begins with
 matched "a prompt that was published"
 expect_true "is found" "j['matched_tokens'] >= 128"
