@@ -77,6 +77,11 @@ static int atomic_file_check_replaceable(const char *path, struct errmsg *e)
 {
     struct stat st;
 
+    if (strcmp(path, "-") == 0)
+        return fail(
+            e, -EINVAL,
+            "this file is written whole or not at all, so it cannot be standard output: give it a name (./- "
+            "for a file called -)");
     if (lstat(path, &st) < 0)
         return errno == ENOENT ? 0 : fail(e, -errno, "cannot write %s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode))

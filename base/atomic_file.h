@@ -25,9 +25,9 @@ int atomic_file_write(const char *path, const void *data, size_t bytes, struct e
 /**
  * atomic_file_check() - check that a file can be written at @path, before long work
  *
- * Return: 0; -EISDIR; -EINVAL: @path is a device, a pipe, a socket or a symbolic link, which a new file would
- * replace; -ENOENT, -EACCES, -EROFS … of its folder; each with a sentence naming @path. Writing fails with
- * -EISDIR and -EINVAL in these cases too.
+ * Return: 0; -EISDIR; -EINVAL: @path is "-", or a device, a pipe, a socket or a symbolic link, which a new
+ * file would replace; -ENOENT, -EACCES, -EROFS … of its folder; each with a sentence naming @path. Writing
+ * fails with -EISDIR and -EINVAL in these cases too.
  */
 int atomic_file_check(const char *path, struct errmsg *e);
 

@@ -58,6 +58,10 @@ static void commands_print_help(void)
                    "  kvcobra help COMMAND     print the options of a command\n"
                    "  kvcobra --version        print the version\n"
                    "\n"
+                   "Texts, prompts and traces may be '-', standard input, or a pipe; a page may go to\n"
+                   "'-', standard output. A file called '-' is './-'. Tables, statistics and models\n"
+                   "need names.\n"
+                   "\n"
                    "Exit status: 0 success, 1 failure (one sentence on stderr), 2 wrong usage.\n");
 }
 

@@ -4,20 +4,32 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <sodium.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/stream_file.h"
 
-enum { BLOCKS_MAX = 1 << 26 };
+enum { BLOCKS_MAX = 1 << 26, LINE_BYTES_MAX = 1 << 28 };
+
+/*
+ * An id of a block, of which only equality counts: a number of 64 bits without a sign, or, with the first bit
+ * of @high, the hash of another text. Programs write hashes of 64 bits as numbers above 2^63, longer ones as
+ * hexadecimal digits.
+ */
+struct capacity_id {
+    uint64_t high, low;
+};
 
 /* The file as it is read, with the numbers of the file. */
 struct capacity_reader {
     const char *path;
     struct capacity_trace *trace;
-    int64_t *ids;
+    struct capacity_id *ids;
     size_t room, requests_room;
 };
 
@@ -30,7 +42,7 @@ static int capacity_trace_reserve(struct capacity_reader *x, size_t n_more, stru
 
     if (t->n_blocks + n_more > x->room) {
         size_t room = 2 * (t->n_blocks + n_more);
-        int64_t *ids = reallocarray(x->ids, room, sizeof(*ids));
+        struct capacity_id *ids = reallocarray(x->ids, room, sizeof(*ids));
 
         if (!ids)
             return fail(e, -ENOMEM, "out of memory");
@@ -51,53 +63,112 @@ static int capacity_trace_reserve(struct capacity_reader *x, size_t n_more, stru
     return 0;
 }
 
+/* Bytes of a number at the beginning of @p; 0: none. @ret_is_integer: one that JSON allows. */
+static size_t capacity_trace_number_bytes(const char *p, bool *ret_is_integer)
+{
+    size_t sign = *p == '-', n = strspn(p + sign, "0123456789"), all = strspn(p, "+-.0123456789eE");
+
+    *ret_is_integer = n > 0 && all == sign + n && (n == 1 || p[sign] != '0');
+    return n > 0 ? all : 0;
+}
+
+/*
+ * A copy of a line of JSON in which each integer is a string of its digits, since jansson has numbers of 63
+ * bits only. NULL: out of memory.
+ */
+static char *capacity_trace_quote(const char *line)
+{
+    char *copy = malloc(3 * strlen(line) + 1), *to = copy;
+    bool in_string = false, is_integer;
+
+    for (const char *p = line; copy && *p;) {
+        size_t n = in_string ? 0 : capacity_trace_number_bytes(p, &is_integer);
+
+        if (n > 0) {
+            to += sprintf(to, is_integer ? "\"%.*s\"" : "%.*s", (int) n, p);
+            p += n;
+            continue;
+        }
+        if (in_string && *p == '\\' && p[1])
+            *to++ = *p++;
+        else if (*p == '"')
+            in_string = !in_string;
+        *to++ = *p++;
+    }
+    if (copy)
+        *to = '\0';
+    return copy;
+}
+
+static struct capacity_id capacity_trace_id(const char *text)
+{
+    struct capacity_id id = {0};
+    char *end;
+
+    if (strspn(text, "0123456789") > 0 && (text[0] != '0' || text[1] == '\0')) {
+        errno = 0;
+        id.low = strtoull(text, &end, 10);
+        if (*end == '\0' && errno == 0)
+            return id;
+    }
+
+    (void) crypto_generichash((uint8_t *) &id, sizeof(id), (const uint8_t *) text, strlen(text), NULL, 0);
+    id.high |= UINT64_C(1) << 63;
+    return id;
+}
+
 static int capacity_trace_add(struct capacity_reader *x, const char *line, uint32_t number, struct errmsg *e)
 {
     struct capacity_trace *t = x->trace;
+    _cleanup_(freep) char *quoted = capacity_trace_quote(line);
+    _cleanup_(json_decrefp) json_t *request = NULL;
     json_error_t why;
-    json_t *request = json_loads(line, 0, &why), *ids, *id;
+    json_t *ids, *id;
     size_t i;
-    int r = 0;
+    int r;
 
+    if (!quoted)
+        return fail(e, -ENOMEM, "out of memory");
+
+    request = json_loads(quoted, 0, &why);
     ids = json_object_get(request, "hash_ids");
     if (!request)
-        r = fail(e, -EINVAL, "%s, line %" PRIu32 ": no JSON: %s", x->path, number, why.text);
-    else if (!json_is_array(ids))
-        r = fail(e, -EINVAL, "%s, line %" PRIu32 ": no array \"hash_ids\"", x->path, number);
-    if (r == 0)
-        r = capacity_trace_reserve(x, json_array_size(ids), e);
+        return fail(e, -EINVAL, "%s, line %" PRIu32 ": no JSON: %s", x->path, number, why.text);
+    if (!json_is_array(ids))
+        return fail(e, -EINVAL, "%s, line %" PRIu32 ": no array \"hash_ids\"", x->path, number);
+
+    r = capacity_trace_reserve(x, json_array_size(ids), e);
+    if (r < 0)
+        return r;
 
     json_array_foreach(ids, i, id)
     {
-        if (r == 0 && (!json_is_integer(id) || json_integer_value(id) < 0))
-            r = fail(e, -EINVAL,
-                     "%s, line %" PRIu32 ": \"hash_ids\" has something else than numbers from 0 on", x->path,
-                     number);
-        if (r < 0)
-            break;
-        x->ids[t->n_blocks + i] = json_integer_value(id);
+        if (!json_is_string(id))
+            return fail(e, -EINVAL,
+                        "%s, line %" PRIu32 ": \"hash_ids\" has something else than integers and texts",
+                        x->path, number);
+        x->ids[t->n_blocks + i] = capacity_trace_id(json_string_value(id));
     }
 
-    if (r == 0) {
-        t->n_blocks += json_array_size(ids);
-        t->first[++t->n_requests] = t->n_blocks;
-    }
-    json_decref(request);
-    return r;
+    t->n_blocks += json_array_size(ids);
+    t->first[++t->n_requests] = t->n_blocks;
+    return 0;
 }
 
 static int capacity_trace_compare(const void *a, const void *b)
 {
-    int64_t x = *(const int64_t *) a, y = *(const int64_t *) b;
+    const struct capacity_id *x = a, *y = b;
 
-    return (x > y) - (x < y);
+    if (x->high != y->high)
+        return x->high < y->high ? -1 : 1;
+    return (x->low > y->low) - (x->low < y->low);
 }
 
 /* Numbers the distinct blocks from 0 on. */
 static int capacity_trace_number(struct capacity_reader *x, struct errmsg *e)
 {
     struct capacity_trace *t = x->trace;
-    _cleanup_(freep) int64_t *sorted = calloc(t->n_blocks, sizeof(*sorted));
+    _cleanup_(freep) struct capacity_id *sorted = calloc(t->n_blocks, sizeof(*sorted));
 
     t->blocks = calloc(t->n_blocks, sizeof(*t->blocks));
     if (!sorted || !t->blocks)
@@ -106,15 +177,38 @@ static int capacity_trace_number(struct capacity_reader *x, struct errmsg *e)
     memcpy(sorted, x->ids, t->n_blocks * sizeof(*sorted));
     qsort(sorted, t->n_blocks, sizeof(*sorted), capacity_trace_compare);
     for (size_t i = 0; i < t->n_blocks; i++)
-        if (i == 0 || sorted[i] != sorted[t->n_distinct - 1])
+        if (i == 0 || capacity_trace_compare(&sorted[i], &sorted[t->n_distinct - 1]) != 0)
             sorted[t->n_distinct++] = sorted[i];
     for (size_t i = 0; i < t->n_blocks; i++) {
-        const int64_t *at =
+        const struct capacity_id *at =
             bsearch(&x->ids[i], sorted, t->n_distinct, sizeof(*sorted), capacity_trace_compare);
 
         t->blocks[i] = (uint32_t) (at - sorted);
     }
     return 0;
+}
+
+/* The next line, without its end. Return: 1; 0: there is none; -EFBIG: it has no end; -ENOMEM. */
+static int capacity_trace_next_line(FILE *f, char **line, size_t *room)
+{
+    size_t n = 0;
+    int c;
+
+    while ((c = getc_unlocked(f)) != EOF && c != '\n') {
+        if (n + 1 >= *room) {
+            size_t wanted = 2 * *room + 4096;
+            char *grown = n < LINE_BYTES_MAX ? realloc(*line, wanted) : NULL;
+
+            if (!grown)
+                return n < LINE_BYTES_MAX ? -ENOMEM : -EFBIG;
+            *line = grown;
+            *room = wanted;
+        }
+        (*line)[n++] = (char) c;
+    }
+    if (*line)
+        (*line)[n] = '\0';
+    return c == '\n' || n > 0;
 }
 
 static int capacity_trace_read_lines(struct capacity_reader *x, FILE *f, uint32_t n_max, struct errmsg *e)
@@ -124,12 +218,21 @@ static int capacity_trace_read_lines(struct capacity_reader *x, FILE *f, uint32_
     int r = 0;
 
     for (uint32_t number = 1; r == 0 && x->trace->n_requests < n_max; number++) {
-        ssize_t n = getline(&line, &room, f);
+        const char *text;
 
-        if (n < 0)
+        r = capacity_trace_next_line(f, &line, &room);
+        if (r < 0)
+            return fail(e, r, "%s, line %" PRIu32 ": %s", x->path, number,
+                        r == -EFBIG ? "it is longer than a request can be: no trace" : "out of memory");
+        if (r == 0)
             break;
-        if (line[strspn(line, " \t\r\n")] != '\0')
-            r = capacity_trace_add(x, line, number, e);
+
+        r = 0;
+        text = line ? line : "";
+        if (number == 1)
+            text += stream_file_mark_bytes(text, strlen(text));
+        if (text[strspn(text, " \t\r")] != '\0')
+            r = capacity_trace_add(x, text, number, e);
     }
 
     if (r == 0 && ferror(f))
@@ -141,13 +244,18 @@ static int capacity_trace_read_lines(struct capacity_reader *x, FILE *f, uint32_
 
 int capacity_trace_read(const char *path, uint32_t n_max, struct capacity_trace *ret, struct errmsg *e)
 {
-    struct capacity_reader x = {.path = path, .trace = ret};
-    _cleanup_(fclosep) FILE *f = fopen(path, "re");
+    struct capacity_reader x = {.path = stream_file_name(path), .trace = ret};
+    _cleanup_(closep) int fd = stream_file_open(path, e);
+    _cleanup_(fclosep) FILE *f = NULL;
     int r;
 
+    if (fd < 0)
+        return fd;
+    f = fdopen(fd, "r");
     if (!f)
-        return fail(e, -errno, "cannot open %s: %s", path, strerror(errno));
+        return fail(e, -errno, "cannot read %s: %s", x.path, strerror(errno));
 
+    (void) take_fd(&fd); /* the stream has it */
     r = capacity_trace_read_lines(&x, f, n_max, e);
     if (r == 0)
         r = capacity_trace_number(&x, e);

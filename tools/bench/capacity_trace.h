@@ -1,8 +1,8 @@
 /*
  * Traces of requests for `kvcobra bench capacity`, in the format of Mooncake's public traces (FAST'25): JSON
- * lines, one request each, with "hash_ids", the numbers of the blocks of its prompt. A block has
- * CAPACITY_BLOCK_TOKENS tokens; its number stands for it and all blocks before it. Other members are
- * ignored.
+ * lines, one request each, with "hash_ids", the ids of the blocks of its prompt: integers of any size, as
+ * hashes of 64 bits without a sign, or texts. A block has CAPACITY_BLOCK_TOKENS tokens; its id stands for it
+ * and all blocks before it. Other members are ignored.
  */
 #pragma once
 

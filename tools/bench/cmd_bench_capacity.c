@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
+#include "base/stream_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/bench/bench.h"
@@ -36,8 +36,8 @@ static const char doc[] =
     "tokens as "
     "a large model's cache does at 16, 8, 4.5, 3 and 2 bits per number in the same memory, and count how "
     "many "
-    "blocks of prompts are found.\vA trace has one request per line, as JSON with \"hash_ids\": the numbers "
-    "of "
+    "blocks of prompts are found.\vA trace has one request per line, as JSON with \"hash_ids\": the ids, "
+    "integers or texts, of "
     "the blocks of 512 tokens of its prompt, as in Mooncake's public traces. One page of a small model "
     "stands "
     "for a block, so a replay takes some megabytes and less than a minute.\n\n"
@@ -110,6 +110,8 @@ static error_t bench_capacity_parse(int key, char *arg, struct argp_state *state
     case ARGP_KEY_END:
         if (!o->trace)
             argp_error(state, "--trace FILE is needed");
+        if (o->html && stream_file_is_standard(o->html) && o->common.json)
+            argp_error(state, "--html - and --json both write standard output: give the page a name");
         return 0;
     }
 
@@ -170,12 +172,19 @@ static int bench_capacity_measure(const struct bench_capacity_options *o, const 
 
 static int bench_capacity_write_page(const char *path, const struct capacity_results *x, struct errmsg *e)
 {
-    _cleanup_(atomic_file_deinit) struct atomic_file file;
-    int r = atomic_file_start(path, &file, e);
+    _cleanup_(freep) char *text = NULL;
+    _cleanup_(fclosep) FILE *f = NULL;
+    size_t n;
+    int r;
 
-    if (r == 0 && capacity_page(file.stream, x) < 0)
-        r = fail(e, -ENOMEM, "out of memory");
-    return r == 0 ? atomic_file_commit(&file, e) : r;
+    f = open_memstream(&text, &n);
+    if (!f)
+        return fail(e, -ENOMEM, "out of memory for the page");
+
+    r = capacity_page(f, x);
+    if (fclose(take_ptr(f)) != 0 || r < 0)
+        return fail(e, -ENOMEM, "out of memory for the page");
+    return stream_file_write(path, text, n, e);
 }
 
 static int bench_capacity_run(int argc, char **argv)
@@ -194,7 +203,7 @@ static int bench_capacity_run(int argc, char **argv)
     int r;
 
     command_parse(&argp, argc, argv, &o);
-    r = o.html ? output_check(o.html, &o.trace, 1, &e) : 0;
+    r = o.html ? output_check_text(o.html, &o.trace, 1, &e) : 0;
     if (r == 0)
         r = capacity_trace_read(o.trace, o.n_requests, &trace, &e);
     x = (struct capacity_results){
@@ -213,6 +222,8 @@ static int bench_capacity_run(int argc, char **argv)
     if (r < 0)
         return command_fail("%s", e.text[0] ? e.text : "interrupted");
 
+    if (o.html && stream_file_is_standard(o.html))
+        return COMMAND_OK;
     return o.common.json ? capacity_print_json(&x) : capacity_print_text(&x);
 }
 

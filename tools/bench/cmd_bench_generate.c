@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
+#include "base/stream_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/bench/bench.h"
@@ -239,7 +239,7 @@ static int bench_generate_measure_first_token(const struct bench_generate_option
 {
     _cleanup_(freep) void *text = NULL;
     size_t bytes;
-    int r = atomic_file_read(o->text, TEXT_BYTES_MAX, &text, &bytes, e);
+    int r = stream_file_read(o->text, TEXT_BYTES_MAX, &text, &bytes, e);
 
     if (r < 0)
         return r;

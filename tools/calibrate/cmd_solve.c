@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "base/stream_file.h"
 #include "tools/calibrate/solve_arguments.h"
 #include "tools/calibrate/solve_input.h"
 #include "tools/calibrate/solve_sweep.h"
@@ -197,6 +198,9 @@ static int cmd_solve_check_output(const struct solve_arguments *a, struct errmsg
 {
     const char *const inputs[] = {a->statistics, a->metric_from, a->levels_from};
 
+    if (a->sweep && a->output && stream_file_is_standard(a->output))
+        return fail(e, -EINVAL,
+                    "--sweep writes the files of a folder, which is not standard output: give it a name");
     return a->sweep || a->swap_report
                ? 0
                : output_check(a->output, inputs, sizeof(inputs) / sizeof(inputs[0]), e);

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/stream_file.h"
 #include "base/utf8.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/tokenizer.h"
@@ -19,19 +19,20 @@ static int document_read_text(const char *path, void **ret_text, size_t *ret_byt
 {
     _cleanup_(freep) void *text = NULL;
     size_t bytes, bad;
-    int r = atomic_file_read(path, TEXT_BYTES_MAX, &text, &bytes, e);
+    int r = stream_file_read(path, TEXT_BYTES_MAX, &text, &bytes, e);
 
     if (r < 0)
         return r;
     if (bytes >= 2 && memcmp(text, "\x1f\x8b", 2) == 0)
-        return fail(e, -EINVAL, "%s is compressed; unpack it first (gunzip -c %s > TEXT)", path, path);
+        return fail(e, -EINVAL, "%s is compressed; unpack it first (gunzip -c %s > TEXT)",
+                    stream_file_name(path), path);
 
     bad = utf8_error(text, bytes);
     if (bad < bytes)
         return fail(e, -EINVAL,
                     "%s is not UTF-8 text: byte 0x%02x at offset %zu; if it is text in another encoding, "
                     "convert it first (iconv -f LATIN1 -t UTF-8 %s > TEXT)",
-                    path, ((const uint8_t *) text)[bad], bad, path);
+                    stream_file_name(path), ((const uint8_t *) text)[bad], bad, path);
 
     *ret_text = take_ptr(text);
     *ret_bytes = bytes;
@@ -110,7 +111,7 @@ static int document_load_any(const struct engine *en, const char *path, bool lin
     if (r < 0)
         return r;
     if (d.n_tokens == 0)
-        return fail(e, -EINVAL, "%s is empty", path);
+        return fail(e, -EINVAL, "%s is empty", stream_file_name(path));
 
     *ret_document = d;
     d = (struct document){0};

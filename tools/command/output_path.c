@@ -6,6 +6,12 @@
 
 #include "base/atomic_file.h"
 #include "base/errmsg.h"
+#include "base/stream_file.h"
+
+int output_check_text(const char *output, const char *const *inputs, size_t n_inputs, struct errmsg *e)
+{
+    return stream_file_is_standard(output) ? 0 : output_check(output, inputs, n_inputs, e);
+}
 
 int output_check(const char *output, const char *const *inputs, size_t n_inputs, struct errmsg *e)
 {

@@ -13,3 +13,6 @@ struct errmsg;
  * that file. Return: 0; -EINVAL; errors of atomic_file_check(); each with a sentence.
  */
 int output_check(const char *output, const char *const *inputs, size_t n_inputs, struct errmsg *e);
+
+/* The same for an output that stream_file_write() writes, which may be standard output. */
+int output_check_text(const char *output, const char *const *inputs, size_t n_inputs, struct errmsg *e);

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "alloc/moments.h"
-#include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/file_kind.h"
+#include "base/stream_file.h"
 #include "tools/command/command.h"
 #include "tools/command/option.h"
 #include "tools/command/output_path.h"
@@ -122,6 +122,8 @@ static error_t cmd_inspect_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--budgets needs --html or --json");
         if (o->eval && !o->html && !o->common.json)
             argp_error(state, "--eval needs --html or --json");
+        if (o->html && stream_file_is_standard(o->html) && o->common.json)
+            argp_error(state, "--html - and --json both write standard output: give the page a name");
         return 0;
     }
 
@@ -198,7 +200,7 @@ static int cmd_inspect_write_page(const struct inspection *x, const json_t *docu
     if (fclose(take_ptr(f)) != 0 || r)
         return fail(e, -ENOMEM, "out of memory for the page");
 
-    return atomic_file_write(path, text, n, e);
+    return stream_file_write(path, text, n, e);
 }
 
 /* The page, the JSON, or both. */
@@ -222,6 +224,8 @@ static int cmd_inspect_show_document(struct inspection *x, const struct inspect_
     if (o->common.json)
         return report_json(take_ptr(document));
 
+    if (stream_file_is_standard(o->html))
+        return COMMAND_OK;
     printf("wrote %s, a page of this %s\n", o->html, x->table ? "table" : "statistics file");
     return COMMAND_OK;
 }
@@ -245,7 +249,7 @@ static int cmd_inspect_run(int argc, char **argv)
     struct errmsg e = {""};
 
     command_parse(&argp, argc, argv, &o);
-    if (o.html && output_check(o.html, (const char *const[]){o.path, o.stats, o.eval}, 3, &e) < 0)
+    if (o.html && output_check_text(o.html, (const char *const[]){o.path, o.stats, o.eval}, 3, &e) < 0)
         return command_fail("%s", e.text);
     if (cmd_inspect_recognise(&o, &request, &e) < 0 || inspection_open(&x, &request, &e) < 0 ||
         (o.eval && inspection_read_eval(&x, o.eval, &e) < 0))

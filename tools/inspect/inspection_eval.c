@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "base/atomic_file.h"
+#include "base/stream_file.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/inspect/inspection.h"
@@ -64,7 +64,7 @@ int inspection_read_eval(struct inspection *x, const char *path, struct errmsg *
     struct inspect_eval got;
     const json_t *row;
     size_t n_bytes;
-    int r = atomic_file_read(path, EVAL_FILE_BYTES_MAX, &bytes, &n_bytes, e);
+    int r = stream_file_read(path, EVAL_FILE_BYTES_MAX, &bytes, &n_bytes, e);
 
     if (r < 0)
         return r;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/atomic_file.h"
+#include "base/stream_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/engine/engine.h"
@@ -134,7 +134,7 @@ static int prefix_options_load_tokens(struct prefix_options *p, struct errmsg *e
 {
     _cleanup_(freep) void *text = NULL;
     size_t n_bytes;
-    int r = atomic_file_read(p->tokens_file, TOKENS_FILE_BYTES_MAX, &text, &n_bytes, e);
+    int r = stream_file_read(p->tokens_file, TOKENS_FILE_BYTES_MAX, &text, &n_bytes, e);
 
     if (r < 0)
         return r;

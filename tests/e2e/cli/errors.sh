@@ -182,6 +182,47 @@ for output in "$dir/nowhere/x" "$dir/pipe" "$dir/link" "$dir"; do
     expect_sentence "inspect --html $output" "$output" "$KVCOBRA" inspect "$dir/m.table" --html "$output"
 done
 [ -p "$dir/pipe" ] && [ -L "$dir/link" ] && ok "pipe and link are unchanged" || not_ok "pipe and link are unchanged"
+# "-" and pipes: texts are read from them, pages written to them; what is written whole is refused before the work
+(
+    KVCOBRA=$(realpath "$KVCOBRA")
+    cd "$dir"
+    expect_sentence "calibrate -o -" "it cannot be standard output" "$KVCOBRA" calibrate "$model" --text "$text" -o -
+    expect_sentence "solve -o -" "it cannot be standard output" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o -
+    expect_sentence "solve --sweep -o -" "not standard output" "$KVCOBRA" solve "$dir/m.stats" --total-bpd 6 --sweep -o -
+    expect_sentence "merge -o -" "it cannot be standard output" "$KVCOBRA" merge "$dir/m.stats" "$dir/m.stats" -o -
+    expect "inspect --html -" 0 "$KVCOBRA" inspect "$dir/m.table" --html - --quiet
+    grep -q "</html>" "$dir/out" && ok "the page is on standard output" || not_ok "the page is on standard output"
+    tail -c 8 "$dir/out" | grep -q "</html>" && ok "and nothing else" || not_ok "and nothing else"
+    expect "inspect --html - --json" 2 "$KVCOBRA" inspect "$dir/m.table" --html - --json
+    [ ! -e "$dir/-" ] && ok "no file is called -" || not_ok "no file is called -"
+    [ "$failed" -eq 0 ]
+) || failed=$((failed + 1))
+piped() {
+    printf 'hello there' | "$@"
+}
+expect "a prompt" 0 "$KVCOBRA" generate "$model" --prompt "hello there" --tokens 4 --ignore-eos --quiet
+cp "$dir/out" "$dir/want"
+for path in - /dev/stdin /proc/self/fd/0; do
+    expect "a prompt from $path" 0 piped "$KVCOBRA" generate "$model" --prompt-file "$path" --tokens 4 --ignore-eos --quiet
+    cmp -s "$dir/out" "$dir/want" && ok "is the same" || not_ok "is the same"
+done
+printf '\357\273\277hello there' >"$dir/marked.txt"
+expect "a prompt behind a byte order mark" 0 "$KVCOBRA" generate "$model" --prompt-file "$dir/marked.txt" --tokens 4 --ignore-eos \
+    --quiet
+cmp -s "$dir/out" "$dir/want" && ok "is the same without it" || not_ok "is the same without it"
+mkfifo "$dir/texts"
+cat "$text" >"$dir/texts" &
+expect "calibrate on a pipe" 0 "$KVCOBRA" calibrate "$model" --text "$dir/texts" --tokens 1024 --window 256 -o "$dir/p.stats" --quiet
+wait $!
+cmp -s "$dir/p.stats" "$dir/m.stats" && ok "makes the same statistics" || not_ok "makes the same statistics"
+from_text() {
+    "$@" <"$text"
+}
+expect "eval of standard input" 0 from_text "$KVCOBRA" eval "$model" --table "$dir/m.table" --text - --window 256 --tokens 1024 --json
+expect_sentence "standard input is read once" "standard input is empty" from_text "$KVCOBRA" eval "$model" --table "$dir/m.table" \
+    --text - --text - --window 256
+expect_sentence "an endless text" "bytes that such a stream may have" "$KVCOBRA" generate "$model" --prompt-file /dev/zero
+expect_sentence "nothing on standard input" "standard input is empty" "$KVCOBRA" generate "$model" --prompt-file - </dev/null
 ln "$dir/m.stats" "$dir/alias"
 expect_sentence "solve over its statistics" "m.stats is an input" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/m.stats"
 expect_sentence "under another name" "alias is an input" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/alias"

@@ -50,6 +50,28 @@ static void test_requests(void)
     capacity_trace_deinit(&t);
 }
 
+/* Ids are compared as 64 bits without a sign, and what is none as a text. */
+static void test_ids(void)
+{
+    static const char text[] =
+        "\xef\xbb\xbf{\"hash_ids\": [9223372036854775807, 9223372036854775808, 18446744073709551615, -1, "
+        "0]}\n"
+        "{\"t\": 1.5e3, \"s\": \"a \\\" 5 [6\", \"hash_ids\": [18446744073709551615, 18446744073709551616, "
+        "18446744073709551614]}\n"
+        "{\"hash_ids\": [\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\", "
+        "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a09\", -1, \"18446744073709551616\", "
+        "-9223372036854775808, \"\"]}\n";
+    struct capacity_trace t = CAPACITY_TRACE_INIT;
+    const uint32_t *b;
+
+    CU_ASSERT_EQUAL_FATAL(read_text(text, UINT32_MAX, &t), 0);
+    CU_ASSERT(t.n_requests == 3 && t.n_blocks == 14 && t.n_distinct == 11);
+    b = t.blocks;
+    CU_ASSERT(b[2] == b[5] && b[3] == b[10] && b[6] == b[11]);
+    CU_ASSERT(b[0] != b[1] && b[1] != b[2] && b[5] != b[7] && b[8] != b[9]);
+    capacity_trace_deinit(&t);
+}
+
 static void test_many(void)
 {
     enum { REQUESTS = 3000, LINE = 64 };
@@ -77,10 +99,12 @@ static void test_refused(void)
         {"{\"hash_ids\": [1]}\n{\"hash_ids\": [1", "line 2: no JSON"},
         {"[1]\n", "line 1: no array"},
         {"{\"hash_ids\": 1}\n", "line 1: no array"},
-        {"{\"hash_ids\": [1, -1]}\n", "numbers from 0 on"},
-        {"{\"hash_ids\": [1.5]}\n", "numbers from 0 on"},
-        {"{\"hash_ids\": [\"1\"]}\n", "numbers from 0 on"},
-        {"{\"hash_ids\": [9223372036854775808]}\n", "line 1: no JSON"},
+        {"{\"hash_ids\": [1, true]}\n", "else than integers and texts"},
+        {"{\"hash_ids\": [1.5]}\n", "else than integers and texts"},
+        {"{\"hash_ids\": [1e5]}\n", "else than integers and texts"},
+        {"{\"hash_ids\": [[1]]}\n", "else than integers and texts"},
+        {"{\"hash_ids\": [007]}\n", "line 1: no JSON"},
+        {"{\"hash_ids\": [--7]}\n", "line 1: no JSON"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -103,5 +127,5 @@ static void test_no_file(void)
     capacity_trace_deinit(&t);
 }
 
-const struct test_case test_cases[] = {TEST(test_requests), TEST(test_many), TEST(test_refused),
-                                       TEST(test_no_file), TEST_END};
+const struct test_case test_cases[] = {TEST(test_requests), TEST(test_ids),     TEST(test_many),
+                                       TEST(test_refused),  TEST(test_no_file), TEST_END};
