@@ -17,6 +17,7 @@
 #include "base/errmsg.h"
 #include "base/file_kind.h"
 #include "tools/engine/gguf_file.h"
+#include "tools/engine/mapped_file.h"
 #include "tools/engine/quants.h"
 
 #include <errno.h>
@@ -335,6 +336,7 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
         return fail(e, -errno, "%s: cannot map it: %s", g->label, strerror(errno));
     }
 
+    mapped_file_watch(g->mapping, g->bytes, g->label);
     g->data = g->mapping;
     return 0;
 }
@@ -364,8 +366,10 @@ struct gguf *gguf_free(struct gguf *g)
 {
     if (!g)
         return NULL;
-    if (g->mapping)
+    if (g->mapping) {
+        mapped_file_forget(g->mapping);
         (void) munmap(g->mapping, g->bytes);
+    }
     free(g->offsets);
     free(g->tensors);
     free(g->entries);

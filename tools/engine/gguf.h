@@ -3,7 +3,7 @@
  *
  * Every size, count, string and offset is checked against the file before use, so that a hostile file is
  * refused with a sentence. The mapping is private and read-only; a file that is shortened while it is mapped
- * raises SIGBUS, like every mapped file: replace model files by renaming, not in place.
+ * ends the process with a sentence (mapped_file.h): replace model files by renaming, not in place.
  */
 #pragma once
 
