@@ -131,6 +131,22 @@ static void key_u32(struct tiny_gguf *t, const char *suffix, uint32_t v)
     put_u32(&t->keys, v);
 }
 
+static void key_i32(struct tiny_gguf *t, const char *suffix, int32_t v)
+{
+    key(t, TYPE_I32, "%s.%s", t->o.architecture, suffix);
+    put(&t->keys, &v, sizeof(v));
+}
+
+/* @n equal values */
+static void key_u32_array(struct tiny_gguf *t, const char *suffix, uint32_t v, uint32_t n)
+{
+    key(t, TYPE_ARRAY, "%s.%s", t->o.architecture, suffix);
+    put_u32(&t->keys, TYPE_U32);
+    put_u64(&t->keys, n);
+    for (uint32_t i = 0; i < n; i++)
+        put_u32(&t->keys, v);
+}
+
 static void key_f32(struct tiny_gguf *t, const char *suffix, float v)
 {
     key(t, TYPE_F32, "%s.%s", t->o.architecture, suffix);
@@ -150,11 +166,17 @@ static void write_sizes(struct tiny_gguf *t)
     key_u32(t, "embedding_length", o->n_embd);
     key_u32(t, "feed_forward_length", o->n_ff);
     key_u32(t, "attention.head_count", o->n_heads);
-    key_u32(t, "attention.head_count_kv", o->n_kv_heads);
+    if (o->odd_types)
+        key_u32_array(t, "attention.head_count_kv", o->n_kv_heads, o->n_layers);
+    else
+        key_u32(t, "attention.head_count_kv", o->n_kv_heads);
     key_u32(t, "attention.key_length", o->d);
     key_u32(t, "attention.value_length", o->d);
     key_u32(t, "rope.dimension_count", o->n_rot);
-    key_f32(t, "rope.freq_base", 10000.0f);
+    if (o->odd_types)
+        key_i32(t, "rope.freq_base", 10000);
+    else
+        key_f32(t, "rope.freq_base", 10000.0f);
     key_f32(t, "attention.layer_norm_rms_epsilon", 1e-5f);
     if (o->rope_scaling) {
         key(t, TYPE_STRING, "%s.rope.scaling.type", o->architecture);
@@ -193,8 +215,10 @@ static void write_tokenizer(struct tiny_gguf *t)
 
     key(t, TYPE_STRING, "tokenizer.ggml.model");
     put_string(&t->keys, t->o.tokenizer);
-    key(t, TYPE_STRING, "tokenizer.ggml.pre");
-    put_string(&t->keys, t->o.pre);
+    if (!t->o.no_pre) {
+        key(t, TYPE_STRING, "tokenizer.ggml.pre");
+        put_string(&t->keys, t->o.pre);
+    }
     key(t, TYPE_ARRAY, "tokenizer.ggml.tokens");
     put_u32(&t->keys, TYPE_STRING);
     put_u64(&t->keys, TINY_GGUF_VOCAB);
@@ -207,7 +231,7 @@ static void write_tokenizer(struct tiny_gguf *t)
     for (unsigned i = 0; i < 3; i++)
         put_string(&t->keys, control[i]);
     key(t, TYPE_ARRAY, "tokenizer.ggml.token_type");
-    put_u32(&t->keys, TYPE_I32);
+    put_u32(&t->keys, t->o.odd_types ? TYPE_U32 : TYPE_I32);
     put_u64(&t->keys, TINY_GGUF_VOCAB);
     for (unsigned i = 0; i < TINY_GGUF_VOCAB; i++)
         put_u32(&t->keys, i < 256 ? 1 : 3);
@@ -216,8 +240,8 @@ static void write_tokenizer(struct tiny_gguf *t)
     put_u64(&t->keys, 0);
     key(t, TYPE_U32, "tokenizer.ggml.bos_token_id");
     put_u32(&t->keys, TINY_GGUF_BOS);
-    key(t, TYPE_U32, "tokenizer.ggml.eos_token_id");
-    put_u32(&t->keys, TINY_GGUF_EOS);
+    key(t, t->o.odd_types ? TYPE_I32 : TYPE_U32, "tokenizer.ggml.eos_token_id");
+    put_u32(&t->keys, t->o.odd_types ? UINT32_MAX : TINY_GGUF_EOS);
 }
 
 /* ---- tensors ---- */

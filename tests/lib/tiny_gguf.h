@@ -43,6 +43,8 @@ struct tiny_gguf_options {
     const char *extra_key;    /* one more key: u32, or a string if extra_text is set */
     uint32_t extra_value;
     const char *extra_text;
+    bool odd_types; /* KV heads as an array, token types as u32, the RoPE base as i32, no end: -1 as i32 */
+    bool no_pre;    /* without tokenizer.ggml.pre */
     const char *extra_tensor; /* one more F32 tensor of 32 numbers */
     uint64_t seed;
 };

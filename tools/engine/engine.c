@@ -37,7 +37,7 @@ static int engine_read_special_token(struct engine *en, const char *key, uint32_
     uint32_t token;
     int r;
 
-    r = gguf_get_u32_or(en->gguf, key, UINT32_MAX, &token, e);
+    r = gguf_get_id_or_none(en->gguf, key, &token, e);
     if (r < 0)
         return r;
     if (token != UINT32_MAX && token >= en->net.n_vocab)

@@ -38,7 +38,7 @@ enum {
     SHOWN_MAX = 80, /* bytes of a key shown in a sentence */
 };
 
-static size_t gguf_scalar_bytes(uint32_t type)
+size_t gguf_scalar_bytes(uint32_t type)
 {
     static const uint8_t bytes[] = {
         [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,

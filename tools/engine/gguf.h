@@ -84,6 +84,12 @@ bool gguf_has(const struct gguf *g, const char *key);
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e);
 int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, uint32_t *ret_value,
                     struct errmsg *e);
+/* A value that all @n layers have: an integer, or an array of @n equal ones. -EOPNOTSUPP: they differ. */
+int gguf_get_u32_of_all(const struct gguf *g, const char *key, uint32_t n, uint32_t *ret_value,
+                        struct errmsg *e);
+/* The id of a token; UINT32_MAX: there is no such key, or it is -1 in any width. */
+int gguf_get_id_or_none(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e);
+/* Integers are accepted too. */
 int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struct errmsg *e);
 int gguf_get_f64_or(const struct gguf *g, const char *key, double fallback, double *ret_value,
                     struct errmsg *e);

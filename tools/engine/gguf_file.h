@@ -83,6 +83,9 @@ static inline bool gguf_take_string(struct gguf_cursor *c, const char **ret_text
 
 const char *gguf_type_name(uint32_t type);
 
+/* Bytes of a value of the type; 0: a string, an array, or no type. */
+size_t gguf_scalar_bytes(uint32_t type);
+
 /* The order of keys and tensor names: bytes, then length. */
 int gguf_order(const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 int gguf_by_key(const void *entry_a, const void *entry_b);

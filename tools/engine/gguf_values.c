@@ -53,14 +53,13 @@ static bool integer_value(const struct gguf_entry *en, bool *ret_negative, uint6
     return true;
 }
 
-int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e)
+/* @en: of the key, or an element of its array. */
+static int gguf_values_u32(const struct gguf *g, const char *key, const struct gguf_entry *en,
+                           uint32_t *ret_value, struct errmsg *e)
 {
-    const struct gguf_entry *en = gguf_values_find_key(g, key);
     bool negative;
     uint64_t v;
 
-    if (!en)
-        return gguf_values_missing(g, key, e);
     if (!integer_value(en, &negative, &v))
         return gguf_values_wrong_type(g, key, en, "an integer", e);
     if (negative || v > UINT32_MAX)
@@ -68,6 +67,61 @@ int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, str
 
     *ret_value = (uint32_t) v;
     return 0;
+}
+
+int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e)
+{
+    const struct gguf_entry *en = gguf_values_find_key(g, key);
+
+    return en ? gguf_values_u32(g, key, en, ret_value, e) : gguf_values_missing(g, key, e);
+}
+
+int gguf_get_u32_of_all(const struct gguf *g, const char *key, uint32_t n, uint32_t *ret_value,
+                        struct errmsg *e)
+{
+    const struct gguf_entry *en = gguf_values_find_key(g, key);
+    struct gguf_entry element = {0};
+    struct gguf_cursor c;
+    uint32_t first = 0, v;
+    uint64_t n_elements;
+    int r = 0;
+
+    if (!en || en->type != GGUF_ARRAY)
+        return gguf_get_u32(g, key, ret_value, e);
+
+    c = (struct gguf_cursor){en->value, en->bytes};
+    if (!gguf_take_u32(&c, &element.type) || !gguf_take_u64(&c, &n_elements))
+        return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
+    if (n_elements != n)
+        return fail(e, -EBADMSG, "%s: key \"%s\" does not have %u values, one for each layer", g->label, key,
+                    n);
+
+    element.bytes = gguf_scalar_bytes(element.type);
+    for (uint32_t i = 0; r == 0 && i < n; i++) {
+        if (!gguf_take(&c, element.bytes, &element.value))
+            return fail(e, -EBADMSG, "%s: key \"%s\" changed while it was read", g->label, key);
+        r = gguf_values_u32(g, key, &element, &v, e);
+        if (r == 0 && i > 0 && v != first)
+            return fail(e, -EOPNOTSUPP,
+                        "%s: key \"%s\" is %u in layer 0 and %u in layer %u; layers must be alike", g->label,
+                        key, first, v, i);
+        first = r == 0 ? v : first;
+    }
+    if (r == 0)
+        *ret_value = first;
+    return r;
+}
+
+int gguf_get_id_or_none(const struct gguf *g, const char *key, uint32_t *ret_value, struct errmsg *e)
+{
+    const struct gguf_entry *en = gguf_values_find_key(g, key);
+    bool negative;
+    uint64_t v;
+
+    *ret_value = UINT32_MAX;
+    if (!en || (integer_value(en, &negative, &v) && negative && v == 1))
+        return 0;
+    return gguf_values_u32(g, key, en, ret_value, e);
 }
 
 int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, uint32_t *ret_value,
@@ -83,6 +137,8 @@ int gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t fallback, ui
 int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struct errmsg *e)
 {
     const struct gguf_entry *en = gguf_values_find_key(g, key);
+    uint64_t magnitude;
+    bool negative;
     double v;
 
     if (!en)
@@ -94,8 +150,10 @@ int gguf_get_f64(const struct gguf *g, const char *key, double *ret_value, struc
         v = (double) f;
     } else if (en->type == GGUF_F64) {
         memcpy(&v, en->value, sizeof(v));
+    } else if (integer_value(en, &negative, &magnitude)) {
+        v = negative ? -(double) magnitude : (double) magnitude;
     } else {
-        return gguf_values_wrong_type(g, key, en, "a floating-point number", e);
+        return gguf_values_wrong_type(g, key, en, "a number", e);
     }
 
     if (!__builtin_isfinite(v))

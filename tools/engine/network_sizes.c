@@ -115,7 +115,7 @@ static int network_sizes_read_count(const struct network *m, const struct gguf *
     uint32_t n;
     int r;
 
-    r = gguf_get_u32(g, network_key(m, suffix, key), &n, e);
+    r = gguf_get_u32_of_all(g, network_key(m, suffix, key), m->geometry.n_layers, &n, e);
     if (r < 0)
         return r == -ENOENT ? -EBADMSG : r;
     if (n == 0 || n > max)
@@ -182,7 +182,10 @@ static int read_sizes(struct network *m, const struct gguf *g, struct errmsg *e)
     if (r < 0)
         return r;
 
-    r = gguf_get_u32_or(g, network_key(m, "attention.head_count_kv", key), geo->n_heads, &geo->n_kv_heads, e);
+    geo->n_kv_heads = geo->n_heads;
+    r = gguf_has(g, network_key(m, "attention.head_count_kv", key))
+            ? gguf_get_u32_of_all(g, key, geo->n_layers, &geo->n_kv_heads, e)
+            : 0;
     if (r < 0)
         return r;
     if (geo->n_kv_heads == 0 || geo->n_heads % geo->n_kv_heads != 0)

@@ -78,7 +78,9 @@ static int load_types(const struct gguf *g, uint32_t n_vocab, int32_t **ret_type
     if (!types)
         return fail(e, -ENOMEM, "%s: no memory for its vocabulary", gguf_label(g));
     if (gguf_has(g, "tokenizer.ggml.token_type")) {
-        r = gguf_get_array(g, "tokenizer.ggml.token_type", GGUF_I32, &a, e);
+        r = gguf_get_array(g, "tokenizer.ggml.token_type", GGUF_I32, &a, NULL);
+        if (r < 0) /* small numbers: the same bytes */
+            r = gguf_get_array(g, "tokenizer.ggml.token_type", GGUF_U32, &a, e);
         if (r < 0)
             return r;
         if (a.n != n_vocab)

@@ -227,6 +227,32 @@ static void check_refused(const struct tiny_gguf_options *o, int want, const cha
         printf("    \"%s\" does not name %s\n", e.text, named);
 }
 
+/* Types of values that llama.cpp takes, too. */
+static void test_odd_types(void)
+{
+    const struct tiny_gguf_options o = {.odd_types = true, .n_layers = 3};
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t = tiny_gguf_new(&o);
+    _cleanup_(engine_freep) struct engine *en = NULL;
+    struct errmsg e = {0};
+
+    check_model(&o);
+    CU_ASSERT_EQUAL_FATAL(open_tiny(t, 1, &en, &e), 0);
+    CU_ASSERT_EQUAL(engine_info(en)->token_eos, UINT32_MAX);
+    CU_ASSERT_EQUAL(engine_info(en)->token_bos, TINY_GGUF_BOS);
+    CU_ASSERT_EQUAL(engine_geometry(en)->n_kv_heads, 2);
+}
+
+/* A file that names no pre-tokeniser is cut as llama.cpp's "default" cuts it. */
+static void test_no_pretokenizer(void)
+{
+    _cleanup_(tiny_gguf_freep) struct tiny_gguf *t =
+        tiny_gguf_new(&(struct tiny_gguf_options){.no_pre = true});
+    _cleanup_(engine_freep) struct engine *en = NULL;
+    struct errmsg e = {0};
+
+    CU_ASSERT_EQUAL(open_tiny(t, 1, &en, &e), 0);
+}
+
 /* Files that are no whole model say what they are. */
 static void test_other_kinds(void)
 {
@@ -415,6 +441,8 @@ const struct test_case test_cases[] = {
     TEST(test_types),
     TEST(test_tap),
     TEST(test_output_projection),
+    TEST(test_odd_types),
+    TEST(test_no_pretokenizer),
     TEST(test_other_kinds),
     TEST(test_refusals),
     TEST(test_sliding_window),

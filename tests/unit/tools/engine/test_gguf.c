@@ -368,6 +368,36 @@ static void test_contradictions(void)
     }
 }
 
+/* An array of layers: different numbers of heads, numbers of another type. */
+static void test_arrays_of_layers(void)
+{
+    static const struct {
+        size_t at;
+        uint32_t v;
+        int want;
+        const char *named;
+    } cases[] = {
+        {16, 1, -EOPNOTSUPP, "in layer 0 and"},
+        {4, GGUF_F32, -EBADMSG, "head_count_kv"},
+        {4, GGUF_I32, 0, ""},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_(tiny_gguf_freep) struct tiny_gguf *t =
+            tiny_gguf_new(&(struct tiny_gguf_options){.odd_types = true});
+        _cleanup_(file_deinit) struct file f = {0};
+        struct errmsg e = {0};
+        const uint8_t *p = tiny_gguf_bytes(t, &f.n);
+
+        f.p = malloc(f.n);
+        assert(f.p);
+        memcpy(f.p, p, f.n);
+        set_u32(after(&f, "llama.attention.head_count_kv") + cases[i].at, cases[i].v);
+        CU_ASSERT_EQUAL(open_bytes(&f, &e), cases[i].want);
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, cases[i].named));
+    }
+}
+
 static void test_files(void)
 {
     struct file empty = {0};
@@ -392,6 +422,7 @@ const struct test_case test_cases[] = {
     TEST(test_duplicates_and_names),
     TEST(test_unreadable_types),
     TEST(test_contradictions),
+    TEST(test_arrays_of_layers),
     TEST(test_files),
     TEST_END,
 };

@@ -61,7 +61,7 @@ static void check_cut(const char *name, const char *text, const char *want)
 static void test_gpt2_cuts(void)
 {
     check_cut("gpt2", "Hello world", "Hello| world");
-    check_cut("default", "it's we'LL", "it|'s| we|'|LL");
+    check_cut("gpt2", "it's we'LL", "it|'s| we|'|LL");
     check_cut("gpt-2", "a  b", "a| | b");
     check_cut("gpt2", "end   ", "end|   ");
     check_cut("gpt2", "x = 1234;\n\n\ty", "x| =| 1234|;|\n\n|\t|y");
@@ -72,6 +72,16 @@ static void test_gpt2_cuts(void)
               "b",
               "a|\xc2\xa0|\xc2\xa0|b"); /* no-break spaces are white space */
     check_cut("gpt2", "", "");
+}
+
+/* The patterns of llama.cpp's "default", applied by hand. */
+static void test_default_cuts(void)
+{
+    check_cut("default", "it's we'LL", "it|'|s| we|'|LL");
+    check_cut("default", "Hello, world 12345!\n\n x=1", "Hello|,| world| |123|45|!|\n\n| x|=|1");
+    check_cut("default", "a+b <= $5.50", "a|+|b| |<=| |$|5|.|50");
+    check_cut("default", "\xc2\xbd 1234567", "\xc2\xbd| |123|456|7");
+    check_cut("default", "(\"x\") -- y", "(\"|x|\")| |--| y");
 }
 
 static void test_smollm_cuts(void)
@@ -274,10 +284,16 @@ static void test_hostile_texts(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_gpt2_cuts),      TEST(test_smollm_cuts),
-    TEST(test_gpt4_cuts),      TEST(test_unknown_name),
-    TEST(test_invalid_utf8),   TEST(test_merging),
-    TEST(test_control_tokens), TEST(test_all_bytes),
-    TEST(test_hostile_texts),  TEST_END,
+    TEST(test_gpt2_cuts),
+    TEST(test_default_cuts),
+    TEST(test_smollm_cuts),
+    TEST(test_gpt4_cuts),
+    TEST(test_unknown_name),
+    TEST(test_invalid_utf8),
+    TEST(test_merging),
+    TEST(test_control_tokens),
+    TEST(test_all_bytes),
+    TEST(test_hostile_texts),
+    TEST_END,
 };
 const char test_suite[] = "engine_tokenizer";
