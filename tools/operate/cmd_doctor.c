@@ -9,29 +9,33 @@
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
 #include "tools/operate/doctor_check.h"
+#include "tools/operate/doctor_config.h"
 
-enum { OPT_SOCKET = 1, OPT_OPERATOR_SOCKET, OPT_TIMEOUT };
+enum { OPT_SOCKET = 1, OPT_OPERATOR_SOCKET, OPT_TIMEOUT, OPT_CONFIG };
 enum { SUBJECT_COLUMNS = 22 };
 
 struct doctor_options {
     struct common_options common;
-    const char *socket, *operator_socket;
+    const char *socket, *operator_socket, *config;
     uint32_t timeout_ms; /* 0: not given */
 };
 
-static const char doc[] = "Check this machine and its daemon: versions, sockets and their groups, memory, "
-                          "descriptors, kernels for the "
-                          "processor, clock, systemd, tenants, tables. It changes nothing. The exit status "
-                          "is 1 if something is wrong.\v"
-                          "Lines begin with ok, note (works, but may surprise) or wrong.\n\n"
-                          "Examples:\n\n"
-                          "  kvcobra doctor\n"
-                          "  kvcobra doctor --json";
+static const char doc[] =
+    "Check this machine and its daemon: versions, sockets and their groups, memory, "
+    "descriptors, kernels for the "
+    "processor, clock, systemd, configuration, tenants, tables. It changes nothing. The exit status "
+    "is 1 if something is wrong.\v"
+    "Lines begin with ok, note (works, but may surprise) or wrong.\n\n"
+    "Examples:\n\n"
+    "  kvcobra doctor\n"
+    "  kvcobra doctor --json";
 
 static const struct argp_option options[] = {
     {"socket", OPT_SOCKET, "PATH", 0, "The clients' socket (default: as for kvcobra ping)", 1},
     {"operator-socket", OPT_OPERATOR_SOCKET, "PATH", 0,
      "The operators' socket (default: as for kvcobra status)", 1},
+    {"config", OPT_CONFIG, "FILE", 0,
+     "The daemon's configuration (default: " DOCTOR_CONFIG_PATH ", if it is there)", 1},
     OPTION_TIMEOUT(OPT_TIMEOUT, 1),
     {0},
 };
@@ -49,6 +53,9 @@ static error_t cmd_doctor_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_OPERATOR_SOCKET:
         o->operator_socket = arg;
+        return 0;
+    case OPT_CONFIG:
+        o->config = arg;
         return 0;
     case OPT_TIMEOUT:
         o->timeout_ms = option_timeout_ms(state, arg);
@@ -105,6 +112,7 @@ static int cmd_doctor_run(int argc, char **argv)
 
     command_parse(&argp, argc, argv, &o);
     doctor_check_machine(&d);
+    doctor_check_config(&d, o.config);
     doctor_check_sockets(&d, o.socket, o.operator_socket, o.timeout_ms, &control);
     if (control)
         doctor_check_daemon(&d, control);

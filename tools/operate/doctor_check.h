@@ -26,6 +26,9 @@ struct doctor {
 __attribute__((format(printf, 4, 5))) void doctor_add(struct doctor *d, enum doctor_result result,
                                                       const char *subject, const char *fmt, ...);
 
+/* What systemctl says of kvcobrad.service. */
+void doctor_add_unit(struct doctor *d, const char *load_state, const char *active_state);
+
 /* Version, kernels for this processor, memory, clock, systemd. */
 void doctor_check_machine(struct doctor *d);
 

@@ -105,6 +105,27 @@ expect_true "nothing is wrong" "all(x['result'] != 'wrong' for x in j)"
 expect_true "all subjects" "{'version', 'kernels', 'memory', 'clock', 'systemd', 'client socket', 'operator socket', 'daemon',
  'restart', 'pool', 'descriptors', 'tables'} <= {x['subject'] for x in j}"
 expect_true "no table is active" "[x['result'] for x in j if x['subject'] == 'tables'] == ['note']"
+printf 'pool-bytes = 64M\nnonsense = 1\nlog-level = loud\n' >"$dir/bad.conf"
+expect "doctor with a wrong configuration" 1 "$KVCOBRA" doctor --config "$dir/bad.conf" --json
+expect_true "prints the lines" "['bad.conf, line %d: ' % n in x['text'] for n, x in enumerate((x for x in j if x['subject'] ==
+ 'configuration'), 2)] == [True, True]"
+expect_true "and nothing else is wrong" "sum(x['result'] == 'wrong' for x in j) == 2"
+printf 'pool-bytes = 64M\n' >"$dir/good.conf"
+expect "doctor with a right one" 0 "$KVCOBRA" doctor --config "$dir/good.conf" --json
+expect_true "says so" "[x['result'] for x in j if x['subject'] == 'configuration'][-1] == 'ok'"
+expect "doctor without one" 1 "$KVCOBRA" doctor --config "$dir/none.conf"
+if [ "$(id -u)" -eq 0 ]; then
+    # a member of the clients' group who is no operator: reaches the first socket, and not the second
+    chmod 755 "$dir"
+    chmod 666 "$KVCOBRA_SOCKET"
+    chmod 600 "$KVCOBRA_OPERATOR_SOCKET"
+    as_nobody() {
+        setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+    }
+    expect "doctor for a client" 0 as_nobody "$KVCOBRA" doctor --json
+    expect_true "has a note about operators" "[x['result'] for x in j if x['subject'] == 'operator socket'] == ['note']"
+    expect_true "and no fault" "all(x['result'] != 'wrong' for x in j)"
+fi
 expect "doctor as text" 0 "$KVCOBRA" doctor
 grep -q "^ok    daemon          version" "$dir/out" && ok "lines" || not_ok "lines"
 finish

@@ -1,0 +1,36 @@
+/* What doctor says of a unit that is loaded, missing, masked or failed. */
+#include "tools/operate/doctor_check.h"
+
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+const char test_suite[] = "doctor_check";
+
+static void test_units(void)
+{
+    static const struct {
+        const char *load, *active;
+        enum doctor_result result;
+        const char *words;
+    } cases[] = {
+        {"loaded", "active", DOCTOR_OK, "kvcobrad.service is active"},
+        {"loaded", "inactive", DOCTOR_NOTE, "is inactive: 'systemctl enable --now"},
+        {"loaded", "activating", DOCTOR_NOTE, "is activating"},
+        {"loaded", "failed", DOCTOR_WRONG, "journalctl -u kvcobrad"},
+        {"not-found", "inactive", DOCTOR_NOTE,
+         "kvcobrad.service is not installed: the package kvcobrad has it"},
+        {"masked", "inactive", DOCTOR_NOTE, "is masked: 'systemctl unmask"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct doctor d = {.n = 0};
+
+        doctor_add_unit(&d, cases[i].load, cases[i].active);
+        CU_ASSERT_EQUAL_FATAL(d.n, 1);
+        CU_ASSERT_EQUAL(d.findings[0].result, cases[i].result);
+        CU_ASSERT_PTR_NOT_NULL(strstr(d.findings[0].text, cases[i].words));
+    }
+}
+
+const struct test_case test_cases[] = {TEST(test_units), TEST_END};
