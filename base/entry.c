@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,31 @@ static void entry_on_cpu_limit(int signal_number)
     (void) raise(signal_number);
 }
 
+/* "rmargin=79,opt-doc-col=29": columns have to lie before the right margin, which is 79 by default. */
+static bool entry_help_format_is_usable(const char *format)
+{
+    const char *given = strstr(format, "rmargin=");
+    unsigned long margin = given ? strtoul(given + strlen("rmargin="), NULL, 10) : 79;
+
+    if (margin < ENTRY_HELP_MARGIN_MIN || margin > ENTRY_HELP_MARGIN_MAX)
+        return false;
+    for (const char *p = strchr(format, '='); p; p = strchr(p + 1, '=')) {
+        bool is_margin = given && p == strchr(given, '=');
+
+        if (!is_margin && strtoul(p + 1, NULL, 10) > margin - ENTRY_HELP_ROOM)
+            return false;
+    }
+    return true;
+}
+
+static void entry_mend_help_format(void)
+{
+    const char *format = getenv("ARGP_HELP_FMT");
+
+    if (format && !entry_help_format_is_usable(format))
+        (void) unsetenv("ARGP_HELP_FMT");
+}
+
 static void entry_check_output(void)
 {
     errno = 0;
@@ -50,6 +76,7 @@ void entry_prepare(enum entry_pipes pipes)
     entry_open_standard(STDOUT_FILENO, O_RDONLY);
     entry_open_standard(STDERR_FILENO, O_WRONLY);
 
+    entry_mend_help_format();
     (void) signal(SIGXFSZ, SIG_IGN);
     (void) signal(SIGXCPU, entry_on_cpu_limit);
     if (pipes == ENTRY_PIPES_FAIL)

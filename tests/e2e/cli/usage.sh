@@ -110,4 +110,9 @@ expect "help of demo" 0 "$KVCOBRA" demo --help
 grep -qE -- '--(json|quiet)' "$dir/out" && not_ok "demo offers what it does not do" || ok "demo offers what it does"
 expect "demo of two models" 2 "$KVCOBRA" demo a b
 
+# a format of --help without room for words is not taken: glibc would print for ever
+for format in rmargin=1 rmargin=20 opt-doc-col=90; do
+    expect "--help with $format" 0 timeout 20 env ARGP_HELP_FMT="$format" "$KVCOBRA" calibrate --help
+    grep -q "^  -o, --output=STATS" "$dir/out" && ok "has the options" || not_ok "has the options"
+done
 finish

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,43 @@ static void test_output_that_cannot_be_written(void)
     CU_ASSERT_STRING_EQUAL(end.said, "");
 }
 
+/* Whether the format stays; entry_prepare() runs in a child. */
+static int keeps_format(void)
+{
+    entry_prepare(ENTRY_PIPES_KILL);
+    return getenv("ARGP_HELP_FMT") ? 0 : 7;
+}
+
+static void test_help_formats(void)
+{
+    static const struct {
+        const char *format;
+        bool stays;
+    } cases[] = {
+        {"rmargin=1", false},
+        {"rmargin=31", false},
+        {"rmargin=32", true},
+        {"rmargin=79", true},
+        {"rmargin=99999999999", false},
+        {"rmargin=-1", false},
+        {"opt-doc-col=40,rmargin=42", false},
+        {"opt-doc-col=78", false},
+        {"usage-indent=79,rmargin=79", false},
+        {"opt-doc-col=40", true},
+        {"dup-args,no-dup-args-note", true},
+        {"", true},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct end end;
+
+        (void) setenv("ARGP_HELP_FMT", cases[i].format, 1);
+        end = entry_child(keeps_format);
+        CU_ASSERT(WIFEXITED(end.status) && WEXITSTATUS(end.status) == (cases[i].stays ? 0 : 7));
+    }
+    (void) unsetenv("ARGP_HELP_FMT");
+}
+
 static int exceed_file_size(void)
 {
     const struct rlimit limit = {4096, 4096};
@@ -191,5 +229,6 @@ const struct test_case test_cases[] = {
     TEST(test_file_size_is_an_error),
     TEST(test_cpu_limit_is_a_sentence),
     TEST(test_closed_pipes),
+    TEST(test_help_formats),
     TEST_END,
 };
