@@ -504,6 +504,8 @@ class Shared(HfCase):
         cache.crop(-3)
         cache.reorder_cache(torch.tensor([1, 0]))
         self.assertEqual(cache.get_seq_length(), 301)
+        cache.crop(-1000)  # more than there are
+        self.assertEqual(cache.get_seq_length(), 0)
         cache.reset()
         self.assertEqual(cache.get_seq_length(), 0)
 

@@ -236,12 +236,12 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         """Removes -@tokens_to_remove columns; a positive number is the number of columns to keep."""
         columns = min(layer.get_seq_length() for layer in self.layers)
         keep = tokens_to_remove if tokens_to_remove > 0 else columns + tokens_to_remove
+        keep = max(0, min(keep, columns))
         if self._rows.is_plain:
             if keep < columns:
                 for layer in self.layers:
                     layer.plain.crop(keep - columns)
             return
-        keep = max(0, min(keep, columns))
         columns = self._rows.crop(keep)
         for layer in self.layers:
             layer.columns = columns
