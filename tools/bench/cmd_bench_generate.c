@@ -93,6 +93,8 @@ static void bench_generate_check(const struct bench_generate_options *o, const s
 {
     if (!o->model)
         argp_error(state, "a MODEL is needed");
+    if (o->text && stream_file_is_standard(o->text))
+        argp_error(state, "the text is read twice: name a file");
     if (!o->table || !o->text)
         argp_error(state, "%s is needed", o->table ? "--text" : "--table");
     for (size_t i = 0, before = 0; i < o->n_contexts; before = o->contexts[i++])

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/stream_file.h"
 #include "tools/command/clock.h"
 #include "tools/command/find_daemon.h"
 #include "tools/command/human.h"
@@ -94,11 +95,14 @@ static const struct argp argp = {options, cmd_demo_parse, "[MODEL]", doc, NULL, 
 
 static int cmd_demo_find_texts(struct demo *d, struct errmsg *e)
 {
+    if (d->text[0] && d->text[1] && stream_file_is_standard(d->text[0]) &&
+        stream_file_is_standard(d->text[1]))
+        return fail(e, -EINVAL, "--text and --eval-text are both standard input, which is read once");
     for (int i = 0; i < 2; i++) {
         d->is_default_text[i] = !d->text[i];
         if (!d->text[i])
             d->text[i] = default_texts[i];
-        if (access(d->text[i], R_OK) != 0)
+        if (!stream_file_is_standard(d->text[i]) && access(d->text[i], R_OK) != 0)
             return fail(e, -errno, "cannot read %s: %s%s", d->text[i], strerror(errno),
                         d->is_default_text[i] ? "; 'sh tools/setup.sh demo' installs it" : "");
     }

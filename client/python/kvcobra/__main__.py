@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     c.set_defaults(run=_calibrate)
     c.add_argument("model", metavar="MODEL-FOLDER", help="folder with config.json, safetensors and a tokeniser")
     c.add_argument("--text", metavar="FILE", action="append", default=[],
-                   help="calibrate on this UTF-8 text; may be repeated (default: the model writes all text)")
+                   help="calibrate on this UTF-8 text, - is standard input; may be repeated (default: the model writes all text)")
     c.add_argument("--own-share", metavar="PERCENT", type=int, default=OWN_SHARE,
                    help="with --text: let the model write this share of all tokens, 0 to 90 (default %(default)s)")
     c.add_argument("-o", "--output", metavar="STATS", required=True, help="the statistics file to write")
@@ -59,7 +59,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     transformers.utils.logging.disable_progress_bar()
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, dtype=getattr(torch, arguments.dtype),
                                                                    local_files_only=True)
-    done = calibrate(model, [pathlib.Path(text) for text in arguments.text], output=arguments.output, tokens=arguments.tokens,
+    done = calibrate(model, [pathlib.Path("/dev/stdin" if text == "-" else text) for text in arguments.text], output=arguments.output, tokens=arguments.tokens,
                      window=arguments.window, metric=arguments.metric, seed=arguments.seed, progress=not arguments.quiet,
                      model_id=arguments.model_id, own_share=arguments.own_share)
     if done.repeated:

@@ -1,6 +1,7 @@
 """Windows of tokens, cut from texts and named as `kvcobra calibrate --text` does."""
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import struct
@@ -27,14 +28,15 @@ class Window(NamedTuple):
 
 
 def read(text: Text, number: int) -> Tuple[str, bytes]:
-    """Name and bytes. A str is a text; a path is a file."""
+    """Name and bytes. A str is a text; a path is a file, whose byte order mark is no part of the text."""
     if isinstance(text, str):
         return f"text {number}", text.encode()
     if not isinstance(text, os.PathLike):
         raise TypeError(f"text {number} is a {type(text).__name__}; expected a str, which is a text, or a pathlib.Path, which is "
                         "a file")
     with open(text, "rb") as file:
-        return os.fspath(text), file.read()
+        data = file.read()
+    return os.fspath(text), data[len(codecs.BOM_UTF8):] if data.startswith(codecs.BOM_UTF8) else data
 
 
 def tokenise(text: Text, number: int, tokenizer: Any) -> Source:

@@ -129,6 +129,14 @@ class Activations(unittest.TestCase):
 
 
 class Texts(unittest.TestCase):
+    def test_byte_order_mark(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "text")
+            path.write_bytes(b"\xef\xbb\xbfhello\xef\xbb\xbf")
+            self.assertEqual(_texts.read(path, 1), (str(path), b"hello\xef\xbb\xbf"))
+            path.write_bytes(b"hello")
+            self.assertEqual(_texts.read(path, 1), (str(path), b"hello"))
+
     def test_windows(self):
         sources = [_texts.Source("a", b"", 0, list(range(100, 125))), _texts.Source("b", b"", 0, list(range(200, 207)))]
         cuts = list(_texts.windows(sources, [1], 1000, 6))

@@ -42,4 +42,5 @@ PY
 grep -q "kvcobra: stopped" "$dir/err" && ok "stderr says that it stopped" || not_ok "stderr says that it stopped"
 [ -z "$(ls -A "$dir/tmp")" ] && ok "and no file stays" || not_ok "and no file stays: $(ls -A "$dir/tmp")"
 pgrep -f "$dir/tmp" >/dev/null && not_ok "and no process stays" || ok "and no process stays"
+expect_sentence "both texts from standard input" "which is read once" "$KVCOBRA" demo "$dir/model.gguf" --text - --eval-text -
 finish
