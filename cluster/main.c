@@ -9,13 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/core_file.h"
 #include "base/errmsg.h"
 #include "base/entry.h"
 #include "cluster/cluster_config.h"
@@ -185,15 +184,6 @@ static int program_serve(const struct cluster_config *c)
     return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* A core file would have the password. */
-static void program_prevent_core(void)
-{
-    const struct rlimit none = {1, 1}; /* 0 means no limit where cores are piped to a program */
-
-    (void) prctl(PR_SET_DUMPABLE, 0);
-    (void) setrlimit(RLIMIT_CORE, &none);
-}
-
 /* ---- the command line ---- */
 
 struct arguments {
@@ -269,7 +259,7 @@ int main(int argc, char **argv)
     entry_prepare(ENTRY_PIPES_FAIL);
     argp_err_exit_status = EXIT_USAGE;
     (void) argp_parse(&argp, argc, argv, 0, NULL, &a);
-    program_prevent_core();
+    core_file_forbid(); /* it would have the password */
     r = cluster_config_load(a.config, a.checks ? stderr : NULL, &c, &e);
     log_open(r == 0 ? c.log_level : LOG_INFO);
     if (r == 0)

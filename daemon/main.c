@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/core_file.h"
 #include "base/damage.h"
 #include "base/errmsg.h"
 #include "base/entry.h"
@@ -162,6 +163,10 @@ int main(int argc, char **argv)
     r = command_line_load(&command_line, &config, &mode, &e);
     log_open(config.log_level);
     log_set_format(config.log_format);
+    if (config.allows_core)
+        core_file_allow();
+    else
+        core_file_forbid();
 
     if (mode.check)
         return kvcobrad_check(&mode, &config, r, &e);

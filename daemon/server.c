@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/core_file.h"
 #include "base/errmsg.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/loop/names.h"
@@ -454,6 +455,7 @@ static int server_start(struct server *s, struct errmsg *e)
     s->scratch = calloc(1, sizeof(*s->scratch));
     if (!s->scratch)
         return fail(e, -ENOMEM, "out of memory for replies");
+    core_file_exclude(s->scratch, sizeof(*s->scratch));
 
     r = tables_init(&s->tables, s->config, &s->devices, e);
     if (r < 0)
@@ -592,7 +594,6 @@ struct server *server_free(struct server *s)
     listen_deinit(&s->operator_socket);
     listen_deinit(&s->metrics_socket);
     (void) keyring_unref(s->keyring);
-    sodium_memzero(s->devices.secret, sizeof(s->devices.secret));
     free(s->scratch);
     free(s);
     return NULL;

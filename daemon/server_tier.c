@@ -1,7 +1,8 @@
 /* See server_tier.h. */
 #include "daemon/server_tier.h"
 
-#include <string.h>
+#include <errno.h>
+#include <sodium.h>
 
 #include "base/errmsg.h"
 #include "daemon/offload/offload.h"
@@ -18,20 +19,23 @@
 static int server_tier_start_keys(struct server *s, struct errmsg *e)
 {
     const char *file = s->config->key_file;
+    uint8_t *secret;
     int r;
 
     if (file) {
         r = keyring_read_named(file, &s->keyring, e);
     } else {
-        r = state_folder_secret(s->config->state_dir, s->devices.secret, e);
+        secret = sodium_malloc(KEYRING_SECRET_BYTES); /* which core files leave out */
+        r = secret ? state_folder_secret(s->config->state_dir, secret, e) : -ENOMEM;
         if (r == 0)
-            r = keyring_of_host(s->devices.secret, &s->keyring, e);
+            r = keyring_of_host(secret, &s->keyring, e);
+        else if (!secret)
+            r = fail(e, r, "out of memory for the secret of the index keys");
+        sodium_free(secret);
     }
-    if (r < 0)
-        return r;
-
-    memcpy(s->devices.secret, keyring_index_secret(s->keyring), sizeof(s->devices.secret));
-    return 0;
+    if (r == 0)
+        s->devices.secret = keyring_index_secret(s->keyring);
+    return r;
 }
 
 static void server_tier_on_table_retired(void *ctx, const uint8_t *digest)
@@ -59,6 +63,7 @@ void server_tier_set_keyring(struct server *s, struct keyring *ring)
 {
     (void) keyring_unref(s->keyring);
     s->keyring = keyring_ref(ring);
+    s->devices.secret = keyring_index_secret(ring); /* the same bytes */
     if (s->offload)
         offload_set_keyring(s->offload, ring);
 }

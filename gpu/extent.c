@@ -67,7 +67,7 @@ static struct extent *extent_alloc(size_t bytes)
 }
 
 /* A forked child must neither see the pages of a pool nor keep their memory allocated: the daemon granted
- * access to its parent only. */
+ * access to its parent only. A core file is written to a disk, where pages are sealed only. */
 static int extent_map_shared(struct extent *x, int fd, int prot)
 {
     void *p = mmap(NULL, x->bytes, prot, MAP_SHARED, fd, 0);
@@ -76,7 +76,7 @@ static int extent_map_shared(struct extent *x, int fd, int prot)
         return -errno;
 
     x->data = p;
-    return madvise(x->data, x->bytes, MADV_DONTFORK) < 0 ? -errno : 0;
+    return madvise(p, x->bytes, MADV_DONTFORK) < 0 || madvise(p, x->bytes, MADV_DONTDUMP) < 0 ? -errno : 0;
 }
 
 /* ---- owner ---- */

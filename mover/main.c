@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/core_file.h"
 #include "base/errmsg.h"
 #include "base/entry.h"
 #include "mover/serve.h"
@@ -42,16 +42,13 @@ static bool main_is_started_by_daemon(void)
  * which could hold GPU memory of clients. */
 static int main_give_up_privileges(void)
 {
-    /* Not 0: where cores are piped to a program, the kernel takes 0 for "no limit" and 1 for "none". */
-    const struct rlimit no_core = {1, 1};
-
     /* The daemon's exit closes the socket, which is read between requests only; the signal also arrives while
      * the driver works. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
-    if (close_range(MOVER_SOCKET_FD + 1, ~0U, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0 ||
-        chdir("/") < 0)
+    if (close_range(MOVER_SOCKET_FD + 1, ~0U, 0) < 0 || chdir("/") < 0)
         return -errno;
+    core_file_limit();
     if (unsetenv("NOTIFY_SOCKET") < 0 || unsetenv("WATCHDOG_USEC") < 0 || unsetenv("WATCHDOG_PID") < 0)
         return -errno;
 

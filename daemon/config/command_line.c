@@ -25,6 +25,7 @@ enum {
     KEY_NO_OPERATOR,
     KEY_PRINT,
     KEY_USER,
+    KEY_ALLOW_CORE,
     KEY_SETTING,
 };
 
@@ -46,6 +47,9 @@ static const struct argp_option command_line_only[] = {
     {"ready-fd", KEY_READY_FD, "FD", 0, "Descriptor that gets a byte and is closed once the sockets listen",
      0},
     {"no-operator-socket", KEY_NO_OPERATOR, NULL, 0, "Start without an operator socket", 0},
+    {"allow-core", KEY_ALLOW_CORE, NULL, 0,
+     "If kvcobrad crashes, let the kernel write a core file: stacks and static data, without pages and keys",
+     0},
 };
 
 enum { N_ONLY = sizeof(command_line_only) / sizeof(command_line_only[0]) };
@@ -188,6 +192,9 @@ static error_t command_line_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_READY_FD:
         in->config->ready_fd = command_line_descriptor(state, arg);
+        return 0;
+    case KEY_ALLOW_CORE:
+        in->config->allows_core = true;
         return 0;
     case KEY_NO_OPERATOR:
         in->config->operator_socket_path = NULL;

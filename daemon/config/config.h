@@ -27,6 +27,7 @@ struct config {
     /* descriptors that only the command line passes; -1: none */
     int listen_fd, operator_fd; /* sockets that already listen */
     int ready_fd;               /* gets a byte once the sockets listen */
+    bool allows_core;           /* core files; only the command line says so */
 
     /* sockets and files; NULL: none */
     const char *socket_path, *operator_socket_path, *metrics_socket_path, *metrics_address;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/core_file.h"
 #include "base/errmsg.h"
 #include "daemon/loop/closer.h"
 #include "daemon/loop/ev_internal.h"
@@ -66,6 +67,7 @@ int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, 
     errmsg_clear(ret_why);
     if (!ev || closer_new(&ev->closer) < 0)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
+    core_file_exclude(ev->packet, sizeof(ev->packet)); /* clients send vectors */
 
     switch (backend) {
     case EV_URING:

@@ -228,6 +228,7 @@ static int handshake_new_session(struct request *rq)
     memcpy(who.token, c->token, sizeof(who.token));
     memcpy(who.client_name, c->client_name, sizeof(who.client_name));
     r = session_new(&rq->server->sessions, &who, t, c->pidfd, &c->session, &rq->error);
+    sodium_memzero(who.token, sizeof(who.token)); /* stacks are in core files */
     if (r < 0)
         return r;
 

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "base/core_file.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
 #include "base/half.h"
@@ -38,8 +39,12 @@ static int raw_codec_workspace_init(struct raw_codec_workspace *w, const struct 
         .rows = {calloc(n, sizeof(float)), calloc(n, sizeof(float))},
     };
     if (w->numbers && w->rows[0] && w->rows[1] &&
-        chunk_work_init(&w->chunk, &l->table->geometry, l->shard) == 0)
+        chunk_work_init(&w->chunk, &l->table->geometry, l->shard) == 0) {
+        core_file_exclude(w->numbers, n * sizeof(float));
+        for (unsigned side = 0; side < 2; side++)
+            core_file_exclude(w->rows[side], n * sizeof(float));
         return 0;
+    }
     return fail(e, -ENOMEM, "kvcobrad is out of memory for %zu numbers of vectors", n);
 }
 

@@ -115,6 +115,7 @@ static void session_write_record(struct session *x)
     memcpy(record.token, x->token, sizeof(record.token));
     memcpy(record.client_name, x->client_name, sizeof(record.client_name));
     journal_session_add(&ss->persist->journal, x->number, &record);
+    sodium_memzero(record.token, sizeof(record.token)); /* stacks are in core files */
     x->serial = ss->persist->journal.head->session_serial;
     supervisor_store_soon(ss->persist->supervisor, persist_name(name, "pid", x->serial), x->pidfd);
 }

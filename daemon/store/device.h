@@ -57,7 +57,7 @@ struct device {
 
 struct devices {
     const struct config *config;
-    uint8_t secret[32]; /* index keys are derived from it */
+    const uint8_t *secret; /* [32], the key ring's: index keys are derived from it */
     uint8_t boot_id[BOOT_ID_BYTES];
     struct device list[DEVICES_MAX]; /* [n], at fixed addresses */
     uint32_t n;

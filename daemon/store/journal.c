@@ -61,7 +61,7 @@ static int journal_map_object(struct journal *j, int fd, struct errmsg *e)
 {
     void *data = mmap(NULL, JOURNAL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-    if (data == MAP_FAILED)
+    if (data == MAP_FAILED || madvise(data, JOURNAL_BYTES, MADV_DONTDUMP) < 0)
         return fail(e, -errno, "cannot map the journal: %s", strerror(errno));
 
     *j = (struct journal){
@@ -115,7 +115,9 @@ int journal_freeze(struct journal *j)
 {
     const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
 
-    return mmap(j->data, JOURNAL_BYTES, PROT_READ | PROT_WRITE, flags, j->fd, 0) == MAP_FAILED ? -errno : 0;
+    if (mmap(j->data, JOURNAL_BYTES, PROT_READ | PROT_WRITE, flags, j->fd, 0) == MAP_FAILED)
+        return -errno;
+    return madvise(j->data, JOURNAL_BYTES, MADV_DONTDUMP) < 0 ? -errno : 0;
 }
 
 /* ---- adoption ---- */

@@ -47,7 +47,7 @@ static int slot_map_records(struct slot_records *r, int fd, size_t bytes, uint32
     _cleanup_(closep) int owned = fd;
     void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, owned, 0);
 
-    if (data == MAP_FAILED)
+    if (data == MAP_FAILED || madvise(data, bytes, MADV_DONTDUMP) < 0)
         return fail(e, -errno, "cannot map the slot records of an extent: %s", strerror(errno));
 
     *r = (struct slot_records){
@@ -119,7 +119,9 @@ int slot_records_freeze(struct slot_records *r)
 {
     const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
 
-    return mmap(r->data, r->bytes, PROT_READ | PROT_WRITE, flags, r->fd, 0) == MAP_FAILED ? -errno : 0;
+    if (mmap(r->data, r->bytes, PROT_READ | PROT_WRITE, flags, r->fd, 0) == MAP_FAILED)
+        return -errno;
+    return madvise(r->data, r->bytes, MADV_DONTDUMP) < 0 ? -errno : 0;
 }
 
 void slot_records_deinit(struct slot_records *r)

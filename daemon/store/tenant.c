@@ -55,6 +55,9 @@ int tenant_new(const struct tenant_options *o, struct tenant **ret, struct errms
     t->guarantee_bytes = o->guarantee_bytes;
     (void) snprintf(t->name, sizeof(t->name), "%s%s%s", o->account->name, name ? "@" : "", name ? name : "");
     memcpy(t->boot_id, o->boot_id, BOOT_ID_BYTES);
+    t->index_key = sodium_init() < 0 ? NULL : sodium_malloc(INDEX_KEY_BYTES);
+    if (!t->index_key)
+        return fail(e, -ENOMEM, "out of memory for the key of tenant %s", t->name);
     tenant_derive_index_key(o->account, o->secret, t->index_key);
     if (ghosts_init(&t->ghosts, o->n_ghosts) < 0)
         return fail(e, -ENOMEM, "out of memory for the ghosts of tenant %s", t->name);
@@ -83,7 +86,7 @@ struct tenant *tenant_free(struct tenant *t)
     kept_deinit(&t->kept);
     t->advice = advice_free(t->advice);
     (void) account_unref(t->account);
-    sodium_memzero(t->index_key, sizeof(t->index_key));
+    sodium_free(t->index_key);
     free(t);
     return NULL;
 }

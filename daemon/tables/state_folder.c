@@ -100,11 +100,26 @@ static int state_folder_check_secret(const char *file, struct errmsg *e)
     return fd < 0 ? -errno : file_rights_check(fd, FILE_RIGHTS_ALL, file, "0600", e);
 }
 
+/* Without the buffer of the stream, which would keep the secret on the heap. */
+static int state_folder_write_secret(const char *file, const uint8_t *secret, struct errmsg *e)
+{
+    _cleanup_(atomic_file_deinit) struct atomic_file f = {.fd = -1};
+    mode_t old_mask = umask(0077);
+    int r = atomic_file_start(file, &f, e);
+
+    (void) umask(old_mask);
+    if (r < 0)
+        return r;
+
+    (void) setvbuf(f.stream, NULL, _IONBF, 0);
+    atomic_file_put(&f, secret, SECRET_BYTES);
+    return atomic_file_commit(&f, e);
+}
+
 int state_folder_secret(const char *path, uint8_t ret[static SECRET_BYTES], struct errmsg *e)
 {
     _cleanup_(freep) char *file = NULL;
     _cleanup_(freep) void *bytes = NULL;
-    mode_t old_mask;
     size_t n;
     int r;
 
@@ -131,8 +146,5 @@ int state_folder_secret(const char *path, uint8_t ret[static SECRET_BYTES], stru
     if (r != -ENOENT)
         return e && e->text[0] ? r : fail(e, r, "cannot read %s: %s", file, strerror(-r));
 
-    old_mask = umask(0077);
-    r = atomic_file_write(file, ret, SECRET_BYTES, e);
-    (void) umask(old_mask);
-    return r;
+    return state_folder_write_secret(file, ret, e);
 }

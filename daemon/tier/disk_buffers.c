@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/core_file.h"
 #include "base/errmsg.h"
 
 static int disk_buffers_make(struct disk_buffers *b, uint8_t *memory, uint64_t bytes, struct errmsg *e)
@@ -23,8 +24,10 @@ static int disk_buffers_make(struct disk_buffers *b, uint8_t *memory, uint64_t b
     b->runs = calloc(n, sizeof(*b->runs));
     b->busy = calloc(n, sizeof(*b->busy));
     b->for_write = calloc(n, sizeof(*b->for_write));
-    if (b->memory && b->runs && b->busy && b->for_write)
+    if (b->memory && b->runs && b->busy && b->for_write) {
+        core_file_exclude(b->memory, (size_t) n * DISK_BUFFER_UNIT_BYTES);
         return 0;
+    }
 
     disk_buffers_deinit(b);
     return fail(e, -ENOMEM, "out of memory for %" PRIu64 " bytes of bounce buffers", bytes);

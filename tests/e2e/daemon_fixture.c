@@ -77,6 +77,8 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
     (void) snprintf(text[5], sizeof(text[5]), "--work-inline-bytes=%s",
                     inline_bytes ? inline_bytes : "32768");
     argv[n++] = text[5];
+    if (geteuid() != 0)
+        argv[n++] = "--allow-core"; /* else only root may read its files in /proc, as tests do */
     for (; args && *args && n + 1 < ARGS_MAX; args++)
         argv[n++] = *args;
     argv[n] = NULL;

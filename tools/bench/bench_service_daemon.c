@@ -15,11 +15,18 @@ enum { ARGS_MAX = 48 };
 int bench_daemon_init(struct bench_daemon *r, const char *daemon, const char *const *options,
                       struct errmsg *e)
 {
-    const char *argv[ARGS_MAX] = {
-        "kvcobrad", "--socket",   r->socket, "--operator-socket", r->operator_socket, "--log-level",
-        "4",        "--ready-fd", "3"};
+    const char *argv[ARGS_MAX] = {"kvcobrad",
+                                  "--socket",
+                                  r->socket,
+                                  "--operator-socket",
+                                  r->operator_socket,
+                                  "--log-level",
+                                  "4",
+                                  "--ready-fd",
+                                  "3",
+                                  "--allow-core"}; /* else only root may read its /proc/PID/smaps */
     struct process *ps[] = {&r->daemon};
-    size_t n = 9;
+    size_t n = 10;
     sigset_t mask;
     int err;
 

@@ -6,7 +6,7 @@ import sys
 import tempfile
 
 # options that are not settings
-ONLY_OPTIONS = {"check-config", "config", "listen-fd", "no-operator-socket", "operator-fd", "print-config", "ready-fd", "help",
+ONLY_OPTIONS = {"allow-core", "check-config", "config", "listen-fd", "no-operator-socket", "operator-fd", "print-config", "ready-fd", "help",
                 "usage", "user", "version"}
 
 

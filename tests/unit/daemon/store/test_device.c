@@ -17,6 +17,7 @@ const char test_suite[] = "device";
 enum { EXTENT = 256 << 10 };
 
 static struct config c;
+static const uint8_t secret[32] = {1};
 static struct devices d;
 static struct journal j;
 
@@ -27,7 +28,7 @@ static void setup(uint32_t tenants_max)
     c.tenants_max = tenants_max;
     c.ghosts_per_tenant = 16;
     assert(journal_new(&j, NULL) == 0);
-    d = (struct devices){.accounts.journal = &j};
+    d = (struct devices){.accounts.journal = &j, .secret = secret};
     devices_init(&d, &c);
     assert(pool_init(&d.list[0].store.pool, &d.serials, 4 * EXTENT, EXTENT, 64 << 10, NULL) == 0);
 }
