@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
+#include "base/file_rights.h"
 
 static const char records_name[] = "records", records_new_name[] = "records.new", pages_name[] = "pages";
 
@@ -37,24 +39,42 @@ void disk_folder_deinit(struct disk_folder *f)
 
 /* ---- opening ---- */
 
-/* Other users could remove and exchange files. Pages are sealed, but the names of tenants are not. */
-static int disk_folder_check_owner(const struct disk_folder *f, struct errmsg *e)
+/* A file of the folder, for sentences. Returns @ret. */
+static const char *disk_folder_name(const struct disk_folder *f, const char *file, char ret[static PATH_MAX])
 {
-    struct stat st;
-
-    if (fstat(f->fd, &st) < 0)
-        return fail(e, -errno, "cannot open the folder %s of the disk tier: %s", f->path, strerror(errno));
-    if (st.st_uid != 0 && st.st_uid != geteuid())
-        return fail(e, -EPERM,
-                    "the folder %s belongs to user %lu: a disk tier needs one of root or of kvcobrad's user",
-                    f->path, (unsigned long) st.st_uid);
-    if (st.st_mode & (S_IWGRP | S_IWOTH))
-        return fail(e, -EPERM, "other users may write to the folder %s (mode %04o): chmod 0700 it", f->path,
-                    (unsigned) st.st_mode & 07777);
-    return 0;
+    (void) snprintf(ret, PATH_MAX, "%s/%s", f->path, file);
+    return ret;
 }
 
-static int disk_folder_lock(struct disk_folder *f, struct errmsg *e)
+/* Other users could remove and exchange files. Pages are sealed, but the names of tenants are not. */
+static int disk_folder_check_rights(const struct disk_folder *f, struct errmsg *e)
+{
+    char name[PATH_MAX];
+    int r = file_rights_check(f->fd, FILE_RIGHTS_WRITE, f->path, "0700", e);
+
+    if (r == 0 && f->records_fd >= 0)
+        r = file_rights_check(f->records_fd, FILE_RIGHTS_WRITE, disk_folder_name(f, records_name, name),
+                              "0600", e);
+    if (r == 0 && f->pages_fd >= 0)
+        r = file_rights_check(f->pages_fd, FILE_RIGHTS_WRITE, disk_folder_name(f, pages_name, name), "0600",
+                              e);
+    return r;
+}
+
+/* A tier whose file system was unmounted must not begin anew in the folder below the mount point. */
+static int disk_folder_check_device(const struct disk_folder *f, const struct disk_folder_options *o,
+                                    struct errmsg *e)
+{
+    if (!o->has_device || f->identity.device == o->device)
+        return 0;
+    return fail(
+        e, -ESTALE,
+        "the folder %s is on another file system than before: mount that one again, or use the one that "
+        "is there with 'kvcobra tier resume'",
+        f->path);
+}
+
+static int disk_folder_lock(struct disk_folder *f, const struct disk_folder_options *o, struct errmsg *e)
 {
     int r;
 
@@ -62,7 +82,13 @@ static int disk_folder_lock(struct disk_folder *f, struct errmsg *e)
     if (f->fd < 0)
         return fail(e, -errno, "cannot open the folder %s of the disk tier: %s", f->path, strerror(errno));
 
-    r = disk_folder_check_owner(f, e);
+    r = file_identity_of(f->fd, &f->identity);
+    if (r < 0)
+        return fail(e, r, "cannot open the folder %s of the disk tier: %s", f->path, strerror(-r));
+
+    r = disk_folder_check_device(f, o, e);
+    if (r == 0)
+        r = disk_folder_check_rights(f, e);
     if (r < 0)
         return r;
     if (flock(f->fd, LOCK_EX | LOCK_NB) == 0)
@@ -97,7 +123,12 @@ static int disk_folder_check_empty(const struct disk_folder *f, struct errmsg *e
 
     errno = 0;
     while (r == 0 && (d = readdir(dir)))
-        if (!disk_folder_may_have(d->d_name))
+        if (strcmp(d->d_name, pages_name) == 0)
+            r = fail(e, -EEXIST,
+                     "%s/%s is missing, but %s/%s is there: restore the first, or remove the second to begin "
+                     "anew",
+                     f->path, records_name, f->path, pages_name);
+        else if (!disk_folder_may_have(d->d_name))
             r = fail(e, -EEXIST, "the folder %s has a file %s and is not a disk tier: give an empty folder",
                      f->path, d->d_name);
     if (r == 0 && errno != 0)
@@ -179,7 +210,36 @@ static int disk_folder_check_head(struct disk_folder *f, const struct disk_folde
             f->path);
 
     f->segment_bytes = h.segment_bytes;
+    f->counter = h.counter;
     return 0;
+}
+
+/* Copies of `records` that were made until now are older than the file from now on. */
+static int disk_folder_raise_counter(struct disk_folder *f, struct errmsg *e)
+{
+    uint64_t counter = f->counter + 1;
+    int r = fd_pwrite_all(f->records_fd, &counter, sizeof(counter), DISK_COUNTER_OFFSET);
+
+    if (r < 0)
+        return fail(e, r, "cannot write %s/%s: %s", f->path, records_name, strerror(-r));
+
+    f->counter = counter;
+    f->is_written = false;
+    return 0;
+}
+
+static int disk_folder_check_counter(struct disk_folder *f, struct errmsg *e)
+{
+    uint64_t counter;
+    int r = fd_pread_all(f->records_fd, &counter, sizeof(counter), DISK_COUNTER_OFFSET);
+
+    if (r < 0)
+        return fail(e, r, "cannot read %s/%s: %s", f->path, records_name, strerror(-r));
+    if (counter != f->counter)
+        return fail(e, -ESTALE,
+                    "%s/%s was overwritten by another program: pages that it does not name are lost", f->path,
+                    records_name);
+    return f->is_written ? disk_folder_raise_counter(f, e) : 0;
 }
 
 /* Direct I/O: without it, pages would use memory of the page cache, and its writes would come in bursts. */
@@ -246,6 +306,20 @@ static int disk_folder_open_pages(struct disk_folder *f, struct errmsg *e)
     return disk_folder_cut(f, n > f->n_segments_max, e);
 }
 
+static int disk_folder_note_files(struct disk_folder *f, struct errmsg *e)
+{
+    struct stat st;
+    int r = file_identity_of(f->records_fd, &f->records);
+
+    if (r == 0)
+        r = file_identity_of(f->pages_fd, &f->pages);
+    if (r == 0)
+        r = fstat(f->records_fd, &st) < 0 ? -errno : 0;
+    if (r == 0)
+        f->records_bytes = (uint64_t) st.st_size;
+    return r < 0 ? fail(e, r, "cannot look at the files in %s: %s", f->path, strerror(-r)) : 0;
+}
+
 int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *ret, struct errmsg *e)
 {
     _cleanup_(disk_folder_deinit) struct disk_folder f = {
@@ -256,11 +330,13 @@ int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *re
     if (!f.path)
         return fail(e, -ENOMEM, "out of memory for the folder of the disk tier");
 
-    r = disk_folder_lock(&f, e);
+    r = disk_folder_lock(&f, o, e);
     if (r == 0)
         r = disk_folder_open_records(&f, o, e);
     if (r == 0)
         r = disk_folder_check_head(&f, o, e);
+    if (r == 0)
+        r = disk_folder_raise_counter(&f, e);
     if (r < 0)
         return r;
 
@@ -272,6 +348,10 @@ int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *re
                     o->bytes, f.segment_bytes, f.path);
     f.n_segments_max = n < DISK_SEGMENTS_MAX ? (uint32_t) n : DISK_SEGMENTS_MAX;
     r = disk_folder_open_pages(&f, e);
+    if (r == 0)
+        r = disk_folder_check_rights(&f, e);
+    if (r == 0)
+        r = disk_folder_note_files(&f, e);
     if (r < 0)
         return r;
 
@@ -282,19 +362,38 @@ int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *re
 
 /* ---- an open folder ---- */
 
-int disk_folder_check(const struct disk_folder *f, struct errmsg *e)
+static int disk_folder_check_size(const struct disk_folder *f, int fd, const char *file, uint64_t bytes,
+                                  struct errmsg *e)
 {
-    struct stat here, there;
+    struct stat st;
 
-    if (fstat(f->fd, &here) < 0 || stat(f->path, &there) < 0)
-        return fail(e, -errno, "the folder %s of the disk tier is not there: %s", f->path, strerror(errno));
-    if (here.st_dev != there.st_dev || here.st_ino != there.st_ino)
-        return fail(e, -ENOENT, "the folder %s of the disk tier was replaced by another one", f->path);
-    if (fstatat(f->fd, pages_name, &there, AT_SYMLINK_NOFOLLOW) < 0 || fstat(f->pages_fd, &here) < 0)
-        return fail(e, -errno, "%s/%s is not there: %s", f->path, pages_name, strerror(errno));
-    if (here.st_ino != there.st_ino)
-        return fail(e, -ENOENT, "%s/%s was replaced by another file", f->path, pages_name);
+    if (fstat(fd, &st) < 0)
+        return fail(e, -errno, "cannot look at %s/%s: %s", f->path, file, strerror(errno));
+    if ((uint64_t) st.st_size < bytes)
+        return fail(e, -ESTALE, "%s/%s was shortened by another program", f->path, file);
     return 0;
+}
+
+int disk_folder_check(struct disk_folder *f, struct errmsg *e)
+{
+    char name[PATH_MAX];
+    int r;
+
+    (void) snprintf(name, sizeof(name), "the folder %s of the disk tier", f->path);
+    r = file_identity_check(&f->identity, AT_FDCWD, f->path, 0, name, e);
+    if (r == 0)
+        r = file_identity_check(&f->records, f->fd, records_name, AT_SYMLINK_NOFOLLOW,
+                                disk_folder_name(f, records_name, name), e);
+    if (r == 0)
+        r = file_identity_check(&f->pages, f->fd, pages_name, AT_SYMLINK_NOFOLLOW,
+                                disk_folder_name(f, pages_name, name), e);
+    if (r == 0)
+        r = disk_folder_check_rights(f, e);
+    if (r == 0)
+        r = disk_folder_check_size(f, f->records_fd, records_name, f->records_bytes, e);
+    if (r == 0)
+        r = disk_folder_check_size(f, f->pages_fd, pages_name, f->n_segments * f->segment_bytes, e);
+    return r == 0 ? disk_folder_check_counter(f, e) : r;
 }
 
 uint64_t disk_folder_physical_bytes(const struct disk_folder *f)
@@ -309,15 +408,18 @@ uint64_t disk_folder_physical_bytes(const struct disk_folder *f)
     return bytes;
 }
 
-static int disk_folder_write(const struct disk_folder *f, const void *bytes, size_t n, uint64_t offset,
+static int disk_folder_write(struct disk_folder *f, const void *bytes, size_t n, uint64_t offset,
                              struct errmsg *e)
 {
     int r = fd_pwrite_all(f->records_fd, bytes, n, offset);
 
+    f->is_written = true;
+    if (r == 0 && offset + n > f->records_bytes)
+        f->records_bytes = offset + n;
     return r < 0 ? fail(e, r, "cannot write %s/%s: %s", f->path, records_name, strerror(-r)) : 0;
 }
 
-int disk_folder_write_head(const struct disk_folder *f, const struct disk_segment_head *h, struct errmsg *e)
+int disk_folder_write_head(struct disk_folder *f, const struct disk_segment_head *h, struct errmsg *e)
 {
     uint8_t bytes[DISK_SEGMENT_HEAD_BYTES];
 
@@ -326,7 +428,7 @@ int disk_folder_write_head(const struct disk_folder *f, const struct disk_segmen
                              e);
 }
 
-int disk_folder_write_record(const struct disk_folder *f, uint32_t segment, const struct disk_record *r,
+int disk_folder_write_record(struct disk_folder *f, uint32_t segment, const struct disk_record *r,
                              struct errmsg *e)
 {
     uint8_t bytes[DISK_RECORD_BYTES];
@@ -336,14 +438,14 @@ int disk_folder_write_record(const struct disk_folder *f, uint32_t segment, cons
                              e);
 }
 
-int disk_folder_clear_record(const struct disk_folder *f, uint32_t segment, uint32_t slot, struct errmsg *e)
+int disk_folder_clear_record(struct disk_folder *f, uint32_t segment, uint32_t slot, struct errmsg *e)
 {
     static const uint8_t zeros[DISK_RECORD_BYTES];
 
     return disk_folder_write(f, zeros, sizeof(zeros), disk_record_offset(segment, slot, f->segment_bytes), e);
 }
 
-int disk_folder_clear_head(const struct disk_folder *f, uint32_t segment, struct errmsg *e)
+int disk_folder_clear_head(struct disk_folder *f, uint32_t segment, struct errmsg *e)
 {
     static const uint8_t zeros[DISK_SEGMENT_HEAD_BYTES];
 

@@ -14,7 +14,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
+#include "base/file_identity.h"
 #include "daemon/tier/disk_format.h"
 
 struct errmsg;
@@ -27,7 +29,11 @@ struct disk_folder {
     uint32_t n_segments_max;
     uint32_t n_segments; /* that `pages` has room for */
     uint64_t segment_bytes;
-    uint32_t align; /* of direct I/O: offsets, sizes and memory */
+    uint32_t align;                                /* of direct I/O: offsets, sizes and memory */
+    struct file_identity identity, records, pages; /* of the folder and its files */
+    uint64_t records_bytes;                        /* the file has at least so many */
+    uint64_t counter;                              /* as `records` has it */
+    bool is_written;                               /* `records`, since the counter was raised */
 };
 
 struct disk_folder_options {
@@ -35,6 +41,8 @@ struct disk_folder_options {
     const uint8_t *fleet;   /* [DISK_FLEET_BYTES] */
     uint64_t bytes;         /* of all segments at most */
     uint64_t segment_bytes; /* of a new folder: a power of two; a folder that exists keeps its own */
+    bool has_device;        /* the folder was open before, on ->device: another file system is refused */
+    dev_t device;
 };
 
 /**
@@ -42,18 +50,22 @@ struct disk_folder_options {
  *
  * An empty folder gets its files. Segments beyond ->bytes are cut off.
  *
- * Return: 0; -EPERM: other users may write to it; -EADDRINUSE: another process uses it; -EEXIST: it has
- * files that are not of a tier; -EPROTO: another version; -EXDEV: another fleet; -EBADMSG: the head is
- * damaged; -EOPNOTSUPP: the file system has no direct I/O; -EINVAL: ->bytes has no room for one segment;
- * errno of the folder. *ret is untouched on failure.
+ * Return: 0; -EPERM: other users may write to it or its files; -EADDRINUSE: another process uses it; -EEXIST:
+ * it has files that are not of a tier, or pages without records; -EPROTO: another version; -EXDEV: another
+ * fleet; -ESTALE: it is on another file system than before; -EBADMSG: the head is damaged; -EOPNOTSUPP: the
+ * file system has no direct I/O; -EINVAL: ->bytes has no room for one segment; errno of the folder. *ret is
+ * untouched on failure.
  */
 int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *ret, struct errmsg *e);
 void disk_folder_deinit(struct disk_folder *f); /* for a folder that was opened, or zeros */
 
 /*
- * Whether the folder is still at its path. Return: 0; -ENOENT: it was removed, renamed or replaced; errno.
+ * Whether the folder and its files still have their names, owners and rights, and `records` its bytes: the
+ * counter in it is compared, and raised if records were written since the last call. Return: 0; -ENOENT,
+ * -ESTALE: something was removed, renamed or replaced; -EPERM: it is another user's, or others may write to
+ * it; errno; with a sentence that names it.
  */
-int disk_folder_check(const struct disk_folder *f, struct errmsg *e);
+int disk_folder_check(struct disk_folder *f, struct errmsg *e);
 
 /* Bytes that the file system has allocated for the files. */
 uint64_t disk_folder_physical_bytes(const struct disk_folder *f);
@@ -62,13 +74,13 @@ uint64_t disk_folder_physical_bytes(const struct disk_folder *f);
 int disk_folder_grow(struct disk_folder *f, struct errmsg *e);
 
 /* Return: 0; errno of the write, with part of the bytes written. */
-int disk_folder_write_head(const struct disk_folder *f, const struct disk_segment_head *h, struct errmsg *e);
-int disk_folder_write_record(const struct disk_folder *f, uint32_t segment, const struct disk_record *r,
+int disk_folder_write_head(struct disk_folder *f, const struct disk_segment_head *h, struct errmsg *e);
+int disk_folder_write_record(struct disk_folder *f, uint32_t segment, const struct disk_record *r,
                              struct errmsg *e);
 
 /* Makes a slot's record, or a segment's head, zeros. Return: as above. */
-int disk_folder_clear_record(const struct disk_folder *f, uint32_t segment, uint32_t slot, struct errmsg *e);
-int disk_folder_clear_head(const struct disk_folder *f, uint32_t segment, struct errmsg *e);
+int disk_folder_clear_record(struct disk_folder *f, uint32_t segment, uint32_t slot, struct errmsg *e);
+int disk_folder_clear_head(struct disk_folder *f, uint32_t segment, struct errmsg *e);
 
 /* Reads all records of the file in order of segments and slots. */
 struct disk_folder_reader {

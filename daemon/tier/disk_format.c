@@ -16,11 +16,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored integers are l
 struct disk_stored_folder {
     uint32_t magic, version;
     uint8_t fleet[DISK_FLEET_BYTES];
-    uint64_t segment_bytes;
-    uint8_t zero[4060];
+    uint64_t segment_bytes, counter;
+    uint8_t zero[4052];
     uint32_t crc32c;
 };
 _Static_assert(sizeof(struct disk_stored_folder) == DISK_FOLDER_HEAD_BYTES, "head of a folder");
+_Static_assert(offsetof(struct disk_stored_folder, counter) == DISK_COUNTER_OFFSET, "counter of a folder");
 
 struct disk_stored_segment {
     uint32_t magic, number;
@@ -104,6 +105,7 @@ void disk_folder_head_store(const struct disk_folder_head *h, uint8_t ret[static
     memcpy(s.fleet, h->fleet, sizeof(s.fleet));
     s.segment_bytes = h->segment_bytes;
     s.crc32c = crc32c(&s, offsetof(struct disk_stored_folder, crc32c));
+    s.counter = h->counter;
     memcpy(ret, &s, sizeof(s));
 }
 
@@ -115,6 +117,8 @@ int disk_folder_head_load(const uint8_t bytes[static DISK_FOLDER_HEAD_BYTES], st
     uint8_t again[DISK_FOLDER_HEAD_BYTES];
 
     memcpy(&s, bytes, sizeof(s));
+    h.counter = s.counter;
+    s.counter = 0;
     if (s.magic != DISK_FOLDER_MAGIC)
         return fail(e, -EBADMSG, "it is not the file of a disk tier");
     if (s.version != DISK_VERSION)
@@ -127,7 +131,8 @@ int disk_folder_head_load(const uint8_t bytes[static DISK_FOLDER_HEAD_BYTES], st
         (s.segment_bytes & (s.segment_bytes - 1)) != 0)
         return fail(e, -EBADMSG, "it names segments of %" PRIu64 " bytes", s.segment_bytes);
 
-    h = (struct disk_folder_head){.version = s.version, .segment_bytes = s.segment_bytes};
+    h = (struct disk_folder_head){
+        .version = s.version, .segment_bytes = s.segment_bytes, .counter = h.counter};
     memcpy(h.fleet, s.fleet, sizeof(h.fleet));
     disk_folder_head_store(&h, again);
     if (memcmp(again, bytes, sizeof(again)) != 0) /* bytes that are zeros in this version */

@@ -14,7 +14,9 @@
  * was not written (it does not open, a miss).
  *
  * Head of the folder: magic "KVDT" 0 (u32), version 4 (u32), fleet 8 (16 bytes, keyring_fleet()), segment
- * bytes 24 (u64), zeros, CRC32C of bytes 0 to 4091 at 4092.
+ * bytes 24 (u64), counter 32 (u64), zeros, CRC32C of bytes 0 to 4091 at 4092, where the counter counts as
+ * zeros: it is written alone, while the tier runs, so a power cut cannot damage the head. An older copy of
+ * the file has a smaller counter.
  *
  * Head of a segment: magic "KVDS" 0 (u32), number 4 (u32), generation 8 (u64), slot bytes 16 (u64), page
  * bytes 24 (u64), slots 32 (u32), first head 36 (u16), heads 38 (u16), class 40 (u8), zeros, table digest
@@ -40,6 +42,7 @@ struct errmsg;
 #define DISK_VERSION 1
 
 #define DISK_FOLDER_HEAD_BYTES 4096
+#define DISK_COUNTER_OFFSET 32
 #define DISK_SEGMENT_HEAD_BYTES 256
 #define DISK_RECORD_BYTES 32
 
@@ -60,6 +63,7 @@ struct disk_folder_head {
     uint32_t version;
     uint8_t fleet[DISK_FLEET_BYTES];
     uint64_t segment_bytes;
+    uint64_t counter;
 };
 
 /* The pages of one size and kind: one tenant, one table, one shard, one class. */

@@ -84,6 +84,8 @@ static void disk_thread_open(struct disk *d)
         return;
     }
 
+    d->options.folder.has_device = true;
+    d->options.folder.device = d->folder.identity.device;
     d->checked_ms = work_clock_ms();
     disk_thread_set_state(d, DISK_READY, "");
 }
@@ -99,6 +101,8 @@ static void disk_thread_recover(struct disk *d)
     disk_close(d);
     (void) pthread_mutex_lock(&d->lock);
     opens = !d->stopping && (d->resumes || work_clock_ms() >= d->retry_at_ms);
+    if (d->resumes) /* an operator knows which file system is there */
+        d->options.folder.has_device = false;
     d->resumes = false;
     (void) pthread_mutex_unlock(&d->lock);
     if (opens)

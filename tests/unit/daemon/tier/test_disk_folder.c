@@ -218,7 +218,7 @@ static void test_foreign_folders(void)
     CU_ASSERT_EQUAL(truncate(name("records"), 100), 0);
     CU_ASSERT_EQUAL(refused("cut off"), -EBADMSG);
     (void) remove(name("records"));
-    CU_ASSERT_EQUAL(refused("a file pages"), -EEXIST); /* pages without records are not taken over */
+    CU_ASSERT_EQUAL(refused("records is missing"), -EEXIST); /* pages without records are not taken over */
     (void) remove(name("lost+found"));
     remove_folder();
 }
@@ -302,6 +302,15 @@ static void test_sizes(void)
     remove_folder();
 }
 
+/* What the check says of a folder that is open: @why is in the sentence. */
+static void expect_check(int r, const char *why)
+{
+    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), r);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, why));
+    if (!strstr(e.text, why))
+        printf("    %s\n", e.text);
+}
+
 static void test_check(void)
 {
     char away[80];
@@ -311,17 +320,123 @@ static void test_check(void)
     CU_ASSERT_EQUAL(disk_folder_check(&f, &e), 0);
     (void) snprintf(away, sizeof(away), "%s-away", folder);
     CU_ASSERT_EQUAL(rename(folder, away), 0);
-    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), -ENOENT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "not there"));
+    expect_check(-ENOENT, "of the disk tier is not there");
     CU_ASSERT_EQUAL(mkdir(folder, 0700), 0);
-    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), -ENOENT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "replaced"));
+    expect_check(-ESTALE, "of the disk tier was replaced");
     CU_ASSERT(rmdir(folder) == 0 && rename(away, folder) == 0);
     CU_ASSERT_EQUAL(disk_folder_check(&f, &e), 0);
     CU_ASSERT_EQUAL(remove(name("pages")), 0);
-    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), -ENOENT);
+    expect_check(-ENOENT, "/pages is not there");
     write_bytes("pages", "x", 1, 0);
-    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), -ENOENT);
+    expect_check(-ESTALE, "/pages was replaced");
+    disk_folder_deinit(&f);
+    remove_folder();
+}
+
+static void test_records_are_compared(void)
+{
+    static uint8_t copy[DISK_FOLDER_HEAD_BYTES];
+    const struct disk_record r = {.slot = 0, .generation = 1};
+    uint64_t counter;
+    int fd;
+
+    make_folder();
+    CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0);
+    counter = f.counter;
+    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), 0);
+    CU_ASSERT_EQUAL(f.counter, counter); /* nothing was written */
+    fd = open(name("records"), O_RDONLY | O_CLOEXEC);
+    CU_ASSERT(fd >= 0 && pread(fd, copy, sizeof(copy), 0) == sizeof(copy));
+    (void) close(fd);
+    CU_ASSERT_EQUAL(disk_folder_grow(&f, &e), 0);
+    CU_ASSERT_EQUAL(disk_folder_write_record(&f, 0, &r, &e), 0);
+    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), 0);
+    CU_ASSERT_EQUAL(f.counter, counter + 1);
+    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), 0);
+
+    write_bytes("records", copy, sizeof(copy), 0); /* a copy of before, in place */
+    expect_check(-ESTALE, "/records was overwritten by another program");
+    disk_folder_deinit(&f);
+    CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0); /* it is a tier, with fewer pages */
+    CU_ASSERT_EQUAL(f.counter, counter + 1);
+
+    CU_ASSERT_EQUAL(disk_folder_write_record(&f, 0, &r, &e), 0);
+    CU_ASSERT_EQUAL(disk_folder_check(&f, &e), 0);
+    CU_ASSERT_EQUAL(truncate(name("records"), DISK_FOLDER_HEAD_BYTES), 0); /* the counter is as it was */
+    expect_check(-ESTALE, "/records was shortened");
+    CU_ASSERT_EQUAL(truncate(name("records"), (off_t) f.records_bytes), 0);
+    CU_ASSERT_EQUAL(truncate(name("pages"), SEGMENT_BYTES - 1), 0);
+    expect_check(-ESTALE, "/pages was shortened");
+    CU_ASSERT_EQUAL(truncate(name("pages"), SEGMENT_BYTES), 0);
+
+    CU_ASSERT_EQUAL(remove(name("records")), 0);
+    expect_check(-ENOENT, "/records is not there");
+    write_bytes("records", copy, sizeof(copy), 0);
+    expect_check(-ESTALE, "/records was replaced");
+    CU_ASSERT_EQUAL(truncate(name("records"), 0), 0);
+    disk_folder_deinit(&f);
+    remove_folder();
+}
+
+/* The pages alone cannot be read, but an administrator may still have the records. */
+static void test_pages_without_records(void)
+{
+    make_folder();
+    CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0);
+    disk_folder_deinit(&f);
+    CU_ASSERT_EQUAL(remove(name("records")), 0);
+    CU_ASSERT_EQUAL(disk_folder_open(&options, &f, &e), -EEXIST);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "/records is missing, but "));
+    CU_ASSERT(bytes_of("pages") == 0 && bytes_of("records") == -1);
+    CU_ASSERT_EQUAL(remove(name("pages")), 0);
+    CU_ASSERT_EQUAL(disk_folder_open(&options, &f, &e), 0);
+    disk_folder_deinit(&f);
+    remove_folder();
+}
+
+/* Rights and owners that change while the tier runs, and those that a start finds. */
+static void test_rights_of_all_files(void)
+{
+    static const char *const files[] = {".", "records", "pages"};
+
+    make_folder();
+    CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        mode_t mode = i == 0 ? 0700 : 0600;
+
+        CU_ASSERT_EQUAL(chmod(name(files[i]), 0777), 0);
+        expect_check(-EPERM, i == 0 ? folder : name(files[i]));
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "other users may write to"));
+        disk_folder_deinit(&f);
+        CU_ASSERT_EQUAL(disk_folder_open(&options, &f, &e), -EPERM);
+        CU_ASSERT_EQUAL(chmod(name(files[i]), mode), 0);
+        CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0);
+        if (geteuid() != 0)
+            continue;
+        CU_ASSERT_EQUAL(chown(name(files[i]), 1234, (gid_t) -1), 0);
+        expect_check(-EPERM, "belongs to user 1234");
+        CU_ASSERT_EQUAL(chown(name(files[i]), 0, (gid_t) -1), 0);
+        CU_ASSERT_EQUAL(disk_folder_check(&f, &e), 0);
+    }
+    disk_folder_deinit(&f);
+    remove_folder();
+}
+
+/* The file system is unmounted while its files are open: the folder below the mount point is another one. */
+static void test_other_file_system(void)
+{
+    make_folder();
+    CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0);
+    options.has_device = true;
+    options.device = f.identity.device;
+    disk_folder_deinit(&f);
+    CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0);
+    disk_folder_deinit(&f);
+    options.device++;
+    CU_ASSERT_EQUAL(disk_folder_open(&options, &f, &e), -ESTALE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "kvcobra tier resume"));
+    options.has_device = false;
+    CU_ASSERT_EQUAL(disk_folder_open(&options, &f, &e), 0);
     disk_folder_deinit(&f);
     remove_folder();
 }
@@ -362,6 +477,10 @@ const struct test_case test_cases[] = {
     TEST(test_odd_files),
     TEST(test_sizes),
     TEST(test_check),
+    TEST(test_records_are_compared),
+    TEST(test_pages_without_records),
+    TEST(test_rights_of_all_files),
+    TEST(test_other_file_system),
     TEST(test_small_file_system),
     TEST_END,
 };

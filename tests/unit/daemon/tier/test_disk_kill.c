@@ -195,6 +195,7 @@ static bool kill_one(unsigned nth, bool middle)
 
     memset(pages, PAGE_ABSENT, TENANTS * sizeof(*pages));
     disk_fixture_init(&f);
+    f.options.check_ms = UINT64_MAX / 2; /* each life has the same calls: none that depends on the time */
     kill_at = nth;
     in_the_middle = middle;
     n_calls = 0;

@@ -130,6 +130,41 @@ static void test_vanished_folder(void)
     disk_fixture_deinit(&f);
 }
 
+/* A file system that is unmounted while it is in use: the tier does not begin anew below its mount point. */
+static void test_unmounted(void)
+{
+    char records[80];
+
+    disk_fixture_init(&f);
+    f.options.retry_ms = 1;
+    if (mount("none", f.folder, "tmpfs", 0, "size=4m,mode=0700") < 0) {
+        test_skip("only root can mount a file system");
+        disk_fixture_deinit(&f);
+        return;
+    }
+    disk_fixture_open(&f);
+    if (strstr(disk_fixture_status(&f).sentence, "no direct I/O")) { /* tmpfs has it since Linux 6.6 */
+        test_skip("tmpfs has no direct I/O");
+        CU_ASSERT_EQUAL(umount(f.folder), 0);
+        disk_fixture_deinit(&f);
+        return;
+    }
+    CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
+    CU_ASSERT_EQUAL(umount2(f.folder, MNT_DETACH), 0);
+    expect_off("");
+    for (struct wait w = wait_begin();
+         !strstr(disk_fixture_status(&f).sentence, "mount that one again") && wait_again(&w);)
+        ;
+    expect_off("on another file system than before");
+    (void) snprintf(records, sizeof(records), "%s/records", f.folder);
+    CU_ASSERT(access(records, F_OK) < 0);
+    CU_ASSERT_EQUAL(disk_resume(f.disk), 0); /* an operator wants the folder that is there */
+    CU_ASSERT_EQUAL(disk_fixture_wait(&f, DISK_OFF), DISK_READY);
+    CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), -ENOENT);
+    CU_ASSERT_EQUAL(access(records, F_OK), 0);
+    disk_fixture_deinit(&f);
+}
+
 static void test_off_from_the_start(void)
 {
     struct errmsg e = {""};
@@ -256,6 +291,7 @@ const struct test_case test_cases[] = {
     TEST(test_off_under_load),
     TEST(test_stall),
     TEST(test_vanished_folder),
+    TEST(test_unmounted),
     TEST(test_off_from_the_start),
     TEST(test_chosen_segments),
     TEST(test_full_file_system),
