@@ -161,6 +161,20 @@ void ev_report(struct ev_source *s)
         fair_put(&s->ev->ready, s->share, &s->ready);
 }
 
+void ev_watch_rouse(struct ev_source *s)
+{
+    assert(s->kind == EV_KIND_WATCH);
+    if (!s->paused)
+        ev_report(s);
+}
+
+void ev_watch_pause(struct ev_source *s)
+{
+    assert(s->kind == EV_KIND_WATCH);
+    if (!s->paused)
+        ev_pause(s);
+}
+
 void ev_report_failure(struct ev_source *s, int err)
 {
     s->failure = err;
@@ -181,7 +195,7 @@ static void ev_serve_watch(struct ev_source *s)
     int r;
 
     s->on_readable(s->ctx);
-    if (s->dead)
+    if (s->dead || s->paused)
         return;
 
     r = s->ev->ops->again(s);

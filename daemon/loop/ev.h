@@ -119,6 +119,13 @@ bool ev_stream_drained(const struct ev_source *s);
 typedef void (*ev_readable_fn)(void *ctx);
 int ev_watch(struct ev *ev, int fd, ev_readable_fn on_readable, void *ctx, struct ev_source **ret);
 
+/* The owner of a watch has more to do: it is called in its turn, also if the descriptor is not readable. */
+void ev_watch_rouse(struct ev_source *s);
+
+/* The watch is not served for EV_PAUSE_MS, then once in any case. From its own callback. */
+void ev_watch_pause(struct ev_source *s);
+#define EV_PAUSE_MS 100
+
 /*
  * Makes @s part of a share; without this call, a source is a share of its own. @share: borrowed until the
  * source is freed. Return: 0; -ENOMEM: @s stays where it is.

@@ -37,9 +37,9 @@ struct ev_source {
     int failure; /* negative: errno of the operation that ended the source, before it is served */
     struct ev_out *out, **out_end; /* queue; the head is being sent */
     unsigned n_out;
-    bool watching, sending;        /* armed in the backend */
-    bool cancelled;                /* the backend was asked to end the watching */
-    struct ev_source *paused_next; /* listeners that wait for a free descriptor */
+    bool watching, sending; /* armed in the backend */
+    bool cancelled;         /* the backend was asked to end the watching */
+    struct ev_source *paused_next;
     bool paused;
 };
 
@@ -99,10 +99,10 @@ void ev_serve_listener(struct ev_source *s);
 void ev_end(struct ev_source *s, int err);
 
 /*
- * Listeners that could not accept: no descriptor or memory was left, or too many connections wait to be
- * closed. The loop resumes them after EV_PAUSE_MS, so that it does not spin.
+ * Sources that wait for EV_PAUSE_MS: listeners that could not accept, because no descriptor or memory was
+ * left or too many connections wait to be closed, so that the loop does not spin; ev_watch_pause().
  */
-enum { EV_PAUSE_MS = 100 };
+void ev_pause(struct ev_source *s);
 void ev_resume_paused(struct ev *ev);
 
 /* The head was sent or dropped: removes it from the queue. */

@@ -25,7 +25,7 @@ uint32_t ev_n_closing(const struct ev *ev, uid_t uid)
     return closer_n_of(ev->closer, uid);
 }
 
-static void ev_pause_accept(struct ev_source *s)
+void ev_pause(struct ev_source *s)
 {
     s->ev->resume_ms = s->ev->now_ms + EV_PAUSE_MS;
     s->paused = true;
@@ -61,7 +61,7 @@ void ev_serve_listener(struct ev_source *s)
     if (s->paused)
         return;
     if (closer_is_full(s->ev->closer)) {
-        ev_pause_accept(s);
+        ev_pause(s);
         return;
     }
 
@@ -72,7 +72,7 @@ void ev_serve_listener(struct ev_source *s)
     } else if (errno == ECONNABORTED || errno == EINTR) {
         ev_report(s);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-        ev_pause_accept(s);
+        ev_pause(s);
     } else if (errno != EAGAIN) {
         ev_end(s, -errno);
     }

@@ -125,8 +125,12 @@ static void ev_uring_tag(struct io_uring_sqe *sqe, struct ev_source *s, unsigned
 /* Streams and listeners are polled for good; watches once, since a readable one must be reported again. */
 static int ev_uring_poll(struct ev_source *s)
 {
-    struct io_uring_sqe *sqe = ev_uring_get_sqe(s->ev);
+    struct io_uring_sqe *sqe;
 
+    if (s->watching)
+        return 0; /* a watch that was served because its owner roused it */
+
+    sqe = ev_uring_get_sqe(s->ev);
     if (!sqe)
         return -EBUSY;
 

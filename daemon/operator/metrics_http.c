@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -16,14 +17,22 @@
 #include "daemon/config/loopback.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/metrics.h"
 #include "daemon/operator/metrics_collect.h"
 #include "daemon/requests/state.h"
 
-enum { RUNS_MAX = 64, MEMORY_PER_CONNECTION = 16384 };
+enum {
+    BACKLOG = 128, /* so that who connects all the time does not keep others out */
+    RUNS_MAX = 64, /* without an event; then the next tick continues */
+    MEMORY_PER_CONNECTION = 16384,
+    BODY_BYTES_MAX = 65536,
+    SHARE_NS = EV_PAUSE_MS * 100000, /* a tenth of a processor: of each EV_PAUSE_MS */
+};
 
 struct metrics_connection { /* in the order of their begin */
     struct metrics_connection *next, *prev;
     int fd;
+    uint64_t began_ms;
 };
 
 struct metrics_http {
@@ -32,7 +41,11 @@ struct metrics_http {
     unsigned n_kept; /* connections that were not ended below */
     struct MHD_Daemon *daemon;
     struct ev_source *watch;
-    bool unfinished; /* the last run stopped at RUNS_MAX: the next tick continues */
+    uint64_t share_ms, used_ns; /* what steps took since then */
+    unsigned n_runs;            /* since the last event; 0: nothing is left to do */
+    /* The page of all readers, or NULL. Those that still read an earlier one have references on it. */
+    struct MHD_Response *page;
+    uint64_t page_ms;
 };
 
 /* ---- sockets ---- */
@@ -97,7 +110,7 @@ int metrics_listen(const char *address, int clients_fd, int *ret_fd, struct errm
                     "kvcobrad-metrics(7) says",
                     address);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-        bind(fd, (const struct sockaddr *) &a, bytes) < 0 || listen(fd, METRICS_CONNECTIONS_MAX) < 0)
+        bind(fd, (const struct sockaddr *) &a, bytes) < 0 || listen(fd, BACKLOG) < 0)
         return fail(e, -errno, "cannot listen at %s for metrics: %s", address, strerror(errno));
 
     *ret_fd = take_fd(&fd);
@@ -105,6 +118,15 @@ int metrics_listen(const char *address, int clients_fd, int *ret_fd, struct errm
 }
 
 /* ---- replies ---- */
+
+/*
+ * One request per connection: a client could send hundreds in one packet, whose replies would all be made in
+ * one event of the loop.
+ */
+static bool metrics_http_is_last(struct MHD_Response *r)
+{
+    return MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_YES;
+}
 
 static enum MHD_Result metrics_http_send_text(struct MHD_Connection *c, unsigned status, const char *text,
                                               const char *allow)
@@ -115,6 +137,7 @@ static enum MHD_Result metrics_http_send_text(struct MHD_Connection *c, unsigned
 
     if (r &&
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8") == MHD_YES &&
+        metrics_http_is_last(r) &&
         (!allow || MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, allow) == MHD_YES))
         sent = MHD_queue_response(c, status, r);
     if (r)
@@ -122,56 +145,107 @@ static enum MHD_Result metrics_http_send_text(struct MHD_Connection *c, unsigned
     return sent;
 }
 
-static enum MHD_Result metrics_http_send_page(const struct server *s, struct MHD_Connection *c)
+/* A page takes milliseconds with many tenants, so all readers of METRICS_PAGE_MS get the same one. */
+static struct MHD_Response *metrics_http_page(struct metrics_http *h)
 {
-    enum MHD_Result sent = MHD_NO;
+    uint64_t now = ev_now_ms(h->server->ev);
     struct MHD_Response *r;
     size_t n;
-    char *text = metrics_collect(s, &n);
+    char *text;
 
-    if (!text)
-        return metrics_http_send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                      "kvcobrad has no memory for the page of metrics: retry later\n", NULL);
+    if (h->page && now - h->page_ms < METRICS_PAGE_MS)
+        return h->page;
 
-    r = MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_FREE);
+    text = metrics_collect(h->server, &n);
+    r = text ? MHD_create_response_from_buffer(n, text, MHD_RESPMEM_MUST_FREE) : NULL;
     if (!r) {
         free(text);
-        return MHD_NO;
+        return NULL;
+    }
+    if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE,
+                                "text/plain; version=0.0.4; charset=utf-8") != MHD_YES ||
+        !metrics_http_is_last(r)) {
+        MHD_destroy_response(r);
+        return NULL;
     }
 
-    if (MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE,
-                                "text/plain; version=0.0.4; charset=utf-8") == MHD_YES)
-        sent = MHD_queue_response(c, MHD_HTTP_OK, r);
-    MHD_destroy_response(r);
-    return sent;
+    if (h->page)
+        MHD_destroy_response(h->page);
+    h->page = r;
+    h->page_ms = now;
+    return r;
 }
 
-/* Called for the head of a request, for each piece of its body, and at its end, where it sends the reply. */
+/* The path of a request's target, which may be an absolute URI: RFC 9112, section 3.2.2. */
+static const char *metrics_http_path(const char *target)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
+        if (strncasecmp(target, schemes[i], strlen(schemes[i])) == 0) {
+            const char *path = strchr(target + strlen(schemes[i]), '/');
+
+            return path ? path : "/";
+        }
+    return target;
+}
+
+static bool metrics_http_has_body(struct MHD_Connection *c)
+{
+    const char *bytes = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+
+    return (bytes && strcmp(bytes, "0") != 0) ||
+           MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+}
+
+static enum MHD_Result metrics_http_answer(struct metrics_http *h, struct MHD_Connection *c, const char *url,
+                                           const char *method)
+{
+    struct MHD_Response *page;
+
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+        return metrics_http_send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n", "GET, HEAD");
+    if (metrics_http_has_body(c))
+        return metrics_http_send_text(c, MHD_HTTP_BAD_REQUEST, "kvcobra: a request for metrics has no body\n",
+                                      NULL);
+    if (strcmp(metrics_http_path(url), "/metrics") != 0)
+        return metrics_http_send_text(c, MHD_HTTP_NOT_FOUND, "kvcobra: metrics are at /metrics\n", NULL);
+
+    page = metrics_http_page(h);
+    if (!page)
+        return metrics_http_send_text(c, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                      "kvcobrad has no memory for the page of metrics: retry later\n", NULL);
+    return MHD_queue_response(c, MHD_HTTP_OK, page);
+}
+
+/* Whether the head announces more than is read. */
+static bool metrics_http_has_long_body(struct MHD_Connection *c)
+{
+    const char *bytes = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+
+    return bytes && strtoull(bytes, NULL, 10) > BODY_BYTES_MAX;
+}
+
+/*
+ * Called for the head of a request, for each piece of its body, and at its end. The reply is sent at the end:
+ * one before it may be lost when the connection is closed, so only a long body is not awaited. A body without
+ * a length ends the connection at BODY_BYTES_MAX. @request: the bytes of the body, and one.
+ */
 static enum MHD_Result metrics_http_on_request(void *ctx, struct MHD_Connection *c, const char *url,
                                                const char *method, const char *version, const char *body,
                                                size_t *body_bytes, void **request)
 {
-    struct metrics_http *h = ctx;
-    static char seen;
+    uintptr_t n = (uintptr_t) *request;
 
     (void) version;
     (void) body;
-    if (!*request) {
-        *request = &seen;
-        return MHD_YES;
-    }
+    if (n > 0 ? *body_bytes == 0 : metrics_http_has_long_body(c))
+        return metrics_http_answer(ctx, c, url, method);
 
-    if (*body_bytes > 0) {
-        *body_bytes = 0; /* bodies of requests are ignored */
-        return MHD_YES;
-    }
-
-    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return metrics_http_send_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n", "GET, HEAD");
-    if (strcmp(url, "/metrics") != 0)
-        return metrics_http_send_text(c, MHD_HTTP_NOT_FOUND, "kvcobrad: metrics are at /metrics\n", NULL);
-
-    return metrics_http_send_page(h->server, c);
+    n += n > 0 ? *body_bytes : 1;
+    *request = (void *) n;
+    *body_bytes = 0; /* bodies are ignored */
+    return n - 1 > BODY_BYTES_MAX ? MHD_NO : MHD_YES;
 }
 
 __attribute__((format(printf, 2, 0))) static void metrics_http_on_log(void *ctx, const char *fmt, va_list ap)
@@ -192,6 +266,12 @@ static void metrics_http_unlink(struct metrics_http *h, struct metrics_connectio
     h->n_kept--;
 }
 
+static void metrics_http_end_oldest(struct metrics_http *h)
+{
+    (void) shutdown(h->oldest->fd, SHUT_RDWR); /* libmicrohttpd closes it */
+    metrics_http_unlink(h, h->oldest);
+}
+
 static void metrics_http_on_begin(struct metrics_http *h, struct MHD_Connection *c, void **socket_context)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -202,13 +282,12 @@ static void metrics_http_on_begin(struct metrics_http *h, struct MHD_Connection 
         return;
 
     x->fd = info->connect_fd;
+    x->began_ms = ev_now_ms(h->server->ev);
     x->prev = h->newest;
     *(h->newest ? &h->newest->next : &h->oldest) = x;
     h->newest = x;
-    if (++h->n_kept > METRICS_KEPT) {
-        (void) shutdown(h->oldest->fd, SHUT_RDWR); /* libmicrohttpd closes it */
-        metrics_http_unlink(h, h->oldest);
-    }
+    if (++h->n_kept > METRICS_KEPT)
+        metrics_http_end_oldest(h);
 }
 
 static void metrics_http_on_connection(void *ctx, struct MHD_Connection *c, void **socket_context,
@@ -240,32 +319,46 @@ static unsigned metrics_http_n_connections(const struct metrics_http *h)
 }
 
 /*
- * Runs libmicrohttpd again after every change of the number of connections: at its limit it stops waiting for
- * the listening socket, and waits for it again only from the beginning of the next run. Without that run no
- * client would be served.
+ * One step of libmicrohttpd, which does one thing for each connection that has something to do. Further steps
+ * wait for their turn in the loop's fair queue, where the watch is a share of its own. A step is needed after
+ * every change of the number of connections: at its limit libmicrohttpd stops waiting for the listening
+ * socket, and waits for it again only from the beginning of the next step. Without it no client would be
+ * served.
  */
-static void metrics_http_run(struct metrics_http *h)
+static void metrics_http_step(struct metrics_http *h)
 {
+    unsigned before = metrics_http_n_connections(h);
     MHD_UNSIGNED_LONG_LONG ms;
 
-    h->unfinished = true;
-    for (unsigned i = 0; h->unfinished && i < RUNS_MAX;
-         i++) { /* bounded, because other sources of the loop wait */
-        unsigned before = metrics_http_n_connections(h);
+    if (MHD_run(h->daemon) == MHD_YES &&
+        (metrics_http_n_connections(h) != before || (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0)))
+        h->n_runs++;
+    else
+        h->n_runs = 0;
 
-        if (MHD_run(h->daemon) != MHD_YES)
-            break;
-
-        h->unfinished = metrics_http_n_connections(h) != before ||
-                        (MHD_get_timeout(h->daemon, &ms) == MHD_YES && ms == 0);
-    }
-
+    if (h->n_runs > 0 && h->n_runs < RUNS_MAX)
+        ev_watch_rouse(h->watch);
     ev_tick_demand(h->server->ev);
 }
 
-static void metrics_http_on_readable(void *ctx)
+/*
+ * A local user who connects all the time would keep the loop's thread busy, and a busy thread waits longer
+ * for a processor than one that mostly sleeps: neighbours waited for up to 99 ms, an echo 4 ms. So metrics
+ * get a tenth of the thread's time.
+ */
+static void metrics_http_on_event(void *ctx)
 {
-    metrics_http_run(ctx);
+    struct metrics_http *h = ctx;
+    uint64_t began_ns = metrics_now_ns(), now_ms = ev_now_ms(h->server->ev);
+
+    if (now_ms - h->share_ms >= EV_PAUSE_MS) {
+        h->share_ms = now_ms;
+        h->used_ns = 0;
+    }
+    metrics_http_step(h);
+    h->used_ns += metrics_now_ns() - began_ns;
+    if (h->used_ns >= SHARE_NS)
+        ev_watch_pause(h->watch);
 }
 
 /* @fd: owned by the result. NULL: libmicrohttpd does not start, and the caller still owns @fd. */
@@ -308,7 +401,7 @@ int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct
     (void) take_fd(&owned);
 
     info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    r = info ? ev_watch(s->ev, info->epoll_fd, metrics_http_on_readable, h, &h->watch) : -EIO;
+    r = info ? ev_watch(s->ev, info->epoll_fd, metrics_http_on_event, h, &h->watch) : -EIO;
     if (r < 0)
         return fail(e, r, "cannot serve metrics: %s", strerror(-r));
 
@@ -322,6 +415,8 @@ struct metrics_http *metrics_http_free(struct metrics_http *h)
         h->watch = ev_source_free(h->watch);
         if (h->daemon)
             MHD_stop_daemon(h->daemon); /* closes the listening socket too */
+        if (h->page)
+            MHD_destroy_response(h->page);
         free(h);
     }
     return NULL;
@@ -329,11 +424,17 @@ struct metrics_http *metrics_http_free(struct metrics_http *h)
 
 void metrics_http_tick(struct metrics_http *h)
 {
-    if (h)
-        metrics_http_run(h);
+    if (!h)
+        return;
+
+    /* a reader that reads a byte now and then keeps its page, and a place */
+    while (h->oldest && ev_now_ms(h->server->ev) - h->oldest->began_ms > METRICS_CONNECTION_MS)
+        metrics_http_end_oldest(h);
+    h->n_runs = 0;
+    ev_watch_rouse(h->watch);
 }
 
 bool metrics_http_is_busy(const struct metrics_http *h)
 {
-    return h && (h->unfinished || metrics_http_n_connections(h) > 0);
+    return h && (h->n_runs > 0 || metrics_http_n_connections(h) > 0);
 }

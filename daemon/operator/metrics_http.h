@@ -2,10 +2,11 @@
  * HTTP for Prometheus on a Unix socket or a loopback address, served by libmicrohttpd from the daemon's event
  * loop. The server starts it; metrics_collect.h makes the page.
  *
- * Only GET and HEAD of /metrics; METRICS_CONNECTIONS_MAX connections at a time, each closed after
- * METRICS_TIMEOUT_S of silence. A new connection above METRICS_KEPT ends the oldest, so that idle connections
- * of a local user do not keep the monitoring out. Other machines cannot reach it: an address that is not
- * loopback is refused.
+ * Only GET and HEAD of /metrics; METRICS_CONNECTIONS_MAX connections at a time, each with one request, closed
+ * after METRICS_TIMEOUT_S of silence and after METRICS_CONNECTION_MS. Readers of METRICS_PAGE_MS get the same
+ * page: what local users request costs the loop one page a second. A new connection above METRICS_KEPT ends
+ * the oldest, so that idle connections of a local user do not keep the monitoring out. Other machines cannot
+ * reach it: an address that is not loopback is refused.
  */
 #pragma once
 
@@ -16,7 +17,13 @@ struct errmsg;
 struct metrics_http;
 struct server;
 
-enum { METRICS_CONNECTIONS_MAX = 16, METRICS_KEPT = 8, METRICS_TIMEOUT_S = 5 };
+enum {
+    METRICS_CONNECTIONS_MAX = 16,
+    METRICS_KEPT = 8,
+    METRICS_TIMEOUT_S = 5,
+    METRICS_CONNECTION_MS = 10000,
+    METRICS_PAGE_MS = 1000,
+};
 
 /*
  * Checks a socket that the supervisor passed. Return: 0; -EINVAL with a sentence: no listening stream socket,
@@ -35,6 +42,6 @@ int metrics_listen(const char *address, int clients_fd, int *ret_fd, struct errm
 int metrics_http_new(struct server *s, int fd, struct metrics_http **ret, struct errmsg *e);
 struct metrics_http *metrics_http_free(struct metrics_http *h);
 
-/* Called by the timer, so that silent connections are closed. @h may be NULL. */
+/* Called by the timer, so that silent and old connections are closed. @h may be NULL. */
 void metrics_http_tick(struct metrics_http *h);
 bool metrics_http_is_busy(const struct metrics_http *h);

@@ -359,6 +359,50 @@ static void test_watch_ends(void)
     on_both(body_watch_ends);
 }
 
+static void on_roused(void *ctx)
+{
+    (void) ctx;
+    if (++t.n_readable == 2)
+        ev_watch_pause(t.watch);
+    count();
+}
+
+/*
+ * A watch whose descriptor is never readable is served once for each time that it is roused, and not while it
+ * pauses; then once, and as before when its descriptor becomes readable.
+ */
+static void body_watch_rouse(void)
+{
+    uint64_t one = 1;
+
+    event_fd = eventfd(0, EFD_CLOEXEC);
+    CU_ASSERT_EQUAL_FATAL(ev_watch(t.ev, event_fd, on_roused, NULL, &t.watch), 0);
+    ev_watch_rouse(t.watch);
+    ev_watch_rouse(t.watch); /* it waits already */
+    run(1);
+    ev_tick_every(t.ev, 5, on_tick, NULL);
+    run(2);
+    CU_ASSERT(t.n_readable == 1 && t.n_ticks == 2);
+    ev_watch_rouse(t.watch);
+    run(1); /* pauses */
+    ev_watch_rouse(t.watch);
+    run(2);
+    CU_ASSERT(t.n_readable == 2 && t.n_ticks == 4);
+    ev_tick_every(t.ev, 0, on_tick, NULL);
+    run(1);
+    CU_ASSERT(t.n_readable == 3 && t.n_ticks == 4);
+    CU_ASSERT_EQUAL(write(event_fd, &one, sizeof(one)), (ssize_t) sizeof(one));
+    run(2);
+    CU_ASSERT_EQUAL(t.n_readable, 5);
+    t.watch = ev_source_free(t.watch);
+    (void) close(event_fd);
+}
+
+static void test_watch_rouse(void)
+{
+    on_both(body_watch_rouse);
+}
+
 /* Without a descriptor no backend starts, and none leaves anything behind. */
 static void test_no_descriptor_left(void)
 {
@@ -426,11 +470,19 @@ static void test_clock_after_sleep(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_packets_and_end),       TEST(test_plain_end),
-    TEST(test_truncated_packet_ends), TEST(test_burst),
-    TEST(test_free_in_callback),      TEST(test_bounded_queue),
-    TEST(test_send_descriptors),      TEST(test_accept),
-    TEST(test_watch_and_tick),        TEST(test_clock_after_sleep),
-    TEST(test_no_descriptor_left),    TEST(test_watch_ends),
-    TEST(test_backend_names),         TEST_END,
+    TEST(test_packets_and_end),
+    TEST(test_plain_end),
+    TEST(test_truncated_packet_ends),
+    TEST(test_burst),
+    TEST(test_free_in_callback),
+    TEST(test_bounded_queue),
+    TEST(test_send_descriptors),
+    TEST(test_accept),
+    TEST(test_watch_and_tick),
+    TEST(test_clock_after_sleep),
+    TEST(test_no_descriptor_left),
+    TEST(test_watch_ends),
+    TEST(test_backend_names),
+    TEST(test_watch_rouse),
+    TEST_END,
 };
