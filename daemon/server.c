@@ -44,9 +44,9 @@
 #include "daemon/tier/keyring.h"
 
 enum {
-    FDS_PER_SESSION =
-        9, /* socket, pidfd and its copy for the supervisor, arena, session page; copies for a reply */
+    FDS_PER_SESSION = 9, /* socket, pidfd and its stored copy, arena, session page; copies for a reply */
     FDS_PER_EXTENT = 2,
+    FDS_PER_TENANT = 5, /* control page; index and filter, each twice while it is made anew */
     FDS_RESERVED = 64,
     TICK_MS_MIN = 20,
     TICK_MS_MAX = 1000,
@@ -334,7 +334,7 @@ static int server_open_sockets(struct server *s, struct errmsg *e)
 
 /* ---- limit of descriptors ---- */
 
-/* Raises the limit of open descriptors to the number that all connections, tables and extents can need. */
+/* Raises the limit of open descriptors to what all connections, tables, tenants and extents can need. */
 static void server_fit_descriptors(const struct devices *d, const struct config *c)
 {
     uint64_t need = FDS_RESERVED +
@@ -343,7 +343,8 @@ static void server_fit_descriptors(const struct devices *d, const struct config 
     struct rlimit limit;
 
     for (uint32_t i = 0; i < d->n; i++)
-        need += d->list[i].pool_bytes / d->list[i].extent_bytes * FDS_PER_EXTENT;
+        need += d->list[i].pool_bytes / d->list[i].extent_bytes * FDS_PER_EXTENT +
+                (uint64_t) c->tenants_max * FDS_PER_TENANT;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
     if (limit.rlim_cur < need && limit.rlim_cur < limit.rlim_max) {

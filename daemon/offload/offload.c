@@ -24,8 +24,9 @@ enum {
     STALL_MS = 30000,
     RETRY_MS = 1000,
     REQUESTS_MAX = 1024,
-    DEPTH = 32,  /* operations at the disk: io_uring and a fast disk need that many */
-    SCAN_MS = 1, /* between two looks at the queues that requests cause */
+    FILTER_KEEP_MS = 30000, /* of a tenant whose last session ended: the next one may come soon */
+    DEPTH = 32,             /* operations at the disk: io_uring and a fast disk need that many */
+    SCAN_MS = 1,            /* between two looks at the queues that requests cause */
 };
 
 /* ---- the timer ---- */
@@ -151,8 +152,12 @@ void offload_tick(struct offload *o)
 
     for (struct tenant *t = o->store->tenants; t; t = t->next)
         offload_announce_filter(o, t);
-    if (o->disk) /* the timer may be off: a drop is no page on its way */
-        disk_expire(o->disk, ev_now_ms(o->rooms.ev));
+    if (o->disk) { /* the timer may be off: a drop is no page on its way */
+        uint64_t now_ms = ev_now_ms(o->rooms.ev);
+
+        disk_expire(o->disk, now_ms);
+        disk_expire_filters(o->disk, now_ms > FILTER_KEEP_MS ? now_ms - FILTER_KEEP_MS : 0);
+    }
     offload_pump(o);
 }
 
@@ -261,7 +266,11 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
 int offload_ask(struct offload *o, const struct tenant *t, const struct offload_subject *s,
                 void (*done)(void *ctx, int err), void *ctx)
 {
-    return offload_has(o, t, &s->key) ? offload_forget(o, s, DISK_ASK, done, ctx) : -ENOENT;
+    if (!o || !o->disk || t->device != o->rooms.devices->list)
+        return -ENOENT;
+    /* a tenant without sessions may have no filter */
+    return t->n_sessions == 0 || offload_has(o, t, &s->key) ? offload_forget(o, s, DISK_ASK, done, ctx)
+                                                            : -ENOENT;
 }
 
 int offload_ask_others(struct offload *o, const struct offload_subject *s, void (*done)(void *ctx, int err),
@@ -288,6 +297,7 @@ static int offload_start_disk(struct offload *o, struct errmsg *e)
         .buffer_bytes = c->disk_buffer_bytes,
         .depth = DEPTH,
         .n_requests_max = REQUESTS_MAX,
+        .n_filters_max = c->tenants_max,
         .check_ms = CHECK_MS,
         .stall_ms = STALL_MS,
         .retry_ms = RETRY_MS,

@@ -1,6 +1,7 @@
 /* What clients see of slower tiers; see offload.h. */
 #include <errno.h>
 
+#include "daemon/loop/ev.h"
 #include "daemon/offload/offload_state.h"
 #include "daemon/store/account.h"
 #include "daemon/store/control.h"
@@ -11,9 +12,14 @@ void offload_announce_filter(struct offload *o, struct tenant *t)
     if (!o || t->device != o->rooms.devices->list)
         return;
 
-    if (o->disk)
+    if (o->disk) {
+        if (t->n_sessions > 0)
+            disk_want_filter(o->disk, t->account->name, ev_now_ms(o->rooms.ev));
         control_set_filter(t, disk_filter_object(o->disk, t->account->name));
-    control_set_asks(t, offload_may_look(o, t));
+    }
+    /* until the disk's thread has made the filter, clients ask for everything */
+    control_set_asks(t, offload_may_look(o, t) ||
+                            (o->disk && disk_filter_is_unknown(o->disk, t->account->name)));
 }
 
 int offload_open_filter(const struct offload *o, const struct tenant *t, int *ret_fd, size_t *ret_bytes,

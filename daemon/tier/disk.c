@@ -19,8 +19,6 @@
 
 enum { DEPTH_MAX = 4096, SEGMENTS_WANTED = 64 };
 
-static const uint64_t segment_bytes_least = UINT64_C(1) << 20;
-
 const char *const disk_state_names[] = {
     [DISK_OPENING] = "opening", [DISK_READY] = "ready", [DISK_OFF] = "off"};
 
@@ -55,7 +53,7 @@ static uint64_t disk_choose_segment_bytes(uint64_t bytes)
 {
     uint64_t segment = DISK_SEGMENT_BYTES_MAX;
 
-    while (segment > segment_bytes_least && bytes / segment < SEGMENTS_WANTED)
+    while (segment > DISK_SEGMENT_BYTES_CHOSEN_MIN && bytes / segment < SEGMENTS_WANTED)
         segment /= 2;
     return segment;
 }
@@ -114,7 +112,7 @@ static int disk_make(const struct disk_options *o, struct disk **ret, struct err
     (void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void) pthread_cond_init(&d->end, &attr);
     (void) pthread_condattr_destroy(&attr);
-    disk_filters_init(&d->filters);
+    disk_filters_init(&d->filters, o->n_filters_max);
     disk_removed_init(&d->removed);
     r = disk_buffers_init(&d->buffers, o->buffer_bytes, e);
     if (r < 0)
@@ -301,9 +299,25 @@ int disk_open_filter(struct disk *d, const char *tenant, int *ret_fd, size_t *re
     return disk_filters_open(&d->filters, tenant, ret_fd, ret_bytes, ret_object);
 }
 
+void disk_want_filter(struct disk *d, const char *tenant, uint64_t now_ms)
+{
+    if (disk_filters_want(&d->filters, tenant, now_ms))
+        disk_thread_wake(d);
+}
+
+void disk_expire_filters(struct disk *d, uint64_t before_ms)
+{
+    disk_filters_expire(&d->filters, before_ms);
+}
+
 uint64_t disk_filter_object(struct disk *d, const char *tenant)
 {
     return disk_filters_object(&d->filters, tenant);
+}
+
+bool disk_filter_is_unknown(struct disk *d, const char *tenant)
+{
+    return disk_filters_is_unknown(&d->filters, tenant);
 }
 
 bool disk_has_probably(struct disk *d, const char *tenant, const struct chunk_key *key)

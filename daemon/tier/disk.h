@@ -41,9 +41,10 @@ struct disk_options {
     uint64_t buffer_bytes;             /* bounce buffers, at most DISK_BUFFERS_BYTES_MAX */
     uint32_t depth;                    /* operations at the disk at a time; half of them may be writes */
     uint32_t n_requests_max;
-    uint64_t check_ms; /* how often the folder is looked at */
-    uint64_t stall_ms; /* an operation that takes longer turns the tier off */
-    uint64_t retry_ms; /* pause before the tier is opened anew by itself, doubled each time; 0: never */
+    uint32_t n_filters_max; /* tenants that may have a filter at a time */
+    uint64_t check_ms;      /* how often the folder is looked at */
+    uint64_t stall_ms;      /* an operation that takes longer turns the tier off */
+    uint64_t retry_ms;      /* pause before the tier is opened anew by itself, doubled each time; 0: never */
     const struct disk_engine_ops *engine; /* disk_uring_ops */
     void (*changed)(void *ctx);           /* on the loop, after the state changed; may be NULL */
     void *ctx;
@@ -145,11 +146,16 @@ int disk_resume(struct disk *d);
 
 void disk_status(struct disk *d, struct disk_status *ret);
 
+/* See disk_filters_want() and disk_filters_expire(). The filter of a new tenant is made soon. */
+void disk_want_filter(struct disk *d, const char *tenant, uint64_t now_ms);
+void disk_expire_filters(struct disk *d, uint64_t before_ms);
+
 /* See disk_filters_open() and disk_filters_has(): asked by the loop, without a request. */
 int disk_open_filter(struct disk *d, const char *tenant, int *ret_fd, size_t *ret_bytes,
                      uint64_t *ret_object);
 /* The number of the tenant's filter; 0: none. It changes when the filter is made anew. */
 uint64_t disk_filter_object(struct disk *d, const char *tenant);
+bool disk_filter_is_unknown(struct disk *d, const char *tenant); /* disk_filters_is_unknown() */
 bool disk_has_probably(struct disk *d, const char *tenant, const struct chunk_key *key);
 
 /* disk_removed_take(): pages that left the tier, but not by DISK_DROP, or since it went off. */

@@ -56,6 +56,7 @@ struct errmsg;
 #define DISK_SLOT_BYTES_MIN 4096 /* and the least alignment of slots */
 #define DISK_SEGMENT_BYTES_MIN (UINT64_C(1) << 16)
 #define DISK_SEGMENT_BYTES_MAX (UINT64_C(1) << 28)
+#define DISK_SEGMENT_BYTES_CHOSEN_MIN (UINT64_C(1) << 20) /* of a tier of any size; tests have smaller ones */
 /* A stored generation above this is damage: no tier uses up so many. */
 #define DISK_GENERATION_MAX (UINT64_C(1) << 55)
 

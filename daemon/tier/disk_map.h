@@ -59,7 +59,7 @@ struct disk_group {
 };
 
 struct disk_owner { /* a tenant with segments */
-    struct disk_owner *next;
+    struct disk_owner *next, *prev;
     char name[DISK_TENANT_BYTES];
     struct disk_group *groups;
     struct disk_segment *first, *last;
@@ -76,6 +76,7 @@ struct disk_map {
     uint32_t n_used, n_ending;
     struct disk_segment *segments; /* [n_segments_max] */
     struct disk_owner *owners;
+    void *owner_tree;    /* the same by name, for tsearch(3) */
     uint64_t generation; /* the last one used */
     uint64_t n_pages;
     /*

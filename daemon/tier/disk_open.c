@@ -2,12 +2,16 @@
 #include "daemon/tier/disk_open.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/errmsg.h"
 #include "daemon/tier/disk_state.h"
 
-enum { FILTER_KEYS_MIN = 4096 }; /* a filter has room for so many pages more than its tenant has */
+enum {
+    FILTER_KEYS_MIN = 4096,   /* a filter has room for so many pages more than its tenant has */
+    SEGMENTS_GROWTH_MAX = 16, /* how much smaller than chosen segments may be, after disk-bytes was raised */
+};
 
 /* ---- filters ---- */
 
@@ -16,23 +20,37 @@ static void disk_open_add_key(void *ctx, const struct chunk_key *key)
     disk_filter_add(ctx, key);
 }
 
-/* Without memory for a new filter the old one stays, with more wrong answers. */
-static void disk_open_renew_filter(struct disk *d, const char *tenant)
+/* Without memory for a new filter the old one stays, with more wrong answers. Return: whether it is new. */
+static bool disk_open_renew_filter(struct disk *d, const char *tenant)
 {
     uint64_t n = disk_map_n_pages(&d->map, tenant);
     struct disk_filter *filter = NULL;
 
     if (disk_filter_new(tenant, 2 * n + FILTER_KEYS_MIN, &filter, NULL) < 0)
-        return;
+        return false;
 
     disk_map_for_each(&d->map, tenant, disk_open_add_key, filter);
     disk_filters_put(&d->filters, filter);
+    return true;
+}
+
+void disk_open_make_filters(struct disk *d)
+{
+    char tenant[DISK_TENANT_BYTES];
+
+    while (disk_filters_next(&d->filters, tenant)) {
+        if (disk_map_n_pages(&d->map, tenant) == 0)
+            disk_filters_drop(&d->filters, tenant);
+        else if (!disk_open_renew_filter(d, tenant))
+            return; /* the next pass tries again */
+    }
 }
 
 void disk_open_note_key(struct disk *d, const char *tenant, const struct chunk_key *key)
 {
+    disk_filters_note_tenant(&d->filters, tenant);
     if (disk_filters_is_worn(&d->filters, tenant))
-        disk_open_renew_filter(d, tenant);
+        (void) disk_open_renew_filter(d, tenant);
     disk_filters_add(&d->filters, tenant, key); /* again after a new filter: the same bits */
 }
 
@@ -91,7 +109,7 @@ static int disk_open_read_map(struct disk *d, struct errmsg *e)
         return r;
 
     for (const struct disk_owner *o = d->map.owners; o; o = o->next)
-        disk_open_renew_filter(d, o->name);
+        disk_filters_note_tenant(&d->filters, o->name);
     d->map.on_discard = disk_open_on_discard;
     d->map.ctx = d;
     return 0;
@@ -108,10 +126,29 @@ static int disk_open_engine(struct disk *d, struct errmsg *e)
     return disk_io_init(&d->io, d->options.engine, &o, d->folder.align, e);
 }
 
+/*
+ * A folder keeps the size of its segments when disk-bytes changes. Much smaller ones than disk-bytes asks for
+ * were not made by this program: each could be another tenant's, with an index in memory.
+ */
+static int disk_open_check_segments(const struct disk *d, struct errmsg *e)
+{
+    uint64_t chosen = d->options.folder.segment_bytes, found = d->folder.segment_bytes;
+
+    if (found >= chosen / SEGMENTS_GROWTH_MAX && (found >= DISK_SEGMENT_BYTES_CHOSEN_MIN || found >= chosen))
+        return 0;
+    return fail(e, -EBADMSG,
+                "segments of the disk tier in %s have %" PRIu64 " bytes, but kvcobrad makes them of %" PRIu64
+                " for disk-bytes %" PRIu64 ": set disk-bytes to its earlier value, or remove the folder's "
+                "files to begin anew",
+                d->path, found, chosen, d->options.folder.bytes);
+}
+
 int disk_open(struct disk *d, struct errmsg *e)
 {
     int r = disk_folder_open(&d->options.folder, &d->folder, e);
 
+    if (r == 0)
+        r = disk_open_check_segments(d, e);
     if (r == 0)
         r = disk_open_read_map(d, e);
     if (r == 0)
@@ -121,6 +158,8 @@ int disk_open(struct disk *d, struct errmsg *e)
         return r;
     }
 
+    disk_filters_begin(&d->filters);
+    disk_open_make_filters(d);
     (void) pthread_mutex_lock(&d->lock);
     d->status.engine = d->options.engine->name;
     d->status.is_locked = d->io.is_locked;
@@ -134,7 +173,7 @@ int disk_open(struct disk *d, struct errmsg *e)
 void disk_close(struct disk *d)
 {
     disk_io_deinit(&d->io);
-    disk_filters_drop(&d->filters, NULL);
+    disk_filters_end(&d->filters);
     disk_map_deinit(&d->map);
     disk_folder_deinit(&d->folder);
 }

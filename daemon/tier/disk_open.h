@@ -9,5 +9,8 @@ struct errmsg;
 int disk_open(struct disk *d, struct errmsg *e);
 void disk_close(struct disk *d); /* no operation is in flight; nothing may be open */
 
+/* Makes the filters of tenants that want one since the last call. */
+void disk_open_make_filters(struct disk *d);
+
 /* Adds a page to the filter of its tenant, or makes the filter anew. */
 void disk_open_note_key(struct disk *d, const char *tenant, const struct chunk_key *key);

@@ -2,6 +2,7 @@
 #include "daemon/tier/disk_segment.h"
 
 #include <errno.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +18,22 @@ _Static_assert(DISK_SLOTS_MAX <= 1u << SLOT_BITS && DISK_SEGMENTS_MAX <= 1u << (
 
 /* ---- tenants and groups ---- */
 
+/* Order of the tree. */
+static int disk_segment_compare_owners(const void *a, const void *b)
+{
+    const struct disk_owner *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
 struct disk_owner *disk_segment_find_owner(const struct disk_map *m, const char *tenant)
 {
-    struct disk_owner *o = m->owners;
+    struct disk_owner key = {.next = NULL};
+    struct disk_owner *const *node;
 
-    while (o && strcmp(o->name, tenant) != 0)
-        o = o->next;
-    return o;
+    (void) snprintf(key.name, sizeof(key.name), "%s", tenant);
+    node = tfind(&key, &m->owner_tree, disk_segment_compare_owners);
+    return node ? *node : NULL;
 }
 
 struct disk_group *disk_segment_find_group(const struct disk_owner *o, const struct disk_group_id *id)
@@ -37,11 +47,10 @@ struct disk_group *disk_segment_find_group(const struct disk_owner *o, const str
 
 static void disk_segment_free_owner(struct disk_map *m, struct disk_owner *o)
 {
-    struct disk_owner **link = &m->owners;
-
-    while (*link != o)
-        link = &(*link)->next;
-    *link = o->next;
+    (void) tdelete(o, &m->owner_tree, disk_segment_compare_owners);
+    *(o->prev ? &o->prev->next : &m->owners) = o->next;
+    if (o->next)
+        o->next->prev = o->prev;
     free(o->index.object);
     free(o);
 }
@@ -82,7 +91,15 @@ static struct disk_owner *disk_segment_make_owner(struct disk_map *m, const char
     }
 
     (void) snprintf(o->name, sizeof(o->name), "%s", name);
+    if (!tsearch(o, &m->owner_tree, disk_segment_compare_owners)) {
+        free(o->index.object);
+        free(o);
+        return NULL;
+    }
+
     o->next = m->owners;
+    if (o->next)
+        o->next->prev = o;
     m->owners = o;
     return o;
 }

@@ -66,7 +66,7 @@ static void disk_thread_fail(struct disk *d, const struct errmsg *why)
         return;
 
     disk_thread_set_state(d, DISK_OFF, why->text);
-    disk_filters_drop(&d->filters, NULL);
+    disk_filters_end(&d->filters);
     (void) disk_queue_expire(d, UINT64_MAX, -ENODEV);
     d->retry_at_ms = d->options.retry_ms > 0 ? work_clock_ms() + d->pause_ms : UINT64_MAX;
     d->pause_ms = d->pause_ms < RETRY_MS_MAX / 2 ? 2 * d->pause_ms : RETRY_MS_MAX;
@@ -128,6 +128,8 @@ static void disk_thread_serve(struct disk *d)
     uint32_t n_writes_max = d->options.depth > 1 ? d->options.depth / 2 : 1;
     struct disk_transfer *t;
 
+    if (d->status.state == DISK_READY)
+        disk_open_make_filters(d);
     if (d->status.state != DISK_READY || (d->blocked && !disk_thread_begin(d, d->blocked)))
         return;
 

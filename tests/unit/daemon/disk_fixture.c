@@ -32,6 +32,7 @@ void disk_fixture_init(struct disk_fixture *f)
                                        .buffer_bytes = 16 * DISK_BUFFER_UNIT_BYTES,
                                        .depth = 8,
                                        .n_requests_max = 64,
+                                       .n_filters_max = 8,
                                        .check_ms = 10,
                                        .stall_ms = 1000000,
                                        .engine = &faulty_engine_ops};
@@ -79,6 +80,12 @@ void disk_fixture_open(struct disk_fixture *f)
         abort();
     }
     (void) disk_fixture_wait(f, DISK_OPENING);
+    for (unsigned i = 0; i < 3; i++) {
+        char tenant[DISK_TENANT_BYTES];
+
+        (void) snprintf(tenant, sizeof(tenant), "tenant-%u", i);
+        disk_want_filter(f->disk, tenant, 1);
+    }
 }
 
 void disk_fixture_close(struct disk_fixture *f)

@@ -61,6 +61,7 @@ static void offload_fixture_add_tenant(struct offload_fixture *f)
     o.account = account;
     assert(tenant_new(&o, t, NULL) == 0);
     (void) account_unref(account); /* the tenant has a reference */
+    (*t)->n_sessions = 1;          /* so that it has a filter */
     (*t)->next = d->store.tenants;
     d->store.tenants = *t;
     d->store.n_tenants++;

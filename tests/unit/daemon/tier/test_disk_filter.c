@@ -33,12 +33,21 @@ static void put_new(struct disk_filters *f, const char *tenant, uint64_t n_keys)
     disk_filters_put(f, make_filter(tenant, n_keys));
 }
 
+/* Filters of a tier that is ready, for two tenants at most; "a" and "b" want one. */
+static void begin(struct disk_filters *f)
+{
+    disk_filters_init(f, 2);
+    disk_filters_begin(f);
+    CU_ASSERT_FALSE(disk_filters_want(f, "a", 1000)); /* none has pages, so there is nothing to look for */
+    CU_ASSERT_FALSE(disk_filters_want(f, "b", 1000));
+}
+
 static void test_tenants_apart(void)
 {
     struct disk_filters f;
     struct chunk_key one = make_key(1), two = make_key(2);
 
-    disk_filters_init(&f);
+    begin(&f);
     CU_ASSERT_TRUE(disk_filters_is_worn(&f, "a"));
     disk_filters_add(&f, "a", &one); /* there is none yet: without effect */
     CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one));
@@ -53,8 +62,66 @@ static void test_tenants_apart(void)
     disk_filters_drop(&f, "a");
     CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one));
     CU_ASSERT_TRUE(disk_filters_has(&f, "b", &two));
-    disk_filters_drop(&f, NULL);
+    disk_filters_end(&f);
     CU_ASSERT_FALSE(disk_filters_has(&f, "b", &two));
+    disk_filters_deinit(&f);
+}
+
+/* Until the thread has looked for a tenant's pages, the tier may have any; while it is off, it has none. */
+static void test_unknown(void)
+{
+    char tenant[DISK_TENANT_BYTES] = "";
+    struct chunk_key one = make_key(1);
+    struct disk_filters f;
+
+    disk_filters_init(&f, 2);
+    CU_ASSERT_FALSE(disk_filters_next(&f, tenant));
+    CU_ASSERT_TRUE(disk_filters_want(&f, "a", 1));
+    CU_ASSERT_FALSE(disk_filters_want(&f, "a", 2));
+    CU_ASSERT_FALSE(disk_filters_is_unknown(&f, "a") || disk_filters_has(&f, "a", &one));
+    disk_filters_begin(&f);
+    CU_ASSERT_TRUE(disk_filters_is_unknown(&f, "a") && disk_filters_has(&f, "a", &one));
+    CU_ASSERT_FALSE(disk_filters_is_worn(&f, "a")); /* the thread makes it when it looks */
+    CU_ASSERT_TRUE_FATAL(disk_filters_next(&f, tenant));
+    CU_ASSERT_STRING_EQUAL(tenant, "a");
+    put_new(&f, "a", 100);
+    CU_ASSERT_FALSE(disk_filters_next(&f, tenant));
+    CU_ASSERT_FALSE(disk_filters_is_unknown(&f, "a") || disk_filters_has(&f, "a", &one));
+    disk_filters_end(&f);
+    CU_ASSERT_FALSE(disk_filters_has(&f, "a", &one));
+    disk_filters_begin(&f);
+    CU_ASSERT_TRUE(disk_filters_next(&f, tenant));
+    disk_filters_deinit(&f);
+}
+
+/* Many tenants may have pages: those with sessions get memory objects, no more than the limit. */
+static void test_limit(void)
+{
+    struct chunk_key one = make_key(1);
+    struct disk_filters f;
+
+    begin(&f);
+    put_new(&f, "unwanted", 100);
+    CU_ASSERT_EQUAL(disk_filters_object(&f, "unwanted"), 0);
+    CU_ASSERT_FALSE(disk_filters_is_worn(&f, "unwanted") || disk_filters_has(&f, "unwanted", &one));
+    put_new(&f, "a", 100);
+    put_new(&f, "b", 100);
+    CU_ASSERT_FALSE(disk_filters_want(&f, "c", 1000)); /* "a" and "b" have sessions at this time, too */
+    CU_ASSERT_FALSE(disk_filters_want(&f, "b", 2000));
+    CU_ASSERT_EQUAL(f.n, 2);
+    disk_filters_note_tenant(&f, "c");
+    disk_filters_note_tenant(&f, "c");
+    CU_ASSERT_TRUE(disk_filters_want(&f, "c", 2000));
+    CU_ASSERT_TRUE(disk_filters_is_unknown(&f, "c") && disk_filters_has(&f, "c", &one));
+    disk_filters_drop(&f, "c");
+    CU_ASSERT_FALSE(disk_filters_is_unknown(&f, "c") || disk_filters_has(&f, "c", &one));
+    CU_ASSERT_EQUAL(f.n, 2);
+    CU_ASSERT_EQUAL(disk_filters_object(&f, "a"), 0);
+    CU_ASSERT_NOT_EQUAL(disk_filters_object(&f, "b"), 0);
+    disk_filters_expire(&f, 2000);
+    CU_ASSERT_EQUAL(f.n, 2);
+    disk_filters_expire(&f, 2001);
+    CU_ASSERT(f.n == 0 && f.n_unknown == 0 && !f.list);
     disk_filters_deinit(&f);
 }
 
@@ -70,7 +137,7 @@ static void test_client(void)
     void *at;
     int fd = -1;
 
-    disk_filters_init(&f);
+    begin(&f);
     CU_ASSERT_EQUAL(disk_filters_open(&f, "a", &fd, &bytes, &object), -ENOENT);
     put_new(&f, "a", 100);
     CU_ASSERT_EQUAL_FATAL(disk_filters_open(&f, "a", &fd, &bytes, &object), 0);
@@ -103,7 +170,7 @@ static void test_worn(void)
 {
     struct disk_filters f;
 
-    disk_filters_init(&f);
+    begin(&f);
     put_new(&f, "a", 3000);
     for (uint64_t i = 0; i < 2100; i++) {
         struct chunk_key k = make_key(i);
@@ -116,7 +183,7 @@ static void test_worn(void)
     CU_ASSERT_TRUE(disk_filters_is_worn(&f, "a"));
 
     put_new(&f, "a", 1);
-    for (uint64_t i = 0; i < bloom_capacity(&f.list->writer); i++) {
+    for (uint64_t i = 0; i < bloom_capacity(&f.list->next->writer); i++) {
         struct chunk_key k = make_key(i);
 
         CU_ASSERT_FALSE_FATAL(disk_filters_is_worn(&f, "a"));
@@ -127,8 +194,6 @@ static void test_worn(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_tenants_apart),
-    TEST(test_client),
-    TEST(test_worn),
-    TEST_END,
+    TEST(test_tenants_apart), TEST(test_client), TEST(test_worn),
+    TEST(test_unknown),       TEST(test_limit),  TEST_END,
 };

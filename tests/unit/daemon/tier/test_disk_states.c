@@ -216,6 +216,48 @@ static void test_chosen_segments(void)
     }
 }
 
+/* Opens the folder that has segments of FIXTURE_SEGMENT_BYTES with another size of the tier. */
+static void reopen(uint64_t bytes, uint64_t segment_bytes)
+{
+    f.options.folder.bytes = bytes;
+    f.options.folder.segment_bytes = segment_bytes;
+    disk_fixture_open(&f);
+}
+
+/*
+ * A folder keeps its segments when the size of the tier changes. Segments that this program would not choose
+ * are refused: each could name another tenant.
+ */
+static void test_segments_of_others(void)
+{
+    const uint64_t mib = UINT64_C(1) << 20;
+
+    disk_fixture_init(&f);
+    reopen(64 * mib, 0);
+    CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
+    disk_fixture_close(&f);
+    reopen(1024 * mib, 0); /* a new tier would have segments of 16 MiB */
+    CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_status(&f).segment_bytes, mib);
+    disk_fixture_close(&f);
+    reopen(2048 * mib, 0);
+    expect_off("set disk-bytes to its earlier value, or remove the folder's files");
+    disk_fixture_close(&f);
+    reopen(64 * mib, 0);
+    CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), 0);
+    disk_fixture_deinit(&f);
+
+    disk_fixture_init(&f);
+    disk_fixture_open(&f);
+    disk_fixture_close(&f);
+    reopen(65536 * mib, 0);
+    expect_off("kvcobrad makes them of 268435456 for disk-bytes 68719476736");
+    disk_fixture_close(&f);
+    reopen(mib, 0); /* no tier has segments below 1 MiB */
+    expect_off("kvcobrad makes them of 1048576");
+    disk_fixture_deinit(&f);
+}
+
 /* A file system that becomes full: the tier keeps to the segments that it has, and says so. */
 static void test_full_file_system(void)
 {
@@ -294,6 +336,7 @@ const struct test_case test_cases[] = {
     TEST(test_unmounted),
     TEST(test_off_from_the_start),
     TEST(test_chosen_segments),
+    TEST(test_segments_of_others),
     TEST(test_full_file_system),
     TEST(test_free_with_requests),
     TEST(test_free_without_answer),
