@@ -329,16 +329,8 @@ static void test_free_without_answer(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_failed_operations),
-    TEST(test_off_under_load),
-    TEST(test_stall),
-    TEST(test_vanished_folder),
-    TEST(test_unmounted),
-    TEST(test_off_from_the_start),
-    TEST(test_chosen_segments),
-    TEST(test_segments_of_others),
-    TEST(test_full_file_system),
-    TEST(test_free_with_requests),
-    TEST(test_free_without_answer),
-    TEST_END,
+    TEST(test_failed_operations),  TEST(test_off_under_load),      TEST(test_stall),
+    TEST(test_vanished_folder),    TEST(test_unmounted),           TEST(test_off_from_the_start),
+    TEST(test_chosen_segments),    TEST(test_segments_of_others),  TEST(test_full_file_system),
+    TEST(test_free_with_requests), TEST(test_free_without_answer), TEST_END,
 };
