@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "cluster/request.h"
 #include "daemon/config/config.h"
 #include "daemon/config/ini_file.h"
+#include "daemon/config/loopback.h"
 #include "daemon/config/settings.h"
 
 #define ROW(the_name, the_kind, member, ...)                                                                 \
@@ -102,17 +104,18 @@ static int cluster_config_add_server(struct cluster_config *c, const char *text,
     struct router_server *s = &c->servers[c->n_servers];
     const char *colon = strrchr(text, ':'), *host = text;
     size_t n = colon ? (size_t) (colon - text) : 0;
+    bool has_brackets = n > 2 && host[0] == '[' && host[n - 1] == ']';
     uint64_t port = 0;
 
     if (c->n_servers == CLUSTER_CONFIG_SERVERS_MAX)
         return fail(e, -EINVAL, "servers has more than %d entries: a few nodes are enough",
                     CLUSTER_CONFIG_SERVERS_MAX);
-    if (n > 2 && host[0] == '[' && host[n - 1] == ']') {
+    if (has_brackets) {
         host++;
         n -= 2;
     }
-    if (n == 0 || n >= sizeof(s->host) || config_parse_bytes(colon + 1, &port) < 0 || port == 0 ||
-        port > 65535 ||
+    if (n == 0 || n >= sizeof(s->host) || (memchr(host, ':', n) && !has_brackets) ||
+        config_parse_bytes(colon + 1, &port) < 0 || port == 0 || port > 65535 ||
         strspn(host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:%") < n)
         return fail(e, -EINVAL, "servers: \"%.80s\" is not HOST:PORT, such as 10.0.0.5:6379 or [::1]:6379",
                     text);
@@ -215,6 +218,38 @@ static int cluster_config_take_password(struct cluster_config *c, struct errmsg 
     return cluster_config_read_password(c, path, 0037, e);
 }
 
+/* Whether it is an address of the loopback interface. A name is not looked up: that may take long. */
+static bool cluster_config_is_loopback(const char *host)
+{
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    struct addrinfo *found = NULL;
+
+    if (strcmp(host, "localhost") == 0)
+        return true;
+    if (getaddrinfo(host, NULL, &hints, &found) != 0)
+        return false;
+
+    memcpy(&address, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return loopback_is_address(&address);
+}
+
+/* node.c would refuse to greet such a server, for ever. */
+static int cluster_config_check_clear_password(const struct cluster_config *c, struct errmsg *e)
+{
+    if (!c->password || c->allows_clear_password)
+        return 0;
+
+    for (unsigned i = 0; i < c->n_servers; i++)
+        if (!cluster_config_is_loopback(c->servers[i].host))
+            return fail(e, -EINVAL,
+                        "the password would cross the network in clear to %.200s: set allow-clear-password = "
+                        "yes, or use TLS through a local tunnel",
+                        c->servers[i].host);
+    return 0;
+}
+
 int cluster_config_load(const char *path, FILE *errors, struct cluster_config *ret, struct errmsg *e)
 {
     struct errmsg why = {""};
@@ -233,6 +268,8 @@ int cluster_config_load(const char *path, FILE *errors, struct cluster_config *r
         r = cluster_config_check_socket(ret, &why);
     if (r == 0)
         r = cluster_config_take_password(ret, &why);
+    if (r == 0)
+        r = cluster_config_check_clear_password(ret, &why);
     if (r < 0 && errors)
         fprintf(errors, "%s: %s\n", path, why.text);
     return r < 0 ? fail(e, r, "%s: %.300s", path, why.text) : 0;

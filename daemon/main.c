@@ -9,7 +9,6 @@
 
 #include "base/cleanup.h"
 #include "base/core_file.h"
-#include "base/damage.h"
 #include "base/errmsg.h"
 #include "base/entry.h"
 #include "daemon/config/command_line.h"
@@ -23,6 +22,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/server.h"
+#include "daemon/start_check.h"
 
 /* argp finds this symbol by its name, so it must be visible. */
 __attribute__((visibility("default"))) const char *argp_program_version = "kvcobrad " KVCOBRA_VERSION;
@@ -58,12 +58,35 @@ static const char *kvcobrad_metrics_place(const struct server *s)
     return s->config->metrics_address ? s->config->metrics_address : "inherited";
 }
 
+/*
+ * Whether only a person can help, so that the unit does not start kvcobrad again. A missing file or folder
+ * may be there at the next attempt.
+ */
+static bool kvcobrad_is_for_person(int r)
+{
+    switch (r) {
+    case -EINVAL:
+    case -EBADMSG:
+    case -EPERM:
+    case -EACCES:
+    case -EFBIG:
+    case -EISDIR:
+    case -ENOTDIR:
+    case -EEXIST:
+    case -ENAMETOOLONG:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Return: the exit status. */
 static int kvcobrad_run(struct config *c)
 {
     _cleanup_(server_freep) struct server *s = NULL;
     struct errmsg e = {""};
-    int r = server_new(c, kvcobrad_reload, &s, &e), code = r == -EINVAL ? EX_CONFIG : EXIT_FAILURE;
+    int r = server_new(c, kvcobrad_reload, &s, &e),
+        code = kvcobrad_is_for_person(r) ? EX_CONFIG : EXIT_FAILURE;
 
     if (r == 0) {
         log_event(
@@ -93,12 +116,15 @@ static void kvcobrad_print_warning(void *ctx, const char *event, const char *sen
 
 /* Return: the exit status. */
 static int kvcobrad_check(const struct command_line_mode *mode, const struct config *c, int r,
-                          const struct errmsg *e)
+                          struct errmsg *e)
 {
     uint64_t memory_bytes = machine_memory_bytes();
+    bool printed = r < 0 && mode->printed_errors;
 
+    if (r == 0)
+        r = start_check(c, mode->is_user, kvcobrad_print_warning, (void *) mode->check, e);
     if (r < 0) {
-        if (!mode->printed_errors)
+        if (!printed)
             fprintf(stderr, "kvcobrad: %s\n", e->text);
         return EXIT_FAILURE;
     }
@@ -148,7 +174,7 @@ static int kvcobrad_serve(const struct command_line_mode *mode, struct config *c
     }
 
     log_event(LOG_ERR, "failed", "message=\"%s\"", e->text);
-    return damage_is_cause(r) || r == -EACCES ? EX_CONFIG : EXIT_FAILURE;
+    return kvcobrad_is_for_person(r) || r == -ENOENT ? EX_CONFIG : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)

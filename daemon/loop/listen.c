@@ -1,6 +1,7 @@
 /* See listen.h. */
 #include "daemon/loop/listen.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -136,17 +137,29 @@ static bool listen_is_served(const char *path, int type)
     return errno == EAGAIN || errno == EPROTOTYPE; /* its queue is full; a socket of another type */
 }
 
-static int listen_remove_stale(const char *path, int type, struct errmsg *e)
+int listen_look(const char *path, struct errmsg *e)
 {
     struct stat st;
 
+    if (strlen(path) >= sizeof(((struct sockaddr_un *) NULL)->sun_path))
+        return fail(e, -ENAMETOOLONG, "socket path %.80s... is longer than %zu bytes", path,
+                    sizeof(((struct sockaddr_un *) NULL)->sun_path) - 1);
     if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : fail(e, -errno, "cannot stat %s: %s", path, strerror(errno));
+        return fail(e, -errno, "cannot stat %s: %s", path, strerror(errno));
     if (!S_ISSOCK(st.st_mode))
         return fail(e, -EEXIST, "%s exists and is not a socket: move it away, or give another path", path);
     if (st.st_uid != 0 && st.st_uid != geteuid())
         return fail(e, -EPERM, "the socket %s belongs to user %lu: remove it, or give another path", path,
                     (unsigned long) st.st_uid);
+    return 0;
+}
+
+static int listen_remove_stale(const char *path, int type, struct errmsg *e)
+{
+    int r = listen_look(path, e);
+
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
     if (listen_is_served(path, type))
         return fail(e, -EADDRINUSE,
                     "another process serves %s, though %s.lock is free: stop it first, or give another path",
@@ -209,10 +222,7 @@ static int listen_bind(int fd, int type, const char *path, mode_t mode, gid_t gr
     mode_t old_mask;
     int r;
 
-    if (strlen(path) >= sizeof(sa.sun_path))
-        return fail(e, -ENAMETOOLONG, "socket path %.80s... is longer than %zu bytes", path,
-                    sizeof(sa.sun_path) - 1);
-
+    assert(strlen(path) < sizeof(sa.sun_path)); /* listen_look() */
     memcpy(sa.sun_path, path, strlen(path));
     old_mask = umask(0777 & ~mode);
     r = bind(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0 ? -errno : 0;

@@ -33,6 +33,12 @@ int listen_at(struct listen_socket *l, int type, const char *path, mode_t mode, 
               struct errmsg *e);
 
 /*
+ * What has the name @path, without changing anything. Return, with a sentence: 0: a socket of this user or of
+ * root; -ENOENT: nothing; -EEXIST, -EPERM: see listen_at(); -ENAMETOOLONG; errno.
+ */
+int listen_look(const char *path, struct errmsg *e);
+
+/*
  * listen_adopt() - use a socket that another process created
  * @fd:     a listening Unix SEQPACKET socket; owned by @l from now on if it is one
  * @option: the name of @fd in the sentence

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,6 +101,70 @@ static int state_folder_check_secret(const char *file, struct errmsg *e)
     return fd < 0 ? -errno : file_rights_check(fd, FILE_RIGHTS_ALL, file, "0600", e);
 }
 
+/* Return: 0; -ENOENT: there is no file; others with a sentence. */
+static int state_folder_read_secret(const char *file, uint8_t ret[static SECRET_BYTES], struct errmsg *e)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    struct errmsg why = {""};
+    size_t n = 0;
+    int r = state_folder_check_secret(file, &why);
+
+    if (r == 0)
+        r = atomic_file_read(file, SECRET_BYTES, &bytes, &n, &why);
+    if (r == -ENOENT)
+        return r;
+    if (r < 0)
+        return why.text[0] ? fail(e, r, "%s", why.text)
+                           : fail(e, r, "cannot read %s: %s", file, strerror(-r));
+    if (n != SECRET_BYTES)
+        return fail(e, -EBADMSG, "%s has %zu bytes instead of %d: remove it to make a new one", file, n,
+                    SECRET_BYTES);
+
+    memcpy(ret, bytes, SECRET_BYTES);
+    sodium_memzero(bytes, n);
+    return 0;
+}
+
+static int state_folder_look_at_parent(const char *path, struct errmsg *e)
+{
+    _cleanup_(freep) char *copy = strdup(path);
+    const char *parent;
+
+    if (!copy)
+        return fail(e, -ENOMEM, "out of memory");
+
+    parent = dirname(copy);
+    return faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) == 0
+               ? 0
+               : fail(e, -errno, "cannot create the state folder %s in %s: %s", path, parent,
+                      strerror(errno));
+}
+
+int state_folder_look(const char *path, uint8_t ret[static SECRET_BYTES], struct errmsg *e)
+{
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_(freep) char *file = NULL;
+    int r;
+
+    if (fd < 0 && errno == ENOENT)
+        return state_folder_look_at_parent(path, e);
+    if (fd < 0)
+        return fail(e, -errno, "cannot open the state folder %s: %s", path, strerror(errno));
+
+    r = file_rights_check(fd, FILE_RIGHTS_WRITE, path, "0700", e);
+    if (r < 0)
+        return r;
+    if (faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) < 0)
+        return fail(e, -errno, "cannot write to the state folder %s: %s", path, strerror(errno));
+
+    r = state_folder_file(path, "secret", &file, e);
+    if (r < 0)
+        return r;
+    return faccessat(AT_FDCWD, file, F_OK, AT_EACCESS) < 0 && errno == ENOENT
+               ? 0
+               : state_folder_read_secret(file, ret, e);
+}
+
 /* Without the buffer of the stream, which would keep the secret on the heap. */
 static int state_folder_write_secret(const char *file, const uint8_t *secret, struct errmsg *e)
 {
@@ -119,8 +184,6 @@ static int state_folder_write_secret(const char *file, const uint8_t *secret, st
 int state_folder_secret(const char *path, uint8_t ret[static SECRET_BYTES], struct errmsg *e)
 {
     _cleanup_(freep) char *file = NULL;
-    _cleanup_(freep) void *bytes = NULL;
-    size_t n;
     int r;
 
     randombytes_buf(ret, SECRET_BYTES);
@@ -131,20 +194,6 @@ int state_folder_secret(const char *path, uint8_t ret[static SECRET_BYTES], stru
     if (r < 0)
         return r;
 
-    r = state_folder_check_secret(file, e);
-    if (r == 0)
-        r = atomic_file_read(file, SECRET_BYTES, &bytes, &n, e);
-    if (r == 0 && n != SECRET_BYTES)
-        return fail(e, -EBADMSG, "%s has %zu bytes instead of %d: remove it to make a new one", file, n,
-                    SECRET_BYTES);
-    if (r == 0) {
-        memcpy(ret, bytes, SECRET_BYTES);
-        sodium_memzero(bytes, n);
-        return 0;
-    }
-
-    if (r != -ENOENT)
-        return e && e->text[0] ? r : fail(e, r, "cannot read %s: %s", file, strerror(-r));
-
-    return state_folder_write_secret(file, ret, e);
+    r = state_folder_read_secret(file, ret, e);
+    return r == -ENOENT ? state_folder_write_secret(file, ret, e) : r;
 }

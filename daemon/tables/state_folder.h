@@ -39,3 +39,9 @@ int state_folder_check(const struct state_folder *f, struct errmsg *e);
  * folder, a new secret. Return: 0; -EPERM: others may read the file, or it is another user's; errno.
  */
 int state_folder_secret(const char *path, uint8_t ret[static 32], struct errmsg *e);
+
+/*
+ * Whether a start would refuse the folder or its secret, without changing or locking anything. @ret: the
+ * secret; untouched if there is none yet. Return: 0; errno with a sentence.
+ */
+int state_folder_look(const char *path, uint8_t ret[static 32], struct errmsg *e);

@@ -74,7 +74,7 @@ static int disk_folder_check_device(const struct disk_folder *f, const struct di
         f->path);
 }
 
-static int disk_folder_lock(struct disk_folder *f, const struct disk_folder_options *o, struct errmsg *e)
+static int disk_folder_enter(struct disk_folder *f, const struct disk_folder_options *o, struct errmsg *e)
 {
     int r;
 
@@ -87,10 +87,11 @@ static int disk_folder_lock(struct disk_folder *f, const struct disk_folder_opti
         return fail(e, r, "cannot open the folder %s of the disk tier: %s", f->path, strerror(-r));
 
     r = disk_folder_check_device(f, o, e);
-    if (r == 0)
-        r = disk_folder_check_rights(f, e);
-    if (r < 0)
-        return r;
+    return r < 0 ? r : disk_folder_check_rights(f, e);
+}
+
+static int disk_folder_lock(const struct disk_folder *f, struct errmsg *e)
+{
     if (flock(f->fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
     if (errno != EWOULDBLOCK)
@@ -159,11 +160,21 @@ static int disk_folder_make_records(const struct disk_folder *f, const struct di
     return 0;
 }
 
+static int disk_folder_check_records(const struct disk_folder *f, struct errmsg *e)
+{
+    struct stat st;
+
+    if (f->records_fd < 0 || fstat(f->records_fd, &st) < 0)
+        return fail(e, -errno, "cannot open %s/%s: %s", f->path, records_name, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fail(e, -EEXIST, "%s/%s is not a file", f->path, records_name);
+    return 0;
+}
+
 static int disk_folder_open_records(struct disk_folder *f, const struct disk_folder_options *o,
                                     struct errmsg *e)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    struct stat st;
     int r;
 
     f->records_fd = openat(f->fd, records_name, flags);
@@ -177,11 +188,7 @@ static int disk_folder_open_records(struct disk_folder *f, const struct disk_fol
             return fail(e, r, "cannot write %s/%s: %s", f->path, records_name, strerror(-r));
         f->records_fd = openat(f->fd, records_name, flags);
     }
-    if (f->records_fd < 0 || fstat(f->records_fd, &st) < 0)
-        return fail(e, -errno, "cannot open %s/%s: %s", f->path, records_name, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return fail(e, -EEXIST, "%s/%s is not a file", f->path, records_name);
-    return 0;
+    return disk_folder_check_records(f, e);
 }
 
 static int disk_folder_check_head(struct disk_folder *f, const struct disk_folder_options *o,
@@ -202,7 +209,7 @@ static int disk_folder_check_head(struct disk_folder *f, const struct disk_folde
     if (r < 0)
         return fail(e, r, "cannot use %s/%s: %s; remove the folder's files to begin anew", f->path,
                     records_name, why.text);
-    if (memcmp(h.fleet, o->fleet, sizeof(h.fleet)) != 0)
+    if (o->fleet && memcmp(h.fleet, o->fleet, sizeof(h.fleet)) != 0)
         return fail(
             e, -EXDEV,
             "the disk tier in %s was written with another index secret: give that key ring, or remove "
@@ -320,34 +327,68 @@ static int disk_folder_note_files(struct disk_folder *f, struct errmsg *e)
     return r < 0 ? fail(e, r, "cannot look at the files in %s: %s", f->path, strerror(-r)) : 0;
 }
 
-int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *ret, struct errmsg *e)
+static int disk_folder_find_size(struct disk_folder *f, uint64_t bytes, struct errmsg *e)
+{
+    uint64_t n = bytes / f->segment_bytes;
+
+    if (n == 0)
+        return fail(e, -EINVAL,
+                    "%" PRIu64 " bytes have no room for a segment of %" PRIu64
+                    " bytes of the disk tier in %s",
+                    bytes, f->segment_bytes, f->path);
+    f->n_segments_max = n < DISK_SEGMENTS_MAX ? (uint32_t) n : DISK_SEGMENTS_MAX;
+    return 0;
+}
+
+int disk_folder_look(const struct disk_folder_options *o, struct errmsg *e)
 {
     _cleanup_(disk_folder_deinit) struct disk_folder f = {
         .path = strdup(o->path), .fd = -1, .records_fd = -1, .pages_fd = -1};
-    uint64_t n;
     int r;
 
     if (!f.path)
         return fail(e, -ENOMEM, "out of memory for the folder of the disk tier");
 
-    r = disk_folder_lock(&f, o, e);
+    r = disk_folder_enter(&f, o, e);
+    if (r < 0)
+        return r;
+    if (faccessat(f.fd, ".", W_OK | X_OK, AT_EACCESS) < 0)
+        return fail(e, -errno, "cannot write to the folder %s: %s", f.path, strerror(errno));
+
+    f.records_fd = openat(f.fd, records_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (f.records_fd < 0 && errno == ENOENT)
+        return disk_folder_check_empty(&f, e);
+
+    r = disk_folder_check_records(&f, e);
+    if (r == 0)
+        r = disk_folder_check_rights(&f, e);
+    if (r == 0)
+        r = disk_folder_check_head(&f, o, e);
+    return r < 0 ? r : disk_folder_find_size(&f, o->bytes, e);
+}
+
+int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *ret, struct errmsg *e)
+{
+    _cleanup_(disk_folder_deinit) struct disk_folder f = {
+        .path = strdup(o->path), .fd = -1, .records_fd = -1, .pages_fd = -1};
+    int r;
+
+    if (!f.path)
+        return fail(e, -ENOMEM, "out of memory for the folder of the disk tier");
+
+    r = disk_folder_enter(&f, o, e);
+    if (r == 0)
+        r = disk_folder_lock(&f, e);
     if (r == 0)
         r = disk_folder_open_records(&f, o, e);
     if (r == 0)
         r = disk_folder_check_head(&f, o, e);
     if (r == 0)
         r = disk_folder_raise_counter(&f, e);
-    if (r < 0)
-        return r;
-
-    n = o->bytes / f.segment_bytes;
-    if (n == 0)
-        return fail(e, -EINVAL,
-                    "%" PRIu64 " bytes have no room for a segment of %" PRIu64
-                    " bytes of the disk tier in %s",
-                    o->bytes, f.segment_bytes, f.path);
-    f.n_segments_max = n < DISK_SEGMENTS_MAX ? (uint32_t) n : DISK_SEGMENTS_MAX;
-    r = disk_folder_open_pages(&f, e);
+    if (r == 0)
+        r = disk_folder_find_size(&f, o->bytes, e);
+    if (r == 0)
+        r = disk_folder_open_pages(&f, e);
     if (r == 0)
         r = disk_folder_check_rights(&f, e);
     if (r == 0)

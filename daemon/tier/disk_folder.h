@@ -38,7 +38,7 @@ struct disk_folder {
 
 struct disk_folder_options {
     const char *path;
-    const uint8_t *fleet;   /* [DISK_FLEET_BYTES] */
+    const uint8_t *fleet;   /* [DISK_FLEET_BYTES]; disk_folder_look(): NULL: any */
     uint64_t bytes;         /* of all segments at most */
     uint64_t segment_bytes; /* of a new folder: a power of two; a folder that exists keeps its own */
     bool has_device;        /* the folder was open before, on ->device: another file system is refused */
@@ -58,6 +58,12 @@ struct disk_folder_options {
  */
 int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *ret, struct errmsg *e);
 void disk_folder_deinit(struct disk_folder *f); /* for a folder that was opened, or zeros */
+
+/*
+ * Whether disk_folder_open() would refuse the folder, without locking or changing anything; another process
+ * may use it. Return: as disk_folder_open(); pages, direct I/O and the lock are not looked at.
+ */
+int disk_folder_look(const struct disk_folder_options *o, struct errmsg *e);
 
 /*
  * Whether the folder and its files still have their names, owners and rights, and `records` its bytes: the

@@ -376,14 +376,6 @@ def test_single_server(program):
     other.stop()
 
 
-def test_clear_password(program):
-    """A password is not sent to other hosts unless it is allowed; 192.0.2.1 exists nowhere (RFC 5737)."""
-    password = os.path.join(FOLDER, "password")
-    d = JoiningDaemon(PROGRAM, os.path.join(FOLDER, "clear"), "192.0.2.1:6379", **{"password-file": password})
-    wait_until("the sentence", lambda: "in clear" in d.status().sentence)
-    equal(d.stop(), 0)
-
-
 class Liar:
     """A server that answers every command with the same bytes."""
 
@@ -463,6 +455,8 @@ class Store(Liar):
         verb, n = words[0], words[1] if len(words) > 1 else b""
         if verb == b"PING":
             return b"+PONG\r\n"
+        if verb == b"AUTH":
+            return b"+OK\r\n"
         if verb == b"CLUSTER":
             return self.map()
         if n in self.once:
@@ -543,6 +537,21 @@ def test_reasons_of_joining(_):
         d = JoiningDaemon(PROGRAM, os.path.join(FOLDER, f"joining-{server.port}"), f"127.0.0.1:{server.port}")
         wait_until(reason, lambda: reason in d.status().sentence)
         equal(d.stop(), 0)
+
+
+def test_clear_password(_):
+    """A password is not sent to other hosts unless it is allowed; 192.0.2.1 exists nowhere (RFC 5737)."""
+    password = os.path.join(FOLDER, "password")
+    path = os.path.join(FOLDER, "clear.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(f"servers = 127.0.0.1:6379, 192.0.2.1:6379\npassword-file = {password}\n")
+    done = subprocess.run([PROGRAM, "--check-config", path], capture_output=True, text=True, check=False)
+    check(done.returncode == 1 and "in clear to 192.0.2.1" in done.stderr, done)
+
+    server = Store([[0, 16383, ["192.0.2.1", 6379]]])  # a node that only the map names
+    d = JoiningDaemon(PROGRAM, os.path.join(FOLDER, "clear"), f"127.0.0.1:{server.port}", **{"password-file": password})
+    wait_until("the sentence", lambda: "in clear" in d.status().sentence)
+    equal(d.stop(), 0)
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------

@@ -102,6 +102,7 @@ static void test_refusals(void)
     refused("servers = :1\n", "HOST:PORT");
     refused("servers = a:0\n", "HOST:PORT");
     refused("servers = a:65536\n", "HOST:PORT");
+    refused("servers = ::1:5\n", "HOST:PORT"); /* without brackets: which part is the port? */
     refused("servers = a;b:1\n", "HOST:PORT");
     refused("servers = a:1\nservers = b:1\n", "line 2: servers is set a second time");
     refused("server = a:1\n", "line 1: there is no setting \"server\"");
@@ -141,17 +142,43 @@ static void test_many_servers(void)
 
 /* ---- the password ---- */
 
-static int load_password(const char *password, mode_t mode)
+static int load_password_for(const char *password, mode_t mode, const char *settings)
 {
     char path[] = "/tmp/kvc-password-XXXXXX", text[200];
     int r;
 
     write_file(path, password);
     assert(chmod(path, mode) == 0);
-    (void) snprintf(text, sizeof(text), "servers = a:1\npassword-file = %s\n", path);
+    (void) snprintf(text, sizeof(text), "%s\npassword-file = %s\n", settings, path);
     r = load(text);
     (void) unlink(path);
     return r;
+}
+
+static int load_password(const char *password, mode_t mode)
+{
+    return load_password_for(password, mode, "servers = localhost:1");
+}
+
+/* A server that would be refused for ever is an error now. */
+static void test_clear_password(void)
+{
+    static const struct {
+        const char *settings;
+        int want;
+    } cases[] = {
+        {"servers = 127.0.0.1:1, [::1]:2, 127.8.0.1:3, localhost:4", 0},
+        {"servers = 127.0.0.1:1, 10.0.0.5:2", -EINVAL},
+        {"servers = redis.example:1", -EINVAL},
+        {"servers = [fe80::1]:1", -EINVAL},
+        {"servers = 10.0.0.5:2\nallow-clear-password = yes", 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CU_ASSERT_EQUAL(load_password_for("secret\n", 0600, cases[i].settings), cases[i].want);
+        CU_ASSERT_EQUAL(strstr(e.text, "in clear to") != NULL, cases[i].want < 0);
+        cluster_config_deinit(&c);
+    }
 }
 
 static void test_password(void)
@@ -176,7 +203,7 @@ static void test_credential(void)
     f = fopen(path, "we");
     assert(f && fputs("geheim", f) >= 0 && fclose(f) == 0 && chmod(path, 0440) == 0);
     assert(setenv("CREDENTIALS_DIRECTORY", folder, 1) == 0);
-    CU_ASSERT_EQUAL(load("servers = a:1\npassword-file = redis\nuser = u\n"), 0);
+    CU_ASSERT_EQUAL(load("servers = 127.0.0.1:1\npassword-file = redis\nuser = u\n"), 0);
     CU_ASSERT_STRING_EQUAL(c.password, "geheim");
     cluster_config_deinit(&c);
     refused("servers = a:1\npassword-file = ..\n", "not the name of a credential");
@@ -186,6 +213,7 @@ static void test_credential(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_defaults),     TEST(test_values),   TEST(test_refusals),   TEST(test_long_servers),
-    TEST(test_many_servers), TEST(test_password), TEST(test_credential), TEST_END,
+    TEST(test_defaults),       TEST(test_values),       TEST(test_refusals),
+    TEST(test_long_servers),   TEST(test_many_servers), TEST(test_password),
+    TEST(test_clear_password), TEST(test_credential),   TEST_END,
 };
