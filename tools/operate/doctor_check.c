@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,14 @@ void doctor_check_machine(struct doctor *d)
 
 /* ---- sockets ---- */
 
+static bool doctor_has_wrong_config(const struct doctor *d)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (d->findings[i].result == DOCTOR_WRONG && strcmp(d->findings[i].subject, DOCTOR_CONFIG) == 0)
+            return true;
+    return false;
+}
+
 static kvc_client *doctor_check_socket(struct doctor *d, enum kvc_socket which, const char *given,
                                        uint32_t timeout_ms)
 {
@@ -141,6 +150,11 @@ static kvc_client *doctor_check_socket(struct doctor *d, enum kvc_socket which, 
     if (r == -EACCES && which == KVC_SOCKET_OPERATORS) { /* as it should be for a client */
         doctor_add(d, DOCTOR_NOTE, subject,
                    "this user is no operator, so the daemon itself was not looked at: %s", e.text);
+        return NULL;
+    }
+    if ((r == -ENOENT || r == -ECONNREFUSED) && doctor_has_wrong_config(d)) { /* starting it would not help */
+        doctor_add(d, DOCTOR_WRONG, subject,
+                   "no kvcobrad at %s: mend its configuration first, and start it then", path);
         return NULL;
     }
     if (r < 0) {

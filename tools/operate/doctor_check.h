@@ -18,6 +18,8 @@ struct doctor_finding {
 
 enum { DOCTOR_FINDINGS_MAX = 64 };
 
+#define DOCTOR_CONFIG "configuration" /* a subject */
+
 struct doctor {
     struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
     size_t n;

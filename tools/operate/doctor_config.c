@@ -14,8 +14,6 @@
 #include "base/errmsg.h"
 #include "tools/command/find_daemon.h"
 
-#define SUBJECT "configuration"
-
 enum { LINES_MAX = 8 }; /* with an error each */
 
 /* A warning, or an error, without the program's name in front. The other lines describe what is set. */
@@ -26,9 +24,9 @@ static void doctor_config_add_line(struct doctor *d, const char *line, bool fail
     if (strncmp(line, name, strlen(name)) == 0)
         line += strlen(name);
     if (failed)
-        doctor_add(d, DOCTOR_WRONG, SUBJECT, "%s", line);
+        doctor_add(d, DOCTOR_WRONG, DOCTOR_CONFIG, "%s", line);
     else if (strstr(line, ": warning: "))
-        doctor_add(d, DOCTOR_NOTE, SUBJECT, "%s", line);
+        doctor_add(d, DOCTOR_NOTE, DOCTOR_CONFIG, "%s", line);
 }
 
 /* @program and @path go through the environment: no shell reads them as its own words. */
@@ -49,7 +47,7 @@ static void doctor_config_read(struct doctor *d, const char *program, const char
     int status;
 
     if (!f) {
-        doctor_add(d, DOCTOR_NOTE, SUBJECT, "cannot run %s: %s", program, strerror(errno));
+        doctor_add(d, DOCTOR_NOTE, DOCTOR_CONFIG, "cannot run %s: %s", program, strerror(errno));
         return;
     }
 
@@ -64,7 +62,7 @@ static void doctor_config_read(struct doctor *d, const char *program, const char
         free(lines[i]);
     }
     if (status == 0)
-        doctor_add(d, DOCTOR_OK, SUBJECT, "%s can be read", path);
+        doctor_add(d, DOCTOR_OK, DOCTOR_CONFIG, "%s can be read", path);
 }
 
 void doctor_check_config(struct doctor *d, const char *path)
@@ -77,12 +75,12 @@ void doctor_check_config(struct doctor *d, const char *path)
     if (!is_given && access(path, F_OK) < 0)
         return;
     if (access(path, R_OK) < 0) {
-        doctor_add(d, errno == EACCES ? DOCTOR_NOTE : DOCTOR_WRONG, SUBJECT, "this user cannot read %s: %s",
-                   path, strerror(errno));
+        doctor_add(d, errno == EACCES ? DOCTOR_NOTE : DOCTOR_WRONG, DOCTOR_CONFIG,
+                   "this user cannot read %s: %s", path, strerror(errno));
         return;
     }
     if (find_daemon(NULL, self, program, &e) == 0)
         doctor_config_read(d, program, path);
     else if (is_given)
-        doctor_add(d, DOCTOR_NOTE, SUBJECT, "%s was not checked: %s", path, e.text);
+        doctor_add(d, DOCTOR_NOTE, DOCTOR_CONFIG, "%s was not checked: %s", path, e.text);
 }

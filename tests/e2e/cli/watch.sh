@@ -110,6 +110,9 @@ expect "doctor with a wrong configuration" 1 "$KVCOBRA" doctor --config "$dir/ba
 expect_true "prints the lines" "['bad.conf, line %d: ' % n in x['text'] for n, x in enumerate((x for x in j if x['subject'] ==
  'configuration'), 2)] == [True, True]"
 expect_true "and nothing else is wrong" "sum(x['result'] == 'wrong' for x in j) == 2"
+expect "with a wrong configuration and no daemon" 1 env KVCOBRA_SOCKET="$dir/no.sock" KVCOBRA_OPERATOR_SOCKET="$dir/no.sock" \
+    "$KVCOBRA" doctor --config "$dir/bad.conf" --json
+expect_true "starting it is not the advice" "['mend its configuration first' in x['text'] for x in j if 'socket' in x['subject']] == [True, True]"
 printf 'pool-bytes = 64M\n' >"$dir/good.conf"
 expect "doctor with a right one" 0 "$KVCOBRA" doctor --config "$dir/good.conf" --json
 expect_true "says so" "[x['result'] for x in j if x['subject'] == 'configuration'][-1] == 'ok'"
