@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <sodium.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/stream_file.h"
+#include "tools/command/json_large.h"
 
 enum { BLOCKS_MAX = 1 << 26, LINE_BYTES_MAX = 1 << 28 };
 
@@ -63,43 +63,6 @@ static int capacity_trace_reserve(struct capacity_reader *x, size_t n_more, stru
     return 0;
 }
 
-/* Bytes of a number at the beginning of @p; 0: none. @ret_is_integer: one that JSON allows. */
-static size_t capacity_trace_number_bytes(const char *p, bool *ret_is_integer)
-{
-    size_t sign = *p == '-', n = strspn(p + sign, "0123456789"), all = strspn(p, "+-.0123456789eE");
-
-    *ret_is_integer = n > 0 && all == sign + n && (n == 1 || p[sign] != '0');
-    return n > 0 ? all : 0;
-}
-
-/*
- * A copy of a line of JSON in which each integer is a string of its digits, since jansson has numbers of 63
- * bits only. NULL: out of memory.
- */
-static char *capacity_trace_quote(const char *line)
-{
-    char *copy = malloc(3 * strlen(line) + 1), *to = copy;
-    bool in_string = false, is_integer;
-
-    for (const char *p = line; copy && *p;) {
-        size_t n = in_string ? 0 : capacity_trace_number_bytes(p, &is_integer);
-
-        if (n > 0) {
-            to += sprintf(to, is_integer ? "\"%.*s\"" : "%.*s", (int) n, p);
-            p += n;
-            continue;
-        }
-        if (in_string && *p == '\\' && p[1])
-            *to++ = *p++;
-        else if (*p == '"')
-            in_string = !in_string;
-        *to++ = *p++;
-    }
-    if (copy)
-        *to = '\0';
-    return copy;
-}
-
 static struct capacity_id capacity_trace_id(const char *text)
 {
     struct capacity_id id = {0};
@@ -120,18 +83,12 @@ static struct capacity_id capacity_trace_id(const char *text)
 static int capacity_trace_add(struct capacity_reader *x, const char *line, uint32_t number, struct errmsg *e)
 {
     struct capacity_trace *t = x->trace;
-    _cleanup_(freep) char *quoted = capacity_trace_quote(line);
-    _cleanup_(json_decrefp) json_t *request = NULL;
-    json_error_t why;
-    json_t *ids, *id;
+    json_error_t why = {.text = "out of memory"};
+    _cleanup_(json_decrefp) json_t *request = json_large_load(line, &why);
+    json_t *ids = json_object_get(request, "hash_ids"), *id;
     size_t i;
     int r;
 
-    if (!quoted)
-        return fail(e, -ENOMEM, "out of memory");
-
-    request = json_loads(quoted, 0, &why);
-    ids = json_object_get(request, "hash_ids");
     if (!request)
         return fail(e, -EINVAL, "%s, line %" PRIu32 ": no JSON: %s", x->path, number, why.text);
     if (!json_is_array(ids))
@@ -143,11 +100,14 @@ static int capacity_trace_add(struct capacity_reader *x, const char *line, uint3
 
     json_array_foreach(ids, i, id)
     {
-        if (!json_is_string(id))
+        char digits[24];
+
+        if (!json_is_string(id) && !json_is_integer(id))
             return fail(e, -EINVAL,
                         "%s, line %" PRIu32 ": \"hash_ids\" has something else than integers and texts",
                         x->path, number);
-        x->ids[t->n_blocks + i] = capacity_trace_id(json_string_value(id));
+        (void) snprintf(digits, sizeof(digits), "%" JSON_INTEGER_FORMAT, json_integer_value(id));
+        x->ids[t->n_blocks + i] = capacity_trace_id(json_is_string(id) ? json_string_value(id) : digits);
     }
 
     t->n_blocks += json_array_size(ids);

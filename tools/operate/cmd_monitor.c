@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "client/kvcobra-operator.h"
+#include "tools/command/json_large.h"
 #include "tools/command/operator.h"
 #include "tools/command/option.h"
 #include "tools/command/terminal.h"
@@ -147,7 +148,7 @@ static void cmd_monitor_print_json(const kvc_event *x, json_t *fields)
 /* Return: whether it was printed. */
 static bool cmd_monitor_show(const struct monitor_options *o, const kvc_event *x)
 {
-    json_t *fields = json_loads(x->json, 0, NULL);
+    json_t *fields = json_large_load(x->json, NULL);
     bool wanted = json_is_object(fields) && cmd_monitor_wants(o, x, fields);
 
     if (wanted && o->operator.common.json)
