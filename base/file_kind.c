@@ -82,14 +82,12 @@ static bool file_kind_is_text(const uint8_t *p, size_t n)
     return true;
 }
 
-const char *file_kind_of(const void *bytes, size_t n)
+const char *file_kind_other_than_text(const void *bytes, size_t n)
 {
     const uint8_t *p = bytes;
 
     if (n > FILE_KIND_BYTES)
         n = FILE_KIND_BYTES;
-    if (n == 0)
-        return "empty";
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (n >= kinds[i].n && strncasecmp(bytes, kinds[i].text, kinds[i].n) == 0)
             return kinds[i].what;
@@ -99,7 +97,16 @@ const char *file_kind_of(const void *bytes, size_t n)
                    : "a safetensors file: 'kvcobra model-id' takes the folder of its model";
     if (file_kind_is_imatrix(p, n))
         return "an importance matrix of llama.cpp, not a model";
-    if (file_kind_is_text(p, n))
-        return p[0] == '{' || p[0] == '[' ? "a JSON text" : "a text";
-    return "a file of a kind that kvcobra does not know";
+    return NULL;
+}
+
+const char *file_kind_of(const void *bytes, size_t n)
+{
+    const char *other = n > 0 ? file_kind_other_than_text(bytes, n) : "empty", *text = bytes;
+
+    if (other)
+        return other;
+    if (!file_kind_is_text(bytes, n < FILE_KIND_BYTES ? n : FILE_KIND_BYTES))
+        return "a file of a kind that kvcobra does not know";
+    return text[0] == '{' || text[0] == '[' ? "a JSON text" : "a text";
 }

@@ -15,3 +15,6 @@
  * Return: never NULL; "a file of a kind that kvcobra does not know" if nothing fits.
  */
 const char *file_kind_of(const void *bytes, size_t n);
+
+/* The same where a text is expected. NULL: it may be one, perhaps in another character set. */
+const char *file_kind_other_than_text(const void *bytes, size_t n);

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/file_kind.h"
 #include "base/stream_file.h"
 #include "base/utf8.h"
 #include "tools/engine/engine.h"
@@ -23,11 +24,11 @@ static int document_read_text(const char *path, void **ret_text, size_t *ret_byt
 
     if (r < 0)
         return r;
-    if (bytes >= 2 && memcmp(text, "\x1f\x8b", 2) == 0)
-        return fail(e, -EINVAL, "%s is compressed; unpack it first (gunzip -c %s > TEXT)",
-                    stream_file_name(path), path);
 
     bad = utf8_error(text, bytes);
+    if (bad < bytes && file_kind_other_than_text(text, bytes))
+        return fail(e, -EINVAL, "%s is no text but %s", stream_file_name(path),
+                    file_kind_other_than_text(text, bytes));
     if (bad < bytes)
         return fail(e, -EINVAL,
                     "%s is not UTF-8 text: byte 0x%02x at offset %zu; if it is text in another encoding, "

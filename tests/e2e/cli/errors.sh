@@ -114,6 +114,9 @@ expect_sentence "inspecting a model" "neither an allocation table nor a statisti
 expect_sentence "a table for a model" "not a GGUF file but an allocation table" "$KVCOBRA" generate "$dir/m.table" --prompt x
 expect_sentence "comparing with a model" "a GGUF model" "$KVCOBRA" compare "$dir/m.table" "$model"
 expect_sentence "merging a text" "not a statistics file but a text" "$KVCOBRA" merge "$dir/m.stats" "$text" -o "$dir/x.stats"
+expect_sentence "a model for a text" "is no text but a GGUF model" "$KVCOBRA" calibrate "$model" --text "$dir/other.gguf" \
+    -o "$dir/x.stats"
+expect_sentence "a table for a prompt" "is no text but an allocation table" "$KVCOBRA" generate "$model" --prompt-file "$dir/m.table"
 printf 'caf\351 au lait' >"$dir/latin1.txt"
 : >"$dir/blank.txt"
 printf 'a b\n\nc d\n' >"$dir/lines.txt"

@@ -56,6 +56,14 @@ static void test_kinds(void)
     }
 }
 
+static void test_texts(void)
+{
+    CU_ASSERT_PTR_NULL(file_kind_other_than_text("Once upon a time", 16));
+    CU_ASSERT_PTR_NULL(file_kind_other_than_text("caf\xe9", 4));
+    CU_ASSERT_PTR_NULL(file_kind_other_than_text("", 0));
+    CU_ASSERT_STRING_EQUAL(file_kind_other_than_text("KVCTABLE\1", 9), file_kind_of("KVCTABLE\1", 9));
+}
+
 /* A text stays one, however long; what lies behind the first bytes is not looked at. */
 static void test_long(void)
 {
@@ -68,4 +76,4 @@ static void test_long(void)
     CU_ASSERT_STRING_NOT_EQUAL(file_kind_of(text, sizeof(text)), "a text");
 }
 
-const struct test_case test_cases[] = {TEST(test_kinds), TEST(test_long), TEST_END};
+const struct test_case test_cases[] = {TEST(test_kinds), TEST(test_texts), TEST(test_long), TEST_END};
