@@ -22,6 +22,10 @@ enum {
     PAGE_STRIDE = 5120,
     PEERS = 256,
     RUBBISH_BYTES = 60000,
+    SMALL_FIELDS = 14000,
+    WAITS_PACKETS = 8,
+    WAITS_PAGES = WAITS_PACKETS * WIRE_ITEMS_MAX, /* more than the quota has room for */
+    WAITS_MS = 5000,
 };
 
 struct packet {
@@ -118,7 +122,8 @@ static void flood_open(struct flood *f, bool models)
         f->fd = try_connection();
 }
 
-static void flood(const struct packet *p, bool models)
+/* The connections send the @n packets in turn. */
+static void flood_packets(const struct packet *p, size_t n, bool models)
 {
     struct flood all[FLOOD_CONNECTIONS];
 
@@ -126,13 +131,18 @@ static void flood(const struct packet *p, bool models)
         flood_open(&all[i], models);
     for (;;) {
         for (size_t i = 0; i < FLOOD_CONNECTIONS; i++) {
-            if (all[i].fd >= 0 && flood_send(&all[i], p, FLOOD_DEPTH) && flood_receive(&all[i]))
+            if (all[i].fd >= 0 && flood_send(&all[i], &p[i % n], FLOOD_DEPTH) && flood_receive(&all[i]))
                 continue;
             if (all[i].fd >= 0)
                 (void) close(all[i].fd);
             flood_open(&all[i], models);
         }
     }
+}
+
+static void flood(const struct packet *p, bool models)
+{
+    flood_packets(p, 1, models);
 }
 
 /* Connections on which the client sends and never reads. They are replaced ten times a second. */
@@ -189,6 +199,18 @@ void attack_rubbish(void)
 
     pack(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list, &p);
     for (; p.bytes + sizeof(field) < RUBBISH_BYTES; p.bytes += sizeof(field))
+        memcpy(p.buf + p.bytes, field, sizeof(field));
+    flood(&p, false);
+}
+
+void attack_fields(void)
+{
+    static const uint8_t field[] = {0x18, 0x01}; /* number 3: a number */
+    static struct packet p;
+    Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
+
+    pack(KVCOBRA__REQUEST__BODY_LIST_TABLES, &list, &p);
+    for (unsigned i = 0; i < SMALL_FIELDS; i++, p.bytes += sizeof(field))
         memcpy(p.buf + p.bytes, field, sizeof(field));
     flood(&p, false);
 }
@@ -409,6 +431,51 @@ void attack_leases(void)
         if (refused && try_session(&next))
             m = next; /* the session before stays open, and so do its leases */
     }
+}
+
+/* Publishes pages of this process until most of them left memory for the disk. */
+static void publish_many(struct raw_model *m, struct chunk_key keys[static WAITS_PAGES])
+{
+    static struct batch b;
+    uint64_t lease;
+
+    for (size_t at = 0; at < WAITS_PAGES; at += BATCH) {
+        size_t n = WAITS_PAGES - at < BATCH ? WAITS_PAGES - at : BATCH;
+
+        fill_keys(&b, n);
+        memcpy(&keys[at], b.keys, n * sizeof(keys[0]));
+        reserve(m, &b, n);
+        lease = commit(m, &b);
+        if (lease)
+            (void) raw_release(m, lease);
+    }
+}
+
+void attack_waits(void)
+{
+    static struct packet packets[WAITS_PACKETS];
+    static struct chunk_key keys[WAITS_PAGES];
+    static Kvcobra__LeaseItem items[WIRE_ITEMS_MAX], *pointers[WIRE_ITEMS_MAX];
+    struct raw_model m = any_session();
+    Kvcobra__Lease lease = KVCOBRA__LEASE__INIT;
+
+    publish_many(&m, keys);
+    for (size_t p = 0; p < WAITS_PACKETS; p++) {
+        for (size_t i = 0; i < WIRE_ITEMS_MAX; i++) {
+            items[i] = (Kvcobra__LeaseItem) KVCOBRA__LEASE_ITEM__INIT;
+            items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, keys[p * WIRE_ITEMS_MAX + i].bytes};
+            items[i].slot = UINT32_MAX;
+            items[i].page_class = PAGE_REST;
+            pointers[i] = &items[i];
+        }
+        lease.model = m.handle;
+        lease.table_digest = (ProtobufCBinaryData){32, m.table_digest};
+        lease.n_items = WIRE_ITEMS_MAX;
+        lease.items = pointers;
+        lease.fetch_ms = WAITS_MS;
+        pack(KVCOBRA__REQUEST__BODY_LEASE, &lease, &packets[p]);
+    }
+    flood_packets(packets, WAITS_PACKETS, true);
 }
 
 void attack_raw_pages(void)

@@ -4,14 +4,25 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 /* ---- requests that cost the loop much: packets of 512 items, many connections, many in flight ---- */
 void attack_list(void);
 void attack_reserve(void);
 void attack_lease(void);
 void attack_abort(void);
 void attack_rubbish(void); /* packets of fields that the protocol does not have */
+void attack_fields(void);  /* the same with fields of two bytes */
 void attack_deaf(void);    /* requests whose replies the client never reads */
 void attack_fetch(void);   /* replies with descriptors, which the client never closes */
+
+/* ---- requests that wait ---- */
+void attack_waits(void); /* LEASE of 512 pages on the disk, on many connections; needs a disk tier */
+
+/* ---- HTTP ---- */
+extern uint16_t attack_metrics_port; /* at 127.0.0.1 */
+uint16_t attack_choose_port(void);   /* one that is free now */
+void attack_metrics(void);           /* many requests in one packet, and endless bodies */
 
 /* ---- requests that threads serve ---- */
 void attack_publish(void);   /* pages, each of which evicts others */

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/e2e/attack_client.h"
 #include "tests/e2e/other_user_fixture.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/test.h"
@@ -31,10 +32,14 @@ enum {
 };
 
 static const char *const daemon_args[] = {
-    "--pool-bytes=256M", "--quota-bytes=16M", "--arena-bytes=1M",
-    "--socket-mode=666", "--keep-pool=yes",   NULL,
+    "--pool-bytes=256M",
+    "--quota-bytes=16M",
+    "--arena-bytes=1M",
+    "--socket-mode=666",
 };
-enum { KEEP_POOL = 4 /* its place in the list */ };
+enum { ARGS = sizeof(daemon_args) / sizeof(daemon_args[0]), ARGS_MAX = ARGS + 5 };
+
+static char disk_folder[64];
 
 static char cgroup_folder[128];
 
@@ -298,20 +303,46 @@ static int start_deaf_manager(void)
 }
 
 /* Return: the socket of the deaf manager, or -1. */
-static int start_daemon(bool deaf_manager)
+static int start_daemon(unsigned with)
 {
-    const char *args[sizeof(daemon_args) / sizeof(daemon_args[0])];
+    char metrics[64], disk[96];
+    const char *args[ARGS_MAX] = {NULL};
+    size_t n = ARGS;
     int manager = -1;
 
-    memcpy(args, daemon_args, sizeof(args));
-    if (deaf_manager)
+    memcpy(args, daemon_args, sizeof(daemon_args));
+    attack_metrics_port = attack_choose_port();
+    (void) snprintf(metrics, sizeof(metrics), "--metrics-address=127.0.0.1:%u", attack_metrics_port);
+    args[n++] = metrics;
+    if (with & ATTACK_DEAF_MANAGER) {
+        args[n++] = "--keep-pool=yes";
         manager = start_deaf_manager();
-    else
-        args[KEEP_POOL] = NULL;
+    }
+    if (with & ATTACK_DISK) {
+        (void) snprintf(disk_folder, sizeof(disk_folder), "/tmp/kvcobra-attack-XXXXXX");
+        assert(mkdtemp(disk_folder));
+        (void) snprintf(disk, sizeof(disk), "--disk-dir=%s", disk_folder);
+        args[n++] = disk;
+        args[n++] = "--disk-bytes=256M";
+    }
     raw_start(DAEMON_WITH_STATE, args);
     assert(chmod(raw_daemon.folder, 0711) == 0); /* other users reach the socket */
     assert(unsetenv("NOTIFY_SOCKET") == 0);
     return manager;
+}
+
+static void stop_daemon(unsigned with)
+{
+    static const char *const files[] = {"records", "pages"};
+    char path[96];
+
+    raw_stop();
+    for (size_t i = 0; i < 2 && with & ATTACK_DISK; i++) {
+        (void) snprintf(path, sizeof(path), "%s/%s", disk_folder, files[i]);
+        (void) unlink(path);
+    }
+    if (with & ATTACK_DISK)
+        (void) rmdir(disk_folder);
 }
 
 /* ---- the measurement ---- */
@@ -342,7 +373,7 @@ static void watch(struct attack_result *r, pid_t neighbour_pid, uint64_t before)
     }
 }
 
-struct attack_result *attack_measure(attack_fn *const *attacks, size_t n, bool deaf_manager, unsigned ms)
+struct attack_result *attack_measure(attack_fn *const *attacks, size_t n, unsigned with, unsigned ms)
 {
     struct attack_result *r = shared_result();
     pid_t echo_pid, neighbour_pid, pids[ATTACK_PROCESSES_MAX];
@@ -351,7 +382,7 @@ struct attack_result *attack_measure(attack_fn *const *attacks, size_t n, bool d
     char ready;
 
     assert(n <= ATTACK_PROCESSES_MAX);
-    manager = start_daemon(deaf_manager);
+    manager = start_daemon(with);
     assert(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, gate) == 0);
     neighbour_pid = fork_child();
     if (neighbour_pid == 0)
@@ -373,7 +404,7 @@ struct attack_result *attack_measure(attack_fn *const *attacks, size_t n, bool d
     (void) close(gate[0]);
     (void) close(gate[1]);
     raw_wait_for_no_sessions();
-    raw_stop();
+    stop_daemon(with);
     if (manager >= 0)
         (void) close(manager);
     return r;

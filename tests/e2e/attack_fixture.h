@@ -30,16 +30,22 @@ struct attack_result {
     uint64_t grown_bytes;
 };
 
+/* How the daemon runs; flags. */
+enum attack_daemon {
+    ATTACK_DEAF_MANAGER = 1, /* it stores its descriptors with a service manager that never reads */
+    ATTACK_DISK = 2,         /* it has a disk tier */
+};
+
 /* True if the hostile processes have a cgroup of their own. */
 bool attack_has_cgroup(void);
 
 /*
  * Starts the service of raw_service_fixture.h, measures during the attacks for @ms, and ends it; asserts.
- * @attacks:      [n], one process each
- * @deaf_manager: the daemon stores its descriptors with a service manager that never reads
+ * @attacks: [n], one process each
+ * @with:    enum attack_daemon
  * Return: borrowed until the next call.
  */
-struct attack_result *attack_measure(attack_fn *const *attacks, size_t n, bool deaf_manager, unsigned ms);
+struct attack_result *attack_measure(attack_fn *const *attacks, size_t n, unsigned with, unsigned ms);
 
 /* The wait at a share @q of 1 of all waits, by nearest rank, in microseconds. Sorts. */
 uint32_t attack_quantile(struct attack_waits *w, double q);

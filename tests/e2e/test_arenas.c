@@ -32,7 +32,7 @@ static void say_bye(int fd)
 }
 
 /* The daemon opened the object, and its descriptor in /proc tells how much memory it has. */
-static int open_arena_of_daemon(void)
+static int open_object_of_daemon(const char *name)
 {
     char folder[64], path[400], target[128];
     int fd = -1;
@@ -44,7 +44,7 @@ static int open_arena_of_daemon(void)
         (void) snprintf(path, sizeof(path), "%s/%d", folder, i);
         n = readlink(path, target, sizeof(target) - 1);
         target[n > 0 ? n : 0] = '\0';
-        if (strstr(target, "kvcobra-arena"))
+        if (strstr(target, name))
             fd = open(path, O_RDWR | O_CLOEXEC);
     }
     CU_ASSERT_FATAL(fd >= 0);
@@ -66,7 +66,7 @@ static void test_memory_of_an_arena(void)
 
     raw_start(DAEMON_BY_PATH, NULL);
     m = raw_model_open();
-    arena = open_arena_of_daemon();
+    arena = open_object_of_daemon("kvcobra-arena");
     CU_ASSERT_EQUAL(allocated_bytes(arena), 0);
     CU_ASSERT_EQUAL_FATAL(raw_publish(&m, 1, &slot, &lease), 0);
     CU_ASSERT(allocated_bytes(arena) > 0);
@@ -81,6 +81,25 @@ static void test_memory_of_an_arena(void)
         ;
     CU_ASSERT_EQUAL(allocated_bytes(arena), 0);
     (void) close(arena);
+    raw_close_model(&m);
+    raw_stop();
+}
+
+/* A session page is one page of memory, which its client cannot make larger. */
+static void test_session_page(void)
+{
+    struct raw_model m;
+    struct stat st;
+    int page;
+
+    raw_start(DAEMON_BY_PATH, NULL);
+    m = raw_model_open();
+    CU_ASSERT_EQUAL(m.session_bytes, 4096);
+    memset(m.session + 8, 1, m.session_bytes - 8);
+    page = open_object_of_daemon("kvcobra-session");
+    CU_ASSERT(fstat(page, &st) == 0 && st.st_size == 4096 && st.st_blocks * 512 == 4096);
+    CU_ASSERT(ftruncate(page, 8192) < 0 && errno == EPERM);
+    (void) close(page);
     raw_close_model(&m);
     raw_stop();
 }
@@ -152,6 +171,7 @@ static void test_arenas_of_all(void)
 
 const struct test_case test_cases[] = {
     TEST(test_memory_of_an_arena),
+    TEST(test_session_page),
     TEST(test_arenas_of_all),
     TEST_END,
 };

@@ -39,13 +39,13 @@ static void print_waits(struct attack_waits *w)
 }
 
 /* A row: milliseconds (median, p99, longest) of the neighbour, of the echo and of the operator; then KiB. */
-static void measure(const char *name, attack_fn *const *attacks, size_t n, bool deaf_manager)
+static void measure(const char *name, attack_fn *const *attacks, size_t n, unsigned with)
 {
     struct attack_result *r;
 
     if (!other_user_is_possible())
         return;
-    r = attack_measure(attacks, n, deaf_manager, duration_ms());
+    r = attack_measure(attacks, n, with, duration_ms());
     CU_ASSERT(r->done);
     CU_ASSERT_EQUAL(r->n_refused, 0);
     CU_ASSERT(r->daemon.n > 0 && r->status.n > 0);
@@ -59,24 +59,24 @@ static void measure(const char *name, attack_fn *const *attacks, size_t n, bool 
            attack_has_cgroup() ? "" : " (no cgroup)");
 }
 
-static void measure_one(const char *name, attack_fn *attack, bool deaf_manager)
+static void measure_one(const char *name, attack_fn *attack, unsigned with)
 {
     attack_fn *attacks[PROCESSES];
 
     for (size_t i = 0; i < PROCESSES; i++)
         attacks[i] = attack;
-    measure(name, attacks, PROCESSES, deaf_manager);
+    measure(name, attacks, PROCESSES, with);
 }
 
 static void test_none(void)
 {
-    measure("none", NULL, 0, false);
+    measure("none", NULL, 0, 0);
 }
 
 #define ATTACK(name)                                                                                         \
     static void test_##name(void)                                                                            \
     {                                                                                                        \
-        measure_one(#name, attack_##name, false);                                                            \
+        measure_one(#name, attack_##name, 0);                                                                \
     }
 
 ATTACK(list)
@@ -93,11 +93,19 @@ ATTACK(sessions)
 ATTACK(leases)
 ATTACK(index)
 ATTACK(descriptors)
+ATTACK(fields)
+ATTACK(metrics)
+
+/* LEASEs that wait for pages of the disk. */
+static void test_waits(void)
+{
+    measure_one("waits", attack_waits, ATTACK_DISK);
+}
 
 /* Each session is a descriptor that the daemon stores with the manager. */
 static void test_manager(void)
 {
-    measure_one("manager", attack_sessions, true);
+    measure_one("manager", attack_sessions, ATTACK_DEAF_MANAGER);
 }
 
 static void test_mix(void)
@@ -105,17 +113,18 @@ static void test_mix(void)
     static attack_fn *const attacks[] = {
         attack_list,     attack_reserve, attack_lease,   attack_abort,       attack_rubbish,
         attack_deaf,     attack_fetch,   attack_publish, attack_raw_pages,   attack_connections,
-        attack_sessions, attack_leases,  attack_index,   attack_descriptors,
+        attack_sessions, attack_leases,  attack_index,   attack_descriptors, attack_fields,
+        attack_metrics,  attack_waits,
     };
 
-    measure("mix", attacks, sizeof(attacks) / sizeof(attacks[0]), false);
+    measure("mix", attacks, sizeof(attacks) / sizeof(attacks[0]), ATTACK_DISK);
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_none),      TEST(test_list),        TEST(test_reserve),
-    TEST(test_lease),     TEST(test_abort),       TEST(test_rubbish),
-    TEST(test_deaf),      TEST(test_fetch),       TEST(test_publish),
-    TEST(test_raw_pages), TEST(test_connections), TEST(test_sessions),
-    TEST(test_leases),    TEST(test_index),       TEST(test_descriptors),
-    TEST(test_manager),   TEST(test_mix),         TEST_END,
+    TEST(test_none),    TEST(test_list),      TEST(test_reserve),     TEST(test_lease),
+    TEST(test_abort),   TEST(test_rubbish),   TEST(test_deaf),        TEST(test_fetch),
+    TEST(test_publish), TEST(test_raw_pages), TEST(test_connections), TEST(test_sessions),
+    TEST(test_leases),  TEST(test_index),     TEST(test_descriptors), TEST(test_manager),
+    TEST(test_mix),     TEST(test_fields),    TEST(test_metrics),     TEST(test_waits),
+    TEST_END,
 };

@@ -168,6 +168,22 @@ static void test_limit(void)
     teardown();
 }
 
+/* No more items run at a time than there are threads, so memory that one takes is taken so often at most. */
+static void test_threads_at_a_time(void)
+{
+    struct task x[8];
+
+    setup(EV_AUTO, 2, 16);
+    for (int i = 0; i < 8; i++)
+        CU_ASSERT_EQUAL(submit(&x[i], 'a', 1, i < 2, UINT64_MAX), 0);
+    wait_inside(2);
+    CU_ASSERT_EQUAL(strlen(t.ran), 2);
+    open_gate();
+    CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+    CU_ASSERT_EQUAL(strlen(t.ran), 8);
+    teardown();
+}
+
 /*
  * One thread, many items of one share: another share's item is the next to run, and the next to be
  * concluded.
@@ -241,7 +257,11 @@ static void test_end_returns_every_item(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_slices_alternate),       TEST(test_limit),
-    TEST(test_shares_take_turns),      TEST(test_waiting_items_expire),
-    TEST(test_end_returns_every_item), TEST_END,
+    TEST(test_slices_alternate),
+    TEST(test_limit),
+    TEST(test_threads_at_a_time),
+    TEST(test_shares_take_turns),
+    TEST(test_waiting_items_expire),
+    TEST(test_end_returns_every_item),
+    TEST_END,
 };
