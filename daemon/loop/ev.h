@@ -102,6 +102,11 @@ int ev_stream_new(struct ev *ev, int fd, const struct ev_stream_callbacks *cb, v
  */
 int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const int *fds, size_t n_fds);
 #define EV_SEND_QUEUE_MAX 16
+/*
+ * While so many bytes or more wait, nothing is received: a peer that sends requests and reads no long reply
+ * costs this and one packet, not EV_SEND_QUEUE_MAX packets.
+ */
+#define EV_SEND_QUEUE_BYTES 8192
 
 /*
  * Closes a connection that was accepted and gets no stream. Its queue may have descriptors already, so a

@@ -37,6 +37,8 @@ struct ev_source {
     int failure; /* negative: errno of the operation that ended the source, before it is served */
     struct ev_out *out, **out_end; /* queue; the head is being sent */
     unsigned n_out;
+    size_t out_bytes;       /* of the queue */
+    bool is_full;           /* nothing is received until the peer has read */
     bool watching, sending; /* armed in the backend */
     bool cancelled;         /* the backend was asked to end the watching */
     struct ev_source *paused_next;

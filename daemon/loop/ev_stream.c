@@ -84,7 +84,13 @@ void ev_serve_listener(struct ev_source *s)
 void ev_serve_stream(struct ev_source *s)
 {
     struct wire_packet p;
-    int r = s->peeks ? wire_peek_descriptors(s->fd) : 0;
+    int r;
+
+    s->is_full = s->out_bytes >= EV_SEND_QUEUE_BYTES;
+    if (s->is_full)
+        return; /* ev_sent() reports the source again */
+
+    r = s->peeks ? wire_peek_descriptors(s->fd) : 0;
 
     if (r > 0)
         r = -EPERM;
@@ -161,6 +167,7 @@ int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const in
     *s->out_end = o;
     s->out_end = &o->next;
     s->n_out++;
+    s->out_bytes += bytes;
     if (!s->sending && !s->ended) /* packets keep their order: only one is in the kernel */
         return s->ev->ops->send(s);
 
@@ -175,7 +182,12 @@ void ev_sent(struct ev_source *s)
     if (!s->out)
         s->out_end = &s->out;
     s->n_out--;
+    s->out_bytes -= o->bytes;
     ev_out_free(o);
+    if (s->is_full && s->out_bytes < EV_SEND_QUEUE_BYTES) {
+        s->is_full = false;
+        ev_report(s);
+    }
 }
 
 bool ev_stream_drained(const struct ev_source *s)

@@ -15,6 +15,7 @@
 
 #include "base/errmsg.h"
 #include "daemon/loop/ev.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "ev";
 
@@ -241,6 +242,43 @@ static void body_bounded_queue(void)
 static void test_bounded_queue(void)
 {
     on_both(body_bounded_queue);
+}
+
+/*
+ * A peer that sends and does not read: what it sends stays in its socket while long replies wait, and all of
+ * it is served when the peer reads.
+ */
+static void body_full_queue(void)
+{
+    enum { N = 1000, BYTES = EV_SEND_QUEUE_BYTES };
+    static uint8_t packet[WIRE_PACKET_BYTES_MAX];
+    unsigned n_sent = 0, n_received = 0, n_served;
+    int peer = make_stream();
+
+    t.echo = true;
+    ev_tick_every(t.ev, 1, on_tick, NULL); /* so that every run ends */
+    while (n_sent < N && send(peer, packet, BYTES, MSG_DONTWAIT) == BYTES) {
+        n_sent++;
+        run(2);
+    }
+    n_served = t.n_packets;
+    CU_ASSERT(n_served > 0 && n_served < n_sent); /* the echoes filled the socket, then the queue */
+    run(4);
+    CU_ASSERT_EQUAL(t.n_packets, n_served);
+    CU_ASSERT_EQUAL(t.n_ends, 0);
+    for (struct wait w = wait_begin(); n_received < n_sent && wait_again(&w);) {
+        while (recv(peer, packet, sizeof(packet), MSG_DONTWAIT) == BYTES)
+            n_received++;
+        run(1);
+    }
+    CU_ASSERT(n_received == n_sent && t.n_packets == n_sent);
+    CU_ASSERT(ev_stream_drained(t.stream));
+    (void) close(peer);
+}
+
+static void test_full_queue(void)
+{
+    on_both(body_full_queue);
 }
 
 /* Sent descriptors arrive at the peer and are closed here. */
@@ -476,6 +514,7 @@ const struct test_case test_cases[] = {
     TEST(test_burst),
     TEST(test_free_in_callback),
     TEST(test_bounded_queue),
+    TEST(test_full_queue),
     TEST(test_send_descriptors),
     TEST(test_accept),
     TEST(test_watch_and_tick),
