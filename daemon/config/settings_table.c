@@ -538,7 +538,7 @@ const struct setting settings[] = {
         .argument = "SIZE",
         .min = 65536,
         .max = 64 * GIB,
-        .number = 12 * MIB,
+        .number = 10 * MIB,
         .help = "Maximum memory of the requests of one tenant that wait; beyond it, a request gets EDQUOT",
         .details = "A LEASE of 512 chunks that waits for a slower tier keeps some 90 KB.",
     },

@@ -44,7 +44,7 @@ struct offload_fetch {
     size_t page_bytes;
     uint32_t payload_crc32c;
     int opened; /* 0; errno of seal_open() or page_check() */
-    bool is_here;
+    bool is_here, is_protected;
     bool was_removed;            /* the disk lost the page after it read it */
     bool is_flushed;             /* by an operator: the page is not published */
     uint64_t protected_until_ms; /* is_here */
@@ -77,6 +77,7 @@ static void offload_fetch_free(struct offload_fetch *f)
     if (f->next)
         f->next->prev = f->prev;
     o->n_fetches--;
+    o->n_protected -= f->is_protected;
     (void) account_unref(f->account);
     (void) keyring_unref(f->keyring);
     free(f);
@@ -147,8 +148,11 @@ static void offload_fetch_arrive(struct offload_fetch *f, uint32_t slot)
     f->slot = slot;
     f->is_here = true;
     f->protected_until_ms = ev_now_ms(o->rooms.ev) + OFFLOAD_PROTECT_MS;
-    if (!offload_fetch_tell(f, slot) && !o->stopping)
-        return; /* no request waits: the page stays for a moment */
+    if (!offload_fetch_tell(f, slot) && !o->stopping && o->n_protected < OFFLOAD_PROTECTED_MAX) {
+        f->is_protected = true; /* no request waits: the page stays for a moment */
+        o->n_protected++;
+        return;
+    }
 
     store_unhold(o->store, slot);
     offload_fetch_free(f);

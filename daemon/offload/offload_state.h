@@ -16,15 +16,16 @@ struct slot;
 struct store;
 
 enum {
-    OFFLOAD_WRITES_MAX = 16,    /* pages that are being sealed or written */
-    OFFLOAD_REWRITES_MAX = 64,  /* see struct offload */
-    OFFLOAD_WRITE_MS = 10000,   /* of a write, its wait for a thread included */
-    OFFLOAD_READ_MS = 5000,     /* of a fetch, which may outlive those who wait */
-    OFFLOAD_PROTECT_MS = 2000,  /* how long an arrived page stays for which no request waits */
-    OFFLOAD_PAUSE_MS = 1000,    /* of all writes, after one failed */
-    OFFLOAD_BUSY_MS = 100,      /* of the writes of a group for which the disk had no room at the moment */
-    OFFLOAD_REFUSED_MS = 60000, /* before what the disk refused is tried again */
-    OFFLOAD_TIMER_MS = 10,      /* while something is on its way */
+    OFFLOAD_WRITES_MAX = 16,      /* pages that are being sealed or written */
+    OFFLOAD_REWRITES_MAX = 64,    /* see struct offload */
+    OFFLOAD_WRITE_MS = 10000,     /* of a write, its wait for a thread included */
+    OFFLOAD_READ_MS = 5000,       /* of a fetch, which may outlive those who wait */
+    OFFLOAD_PROTECT_MS = 2000,    /* how long an arrived page stays for which no request waits */
+    OFFLOAD_PROTECTED_MAX = 2048, /* such pages, each with a record of 1 KB; further ones do not stay */
+    OFFLOAD_PAUSE_MS = 1000,      /* of all writes, after one failed */
+    OFFLOAD_BUSY_MS = 100,        /* of the writes of a group for which the disk had no room at the moment */
+    OFFLOAD_REFUSED_MS = 60000,   /* before what the disk refused is tried again */
+    OFFLOAD_TIMER_MS = 10,        /* while something is on its way */
 };
 
 struct offload_cursor { /* the next slot of the pool, in the order of their numbers */
@@ -91,6 +92,7 @@ struct offload {
     void *fetch_tree; /* of tsearch(): those on their way, by tenant and key */
     struct offload_fetch *fetches;
     uint32_t n_fetches; /* in the list: on their way, or arrived and protected */
+    uint32_t n_protected;
     uint64_t n_unopened;
 };
 

@@ -283,6 +283,25 @@ static void test_left_while_reading(void)
     offload_fixture_deinit(&f);
 }
 
+/* Pages for which no request waits stay up to a number: clients may end requests as often as they like. */
+static void test_many_left_while_reading(void)
+{
+    struct offload_arrival a;
+
+    begin();
+    faulty_hold(false);
+    CU_ASSERT_EQUAL(offload_fixture_fetch(&f, &a, 0, 0), 0);
+    faulty_wait_held(1);
+    offload_waiter_leave(&a.waiter);
+    f.offload->n_protected = OFFLOAD_PROTECTED_MAX;
+    faulty_release();
+    offload_fixture_run(&f, has_no_fetch);
+    CU_ASSERT(offload_fixture_slot(&f, 0, 0) && offload_fixture_slot(&f, 0, 0)->holds == 0);
+    CU_ASSERT_EQUAL(f.offload->n_protected, OFFLOAD_PROTECTED_MAX);
+    f.offload->n_protected = 0;
+    offload_fixture_deinit(&f);
+}
+
 /* Deadlines of those who wait, each at its time; then that of the read. */
 static void test_deadlines(void)
 {
@@ -463,12 +482,21 @@ static void test_off_while_reading(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_shared_fetch),        TEST(test_short_reads),
-    TEST(test_published_meanwhile), TEST(test_replaced_meanwhile),
-    TEST(test_failed_reads),        TEST(test_flipped_bits),
-    TEST(test_other_group),         TEST(test_quota),
-    TEST(test_left_while_reading),  TEST(test_deadlines),
-    TEST(test_left_while_opening),  TEST(test_end_while_reading),
-    TEST(test_end_while_opening),   TEST(test_end_while_protected),
-    TEST(test_off_while_reading),   TEST_END,
+    TEST(test_shared_fetch),
+    TEST(test_short_reads),
+    TEST(test_published_meanwhile),
+    TEST(test_replaced_meanwhile),
+    TEST(test_failed_reads),
+    TEST(test_flipped_bits),
+    TEST(test_other_group),
+    TEST(test_quota),
+    TEST(test_left_while_reading),
+    TEST(test_deadlines),
+    TEST(test_many_left_while_reading),
+    TEST(test_left_while_opening),
+    TEST(test_end_while_reading),
+    TEST(test_end_while_opening),
+    TEST(test_end_while_protected),
+    TEST(test_off_while_reading),
+    TEST_END,
 };
