@@ -237,22 +237,6 @@ static _Noreturn void neighbour(struct attack_result *r, int echo, int ready, un
 
 /* ---- the daemon's memory ---- */
 
-static uint64_t heap_bytes(void)
-{
-    char path[64], line[128];
-    unsigned long kib = 0;
-    FILE *f;
-
-    (void) snprintf(path, sizeof(path), "/proc/%ld/status", (long) raw_daemon.pid);
-    f = fopen(path, "re");
-    assert(f);
-    while (fgets(line, sizeof(line), f))
-        if (sscanf(line, "RssAnon: %lu kB", &kib) == 1)
-            break;
-    (void) fclose(f);
-    return (uint64_t) kib << 10;
-}
-
 /* Memory objects that the daemon has open, each once, without pages and arenas. */
 static uint64_t object_bytes(void)
 {
@@ -366,7 +350,7 @@ static void watch(struct attack_result *r, pid_t neighbour_pid, uint64_t before)
 
         wire_reply_free(raw_status());
         add_wait(&r->status, since);
-        bytes = heap_bytes() + object_bytes();
+        bytes = daemon_heap_bytes(&raw_daemon) + object_bytes();
         if (bytes > before && bytes - before > r->grown_bytes)
             r->grown_bytes = bytes - before;
         (void) poll(NULL, 0, STATUS_PAUSE_MS);
@@ -388,7 +372,7 @@ struct attack_result *attack_measure(attack_fn *const *attacks, size_t n, unsign
     if (neighbour_pid == 0)
         neighbour(r, echo, gate[1], ms);
     assert(read(gate[0], &ready, 1) == 1);
-    before = heap_bytes() + object_bytes();
+    before = daemon_heap_bytes(&raw_daemon) + object_bytes();
 
     make_cgroup();
     for (size_t i = 0; i < n; i++)

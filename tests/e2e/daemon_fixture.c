@@ -231,6 +231,22 @@ bool daemon_logged(const struct daemon *d, const char *text)
     return found;
 }
 
+uint64_t daemon_heap_bytes(const struct daemon *d)
+{
+    char path[64], line[128];
+    unsigned long kib = 0;
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "/proc/%ld/status", (long) d->pid);
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "RssAnon: %lu kB", &kib) == 1)
+            break;
+    if (f)
+        (void) fclose(f);
+    return (uint64_t) kib << 10;
+}
+
 int daemon_run(const char *const *args, const char *log)
 {
     pid_t pid = program() ? fork() : -1;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum daemon_flags {
@@ -49,6 +50,9 @@ void daemon_remove_folder(struct daemon *d);
 
 /* True if the log has a line with @text. */
 bool daemon_logged(const struct daemon *d, const char *text);
+
+/* Its heap, as the kernel counts it: RssAnon. */
+uint64_t daemon_heap_bytes(const struct daemon *d);
 
 /* Runs kvcobrad with @args until it exits by itself. Return: its exit status; -1 if it was killed. */
 int daemon_run(const char *const *args, const char *log);
