@@ -10,11 +10,14 @@ opening a GPU, or allocating memory on it.
         keys = client.read(chunk.lease, layer=0, side=0)
         client.release(chunk.lease)
 
+Whatever the daemon answers, a call ends with a result, OSError or ValueError.
+
 A client and its methods belong to one thread. A thread of its own renews the client's leases, which end lease_ms after the
 last sign of life. As a program, the file publishes one chunk of computed vectors and reads it back: raw_client.py --help.
 """
 import argparse
 import array
+import fcntl
 import mmap
 import os
 import random
@@ -25,12 +28,15 @@ import threading
 
 try:
     import kvcobra_pb2 as pb
+    from google.protobuf import message
 except ImportError as e:  # raw_client.py --help works without it
     pb, missing = None, str(e)
 
 PACKET_BYTES, FDS_MAX, REPLY_SLACK_S = 65536, 4, 5
 CHUNK_TOKENS, NUMBER_BYTES, KEY_BYTES, DIGEST_BYTES, SALT_BYTES_MAX = 64, 4, 16, 32, 1024
 RENEWALS = 0  # of the session page, as 64-bit numbers
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # without them, an access to a mapping could raise SIGBUS
+LEASE_MS_MAX = 24 * 3600 * 1000
 
 
 def check(is_valid, sentence):
@@ -79,6 +85,8 @@ class RawClient:
         self.socket.connect(self.path)
         body = pb.Hello(version_min=1, version_max=1, client_name=self.name, device=self.device, session_token=self.token)
         hello = self.request("hello", body)[0]
+        if not 0 < hello.limits.lease_ms <= LEASE_MS_MAX:
+            raise ConnectionError(f"kvcobrad's leases end after {hello.limits.lease_ms} ms")
         self.token, self.lease_ms = hello.session_token, hello.limits.lease_ms
         return self.request("confirm", pb.Confirm())[0].resumed
 
@@ -124,9 +132,9 @@ class RawClient:
         if not self.socket:
             raise ConnectionError("this client is closed")
         self.id += 1
-        message = pb.Request(id=self.id, timeout_ms=timeout_ms)
-        getattr(message, name).CopyFrom(body)
-        packet = message.SerializeToString()
+        question = pb.Request(id=self.id, timeout_ms=timeout_ms)
+        getattr(question, name).CopyFrom(body)
+        packet = question.SerializeToString()
         check(len(packet) <= PACKET_BYTES, f"a {name} of {len(packet)} bytes, above {PACKET_BYTES}")
         self.socket.settimeout(timeout_ms / 1000 + REPLY_SLACK_S)
         self.socket.send(packet)
@@ -134,14 +142,14 @@ class RawClient:
         try:
             if not data or not is_whole:
                 raise ConnectionError("kvcobrad closed the connection, or its reply is larger than a packet")
-            reply = pb.Reply.FromString(data)
+            reply = parse_reply(data)
             if reply.id != self.id:
                 raise ConnectionError(f"kvcobrad answered request {reply.id} instead of {self.id}")
             if reply.err:
                 raise OSError(-reply.err, reply.message)
             kind = reply.WhichOneof("body")
-            if kind not in (None, name):
-                raise ConnectionError(f"kvcobrad answered {name} with {kind}")
+            if kind != (name if name in pb.Reply.DESCRIPTOR.fields_by_name else None):
+                raise ConnectionError(f"kvcobrad answered {name} with {kind or 'nothing'}")
         except BaseException:
             close_all(fds)
             raise
@@ -169,8 +177,8 @@ class RawClient:
             check(reply.arena_bytes >= 2 * chunk_bytes, f"the arena has {reply.arena_bytes} bytes, and keys and values of a "
                   f"chunk need {2 * chunk_bytes}: start kvcobrad with a larger --arena-bytes")
             if not self.arena:  # a second model of the connection has the same objects
-                self.session = mmap.mmap(fds[2], reply.session_bytes)  # after control page and index
-                self.arena = mmap.mmap(fds[3], reply.arena_bytes)
+                self.session = map_object(fds[2], reply.session_bytes)  # after control page and index
+                self.arena = map_object(fds[3], reply.arena_bytes)
                 self._start_renewing()
         finally:
             close_all(fds)
@@ -215,7 +223,7 @@ class RawClient:
                             first_position=position, type=pb.NUMBER_F32, k_offset=0, k_bytes=len(k), v_offset=len(k),
                             v_bytes=len(v), only_find=only_find, fetch_ms=fetch_ms if only_find else 0)
         reply = self.request("append_raw", body)[0]
-        if reply is None or len(reply.key) != KEY_BYTES:
+        if len(reply.key) != KEY_BYTES:
             raise ConnectionError("kvcobrad's reply to append_raw has no key")
         self.leases.add(reply.lease)
         return reply
@@ -226,13 +234,27 @@ class RawClient:
         check(0 <= layer < self.geometry.n_layers and side in (0, 1),
               f"layer {layer}, side {side} of {self.geometry.n_layers} layers and 2 sides")
         reply, _ = self.request("read_raw", pb.ReadRaw(lease=lease, layer=layer, side=side, type=pb.NUMBER_F32))
-        if reply is None or reply.bytes != self.layer_bytes:
+        if reply.bytes != self.layer_bytes:
             raise ConnectionError(f"kvcobrad's reply to read_raw has not {self.layer_bytes} bytes")
         return self.arena[: reply.bytes]
 
     def release(self, lease):
         self.request("release", pb.Release(lease=lease))
         self.leases.discard(lease)
+
+
+def parse_reply(data):
+    try:
+        return pb.Reply.FromString(data)
+    except message.DecodeError as e:
+        raise ConnectionError("kvcobrad's reply is malformed") from e
+
+
+def map_object(fd, size):
+    """A memory object of the daemon, whose size cannot change."""
+    if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS != SEALS or os.fstat(fd).st_size != size or not size or size % 8:
+        raise ConnectionError(f"kvcobrad passed a memory object that has not {size} bytes, or may lose them")
+    return mmap.mmap(fd, size)
 
 
 def close_all(fds):
