@@ -2,9 +2,9 @@
 #include "daemon/server_tier.h"
 
 #include <errno.h>
-#include <sodium.h>
 
 #include "base/errmsg.h"
+#include "base/secret_memory.h"
 #include "daemon/offload/offload.h"
 #include "daemon/requests/state.h"
 #include "daemon/tables/state_folder.h"
@@ -25,13 +25,13 @@ static int server_tier_start_keys(struct server *s, struct errmsg *e)
     if (file) {
         r = keyring_read_named(file, &s->keyring, e);
     } else {
-        secret = sodium_malloc(KEYRING_SECRET_BYTES); /* which core files leave out */
+        secret = secret_memory_new(KEYRING_SECRET_BYTES);
         r = secret ? state_folder_secret(s->config->state_dir, secret, e) : -ENOMEM;
         if (r == 0)
             r = keyring_of_host(secret, &s->keyring, e);
         else if (!secret)
             r = fail(e, r, "out of memory for the secret of the index keys");
-        sodium_free(secret);
+        (void) secret_memory_free(secret, KEYRING_SECRET_BYTES);
     }
     if (r == 0)
         s->devices.secret = keyring_index_secret(s->keyring);

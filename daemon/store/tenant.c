@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/secret_memory.h"
 #include "daemon/store/account.h"
 #include "daemon/store/advice.h"
 #include "daemon/store/control.h"
@@ -55,7 +56,7 @@ int tenant_new(const struct tenant_options *o, struct tenant **ret, struct errms
     t->guarantee_bytes = o->guarantee_bytes;
     (void) snprintf(t->name, sizeof(t->name), "%s%s%s", o->account->name, name ? "@" : "", name ? name : "");
     memcpy(t->boot_id, o->boot_id, BOOT_ID_BYTES);
-    t->index_key = sodium_init() < 0 ? NULL : sodium_malloc(INDEX_KEY_BYTES);
+    t->index_key = secret_memory_new(INDEX_KEY_BYTES);
     if (!t->index_key)
         return fail(e, -ENOMEM, "out of memory for the key of tenant %s", t->name);
     tenant_derive_index_key(o->account, o->secret, t->index_key);
@@ -86,7 +87,7 @@ struct tenant *tenant_free(struct tenant *t)
     kept_deinit(&t->kept);
     t->advice = advice_free(t->advice);
     (void) account_unref(t->account);
-    sodium_free(t->index_key);
+    (void) secret_memory_free(t->index_key, INDEX_KEY_BYTES);
     free(t);
     return NULL;
 }

@@ -36,7 +36,7 @@ struct tenant {
     uint64_t idle_since_ms; /* 0: it is in use; see devices_forget_idle() */
     struct account *account;
     char name[TENANT_NAME_BYTES]; /* "uid-1000", on a GPU "uid-1000@gpu0" */
-    uint8_t *index_key;           /* [INDEX_KEY_BYTES], of sodium_malloc(), which core files leave out */
+    uint8_t *index_key;           /* [INDEX_KEY_BYTES], of secret_memory_new() */
     uint8_t boot_id[BOOT_ID_BYTES];
 
     struct extent *index_memory;
