@@ -68,25 +68,29 @@ static const struct client_ops client_host_ops = {
 
 /* A page that the kernel zeroes in a child process: reading it is a load, where
  * getpid() would be a system call. */
-static volatile uint8_t *client_mark_process(void)
+static int client_mark_process(volatile uint8_t **ret)
 {
     size_t bytes = (size_t) sysconf(_SC_PAGESIZE);
     uint8_t *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (p == MAP_FAILED)
-        return NULL;
+        return -ENOMEM;
     if (madvise(p, bytes, MADV_WIPEONFORK) < 0) {
+        int r = -errno;
+
         (void) munmap(p, bytes);
-        return NULL;
+        return r;
     }
 
     *p = 1;
-    return p;
+    *ret = p;
+    return 0;
 }
 
 int kvc_client_new(kvc_client **ret_client)
 {
     struct kvc_client *c;
+    int r;
 
     if (!ret_client)
         return -EINVAL;
@@ -95,10 +99,10 @@ int kvc_client_new(kvc_client **ret_client)
     if (!c)
         return -ENOMEM;
 
-    c->alive = client_mark_process();
-    if (!c->alive) {
+    r = client_mark_process(&c->alive);
+    if (r < 0) {
         free(c);
-        return -ENOMEM;
+        return r;
     }
 
     c->ops = &client_host_ops;

@@ -69,7 +69,7 @@ KVC_EXPORT const char *kvc_version(void);
 
 /* ---- client ---- */
 
-/* Creates a client. Only allocates memory; kvc_client_connect() connects. Return: 0; -ENOMEM. */
+/* Creates a client; kvc_client_connect() connects. Return: 0; -ENOMEM; -EPERM: madvise(2) is forbidden. */
 KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
 
 /**

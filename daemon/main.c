@@ -21,6 +21,7 @@
 #include "daemon/loop/heap.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
+#include "daemon/needs.h"
 #include "daemon/server.h"
 #include "daemon/start_check.h"
 
@@ -168,6 +169,8 @@ static int kvcobrad_serve(const struct command_line_mode *mode, struct config *c
         config_warnings(c, machine_memory_bytes(), kvcobrad_log_warning, NULL);
     if (r == 0 && mode->is_user)
         r = user_folders_create(c, e);
+    if (r == 0)
+        r = needs_check(c, e);
     if (r == 0) {
         heap_init();
         return kvcobrad_run(c);

@@ -82,7 +82,7 @@ static int uring_start(struct ev *ev, struct errmsg *e)
     r = uring_init(&b->ring, RING_ENTRIES, CQ_ENTRIES);
     if (r < 0) {
         free(b);
-        return fail(e, r, "io_uring is not available here: %s", strerror(-r));
+        return fail(e, r, "io_uring is not available here: %s", uring_explain(r));
     }
 
     r = ev_uring_probe(b);

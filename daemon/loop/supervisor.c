@@ -47,10 +47,19 @@ static int supervisor_send_barrier(uint64_t timeout_us)
     return r;
 }
 
+/* "LISTEN_FDS=0", as an entry point of a container may say: libsystemd takes it for an error. */
+static bool supervisor_passed_none(void)
+{
+    const char *text = getenv("LISTEN_FDS");
+    char *end;
+
+    return text && *text && strtoul(text, &end, 10) == 0 && *end == '\0';
+}
+
 static int supervisor_take_passed(struct supervisor *s, struct errmsg *e)
 {
     char **names = NULL;
-    int n = sd_listen_fds_with_names(1, &names);
+    int n = supervisor_passed_none() ? 0 : sd_listen_fds_with_names(1, &names);
 
     if (n < 0)
         return fail(e, n, "cannot read which descriptors the supervisor passed: %s", strerror(-n));

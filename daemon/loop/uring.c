@@ -2,6 +2,7 @@
 #include "daemon/loop/uring.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Tries the flags of newer kernels first, then fewer flags. */
 int uring_init(struct io_uring *ring, unsigned n_entries, unsigned n_completions)
@@ -20,4 +21,19 @@ int uring_init(struct io_uring *ring, unsigned n_entries, unsigned n_completions
     }
 
     return r;
+}
+
+const char *uring_explain(int r)
+{
+    switch (r) {
+    case -ENOMEM:
+        return "the limit of locked memory is too low for it: raise LimitMEMLOCK= or ulimit -l";
+    case -EPERM:
+    case -EACCES:
+        return "it is forbidden: see the sysctl kernel.io_uring_disabled and the filters of system calls";
+    case -ENOSYS:
+        return "the kernel does not have it, or a filter of system calls says so";
+    default:
+        return strerror(-r);
+    }
 }

@@ -82,6 +82,11 @@ static int journal_map_object(struct journal *j, int fd, struct errmsg *e)
     return fail(e, -errno, "cannot keep the journal open: %s", strerror(errno));
 }
 
+uint64_t journal_object_bytes(void)
+{
+    return JOURNAL_BYTES;
+}
+
 int journal_new(struct journal *j, struct errmsg *e)
 {
     _cleanup_(closep) int fd = memory_file_open("kvcobra-journal");

@@ -118,6 +118,7 @@ struct journal {
 };
 
 int journal_new(struct journal *j, struct errmsg *e);
+uint64_t journal_object_bytes(void);
 
 /**
  * journal_adopt() - take over what an earlier process wrote

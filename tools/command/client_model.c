@@ -2,6 +2,7 @@
 #include "tools/command/client_model.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "alloc/table.h"
 #include "base/atomic_file.h"
@@ -19,6 +20,12 @@ static int client_open_within(const char *socket, uint32_t timeout_ms, kvc_clien
     int r;
 
     r = kvc_client_new(&c);
+    if (r < 0 && r != -ENOMEM)
+        return fail(
+            e, r,
+            "cannot make a client: this system forbids madvise(2) with MADV_WIPEONFORK (%s): see its filters "
+            "of system calls",
+            strerror(-r));
     if (r < 0)
         return fail(e, r, "out of memory while opening a client");
     if (socket) {

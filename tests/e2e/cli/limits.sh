@@ -95,6 +95,9 @@ expect "calibrate beyond the limit" 1 limited 1 "$KVCOBRA" calibrate "$dir/model
     --window 256 -o "$dir/made/m.stats" -q
 grep -q "^kvcobra: .*File too large" "$dir/err" && ok "it says so" || not_ok "it says so"
 [ -z "$(ls -A "$dir/made")" ] && ok "no partial file is left" || not_ok "a partial file is left"
+limited 1024 "$KVCOBRAD" --socket "$dir/x.sock" --pool-bytes 64M 2>"$dir/err" && got=0 || got=$?
+[ "$got" -eq 78 ] && grep -q 'event=failed message="the limit of file sizes is' "$dir/err" && ok "kvcobrad beyond the limit says so" ||
+    not_ok "kvcobrad beyond the limit: $got"
 limited 0 "$KVCOBRA" --help 2>"$dir/err" >"$dir/help" && got=0 || got=$?
 [ "$got" -eq 1 ] && ok "output beyond the limit" || not_ok "output beyond the limit: $got"
 

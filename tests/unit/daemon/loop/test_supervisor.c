@@ -88,6 +88,27 @@ static void test_store(void)
     finish(&s);
 }
 
+/* An entry point of a container may leave this in the environment: no descriptors, or another process's. */
+static void test_nothing_is_passed(void)
+{
+    static const char *const numbers[] = {"0", "00", "0", "3"};
+    char pid[16];
+    struct supervisor s;
+    struct errmsg e = {""};
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        (void) snprintf(pid, sizeof(pid), "%ld", i < 2 ? (long) getpid() : 1L);
+        CU_ASSERT(setenv("LISTEN_PID", pid, 1) == 0 && setenv("LISTEN_FDS", numbers[i], 1) == 0);
+        CU_ASSERT_EQUAL(supervisor_init(&s, KEEP_NO, &e), 0);
+        CU_ASSERT_EQUAL(s.n_fds, 0);
+        supervisor_deinit(&s);
+    }
+    (void) snprintf(pid, sizeof(pid), "%ld", (long) getpid());
+    CU_ASSERT(setenv("LISTEN_PID", pid, 1) == 0 && setenv("LISTEN_FDS", "x", 1) == 0);
+    CU_ASSERT(supervisor_init(&s, KEEP_NO, &e) < 0); /* a descriptor may be lost */
+    CU_ASSERT(unsetenv("LISTEN_PID") == 0 && unsetenv("LISTEN_FDS") == 0);
+}
+
 /* From systemd 254 on the environment has the limit of the store. */
 static void test_limit(void)
 {
@@ -130,5 +151,5 @@ static void test_when_the_pool_is_kept(void)
     }
 }
 
-const struct test_case test_cases[] = {TEST(test_store), TEST(test_limit), TEST(test_when_the_pool_is_kept),
-                                       TEST_END};
+const struct test_case test_cases[] = {TEST(test_store), TEST(test_nothing_is_passed), TEST(test_limit),
+                                       TEST(test_when_the_pool_is_kept), TEST_END};
