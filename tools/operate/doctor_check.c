@@ -294,6 +294,12 @@ void doctor_check_daemon(struct doctor *d, kvc_client *control)
     if (strcmp(s->restart, "kept") != 0)
         doctor_add(d, DOCTOR_NOTE, "restart",
                    "a restart loses the pool: pages are kept under systemd with state-dir");
+    if (s->lost_names > 0)
+        doctor_add(d, DOCTOR_WRONG, "names",
+                   "%u sockets, locks or folders of kvcobrad were removed or replaced while it runs: see "
+                   "event=name-lost "
+                   "in its log, and restart it",
+                   (unsigned) s->lost_names);
     if (s->draining)
         doctor_add(d, DOCTOR_NOTE, "draining", "new work is refused until 'kvcobra drain --off'");
     for (size_t i = 0; i < s->n_devices; i++)

@@ -36,6 +36,8 @@ expect "status" 0 "$KVCOBRA" status --socket "$dir/o.sock" --json
 expect_true "an operator sees it" 'j["lost_names"] == 1'
 expect "status as text" 0 "$KVCOBRA" status --socket "$dir/o.sock"
 grep -q "^names *1 of its sockets" "$dir/out" && ok "status says so" || not_ok "status says so"
+"$KVCOBRA" doctor --operator-socket "$dir/o.sock" >"$dir/out" 2>&1 || true
+grep -q "names .*were removed or replaced" "$dir/out" && ok "doctor says so" || not_ok "doctor says so"
 [ "$(grep -c "event=name-lost " "$dir/a.log")" -eq 1 ] && ok "it is logged once" || not_ok "it is logged once"
 
 # ---- a cleaner removes everything, and another daemon begins
