@@ -276,12 +276,25 @@ static int atomic_file_read_all(int fd, size_t max_bytes, void **ret_data, size_
     return 0;
 }
 
+int atomic_file_check_input(const char *path, struct errmsg *e)
+{
+    if (strcmp(path, "-") == 0)
+        return fail(e, -EINVAL,
+                    "only texts are read from standard input: give this file a name (./- for one called -)");
+    return 0;
+}
+
 int atomic_file_read(const char *path, size_t max_bytes, void **ret_data, size_t *ret_bytes, struct errmsg *e)
 {
-    /* O_NONBLOCK: opening a fifo by mistake must not hang */
-    _cleanup_(closep) int fd = fd_above_standard(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    int r = fd < 0 ? -errno : atomic_file_read_all(fd, max_bytes, ret_data, ret_bytes);
+    _cleanup_(closep) int fd = -1;
+    int r = atomic_file_check_input(path, e);
 
+    if (r < 0)
+        return r;
+
+    /* O_NONBLOCK: opening a fifo by mistake must not hang */
+    fd = fd_above_standard(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    r = fd < 0 ? -errno : atomic_file_read_all(fd, max_bytes, ret_data, ret_bytes);
     if (r == -EFBIG)
         return fail(e, r, "%s is larger than the %zu bytes that such a file may have", path, max_bytes);
     if (r == -EINVAL)

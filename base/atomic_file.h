@@ -58,6 +58,9 @@ int atomic_file_commit(struct atomic_file *f, struct errmsg *e);
 /* Discards a file that is not committed. Works as a cleanup. */
 void atomic_file_deinit(struct atomic_file *f);
 
+/* Whether a file that is read whole or mapped has a name. Return: 0; -EINVAL: it is "-", with a sentence. */
+int atomic_file_check_input(const char *path, struct errmsg *e);
+
 /**
  * atomic_file_read() - read a whole regular file of at most @max_bytes
  * @ret_data:  malloc'ed, caller frees; untouched on failure

@@ -12,6 +12,7 @@
  */
 #include "tools/engine/gguf.h"
 
+#include "base/atomic_file.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -315,6 +316,10 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
 {
     _cleanup_(closep) int fd = -1;
     struct stat st;
+    int r = atomic_file_check_input(g->label, e);
+
+    if (r < 0)
+        return r;
 
     fd = open(g->label, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not block */
     if (fd < 0)

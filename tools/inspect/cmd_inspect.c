@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "alloc/moments.h"
+#include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/file_kind.h"
@@ -158,8 +159,10 @@ static int cmd_inspect_recognise(const struct inspect_options *o, struct inspect
 {
     char first[FILE_KIND_BYTES] = "";
     size_t n = 0;
-    int r = cmd_inspect_read_first(o->path, first, &n, e);
+    int r = atomic_file_check_input(o->path, e);
 
+    if (r == 0)
+        r = cmd_inspect_read_first(o->path, first, &n, e);
     if (r < 0)
         return r;
 

@@ -200,6 +200,11 @@ done
     [ ! -e "$dir/-" ] && ok "no file is called -" || not_ok "no file is called -"
     [ "$failed" -eq 0 ]
 ) || failed=$((failed + 1))
+for command in "generate - --prompt x" "generate $model --prompt x --table -" "inspect -" "solve - --bpd 3 -o $dir/x.table" \
+    "merge $dir/m.stats - -o $dir/x.stats" "compare - $dir/m.table"; do
+    # shellcheck disable=SC2086
+    expect_sentence "$command" "only texts are read from standard input" "$KVCOBRA" $command </dev/null
+done
 piped() {
     printf 'hello there' | "$@"
 }
