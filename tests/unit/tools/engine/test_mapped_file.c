@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/errmsg.h"
+#include "base/threads.h"
 #include "tests/lib/test.h"
 #include "tests/lib/tiny_gguf.h"
 #include "tools/engine/engine.h"
@@ -81,6 +82,39 @@ static void use_model(void)
     (void) engine_forward(en, &ops, &token, 1, NULL, NULL);
 }
 
+static const volatile char *shared;
+
+/* The first worker waits for its end, so that the other one reads. */
+static void read_in_worker(void *ctx, size_t item, unsigned worker)
+{
+    (void) ctx, (void) item;
+    while (worker == 0)
+        (void) pause();
+    _exit(shared[0] + 79);
+}
+
+static void use_worker(void)
+{
+    struct threads *t = NULL;
+    int fd;
+
+    shared = map_file(&fd);
+    mapped_file_watch((const void *) shared, BYTES, "/watched");
+    if (ftruncate(fd, 0) < 0 || threads_new(2, &t, NULL) < 0)
+        _exit(78);
+    threads_run(t, read_in_worker, NULL, 2);
+}
+
+/* The workers of the engine block all signals but those of faults. */
+static void test_worker(void)
+{
+    char text[1024];
+    int status = run(use_worker, text, sizeof(text));
+
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    CU_ASSERT_EQUAL(strncmp(text, "kvcobra: /watched: the file became shorter", 42), 0);
+}
+
 static void test_model(void)
 {
     char text[1024];
@@ -137,4 +171,4 @@ static void test_others(void)
     }
 }
 
-const struct test_case test_cases[] = {TEST(test_model), TEST(test_others), TEST_END};
+const struct test_case test_cases[] = {TEST(test_model), TEST(test_worker), TEST(test_others), TEST_END};
