@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/worker_signals.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -166,15 +167,10 @@ static int threads_create_workers(struct threads *t)
 
 static int threads_start_workers(struct threads *t, struct errmsg *e)
 {
-    /* raised by an instruction of the worker itself: blocked, they end the process whatever handler it has */
-    static const int faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV};
     sigset_t all, before;
     int r;
 
-    /* signals go to the program's own threads */
-    (void) sigfillset(&all);
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-        (void) sigdelset(&all, faults[i]);
+    worker_signals_fill(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     r = threads_create_workers(t);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);

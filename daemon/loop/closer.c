@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/worker_signals.h"
+
 #ifndef sigev_notify_thread_id /* glibc before 2.40 lacks the name of timer_create(2) */
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
@@ -221,7 +223,7 @@ static int closer_start_thread(struct closer *c)
     (void) pthread_attr_init(&attr);
     (void) pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     (void) pthread_attr_setstacksize(&attr, STACK_BYTES);
-    (void) sigfillset(&all);
+    worker_signals_fill(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     r = -pthread_create(&thread, &attr, closer_main, c);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/worker_signals.h"
 #include "daemon/loop/log.h"
 
 enum {
@@ -259,7 +260,7 @@ int notify_new(const struct notify_send *send, struct notify **ret, struct errms
     (void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void) pthread_cond_init(&n->changed, &attr);
     (void) pthread_condattr_destroy(&attr);
-    (void) sigfillset(&all); /* the loop reads signals from a descriptor */
+    worker_signals_fill(&all); /* the loop reads signals from a descriptor */
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     r = -pthread_create(&n->thread, NULL, notify_main, n);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
+#include "base/worker_signals.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/metrics.h"
 
@@ -92,7 +93,7 @@ static int work_start_threads(struct work *w, uint32_t n)
     sigset_t all, before;
     int r = 0;
 
-    (void) sigfillset(&all);
+    worker_signals_fill(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && w->n_threads < n) {
         r = -pthread_create(&w->threads[w->n_threads], NULL, work_thread_main, w);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/worker_signals.h"
 #include "daemon/loop/ev.h"
 #include "daemon/tier/disk_queue.h"
 #include "daemon/tier/disk_state.h"
@@ -160,7 +161,7 @@ static int disk_start_thread(struct disk *d)
     sigset_t all, before;
     int r;
 
-    (void) sigfillset(&all);
+    worker_signals_fill(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     r = -pthread_create(&d->thread, NULL, disk_main, d);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);

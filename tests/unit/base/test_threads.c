@@ -3,6 +3,7 @@
 
 #include "base/errmsg.h"
 #include "base/threads.h"
+#include "base/worker_signals.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -102,6 +103,20 @@ static void test_available(void)
     CU_ASSERT_EQUAL(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
-const struct test_case test_cases[] = {TEST(test_jobs), TEST(test_without), TEST(test_limits),
-                                       TEST(test_available), TEST_END};
+/* Workers leave signals to the process, and take those that they raise themselves. */
+static void test_signals(void)
+{
+    static const int blocked[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGALRM, SIGUSR1},
+                     faults[] = {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+    sigset_t set;
+
+    worker_signals_fill(&set);
+    for (size_t i = 0; i < 6; i++) {
+        CU_ASSERT_EQUAL(sigismember(&set, blocked[i]), 1);
+        CU_ASSERT_EQUAL(sigismember(&set, faults[i]), 0);
+    }
+}
+
+const struct test_case test_cases[] = {TEST(test_jobs),      TEST(test_without), TEST(test_limits),
+                                       TEST(test_available), TEST(test_signals), TEST_END};
 const char test_suite[] = "threads";
