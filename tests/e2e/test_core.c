@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include "base/cleanup.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/test.h"
+#include "tests/lib/wait.h"
 
 const char test_suite[] = "core";
 
@@ -46,6 +49,28 @@ static int abort_daemon(void)
     CU_ASSERT_EQUAL(waitpid(raw_daemon.pid, &status, 0), raw_daemon.pid);
     CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     return status;
+}
+
+/* Ends the daemon by a fault in a thread of its workers, which block the signals for the process. */
+static void end_worker(void)
+{
+    long worker = 0;
+    glob_t tasks = {.gl_pathc = 0};
+    char pattern[64];
+    int status = 0;
+
+    (void) snprintf(pattern, sizeof(pattern), "/proc/%ld/task/*", (long) raw_daemon.pid);
+    CU_ASSERT_EQUAL_FATAL(glob(pattern, 0, NULL, &tasks), 0);
+    for (size_t i = 0; i < tasks.gl_pathc; i++) {
+        long id = strtol(strrchr(tasks.gl_pathv[i], '/') + 1, NULL, 10);
+
+        worker = id != raw_daemon.pid ? id : worker;
+    }
+    globfree(&tasks);
+    CU_ASSERT_NOT_EQUAL_FATAL(worker, 0);
+    CU_ASSERT_EQUAL(syscall(SYS_tgkill, (long) raw_daemon.pid, worker, SIGSEGV), 0);
+    CU_ASSERT_EQUAL(waitpid(raw_daemon.pid, &status, 0), raw_daemon.pid);
+    CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
 /* Maps the core file and removes it. NULL: there is none. */
@@ -144,7 +169,7 @@ static void test_no_core(void)
     end(forbids, folder);
 }
 
-static void test_core_without_secrets(void)
+static void check_core(bool ends_worker)
 {
     char folder[] = "/tmp/kvcobra-core-XXXXXX";
     struct secrets x;
@@ -154,8 +179,13 @@ static void test_core_without_secrets(void)
 
     begin(allows, folder);
     m = publish(&x);
+    for (struct wait w = wait_begin(); n_dumped_objects() > 0 && wait_again(&w);)
+        ; /* one that a thread is mapping has the mark a moment later */
     CU_ASSERT_EQUAL(n_dumped_objects(), 0);
-    (void) abort_daemon();
+    if (ends_worker)
+        end_worker();
+    else
+        (void) abort_daemon();
     if (cores_are_files()) {
         core = take_core(&n);
         CU_ASSERT_PTR_NOT_NULL_FATAL(core);
@@ -173,8 +203,19 @@ static void test_core_without_secrets(void)
     end(allows, folder);
 }
 
+static void test_core_without_secrets(void)
+{
+    check_core(false);
+}
+
+static void test_core_of_a_fault_in_a_worker(void)
+{
+    check_core(true);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_no_core),
     TEST(test_core_without_secrets),
+    TEST(test_core_of_a_fault_in_a_worker),
     TEST_END,
 };
