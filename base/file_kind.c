@@ -94,7 +94,7 @@ const char *file_kind_other_than_text(const void *bytes, size_t n)
     if (file_kind_is_safetensors(p, n))
         return memmem(p, n, "lora_", 5)
                    ? "a LoRA adapter in safetensors, not a model"
-                   : "a safetensors file: 'kvcobra model-id' takes the folder of its model";
+                   : "a safetensors file: 'python -m kvcobra calibrate' takes the folder of its model";
     if (file_kind_is_imatrix(p, n))
         return "an importance matrix of llama.cpp, not a model";
     return NULL;

@@ -327,7 +327,9 @@ static int gguf_map_file(struct gguf *g, struct errmsg *e)
     if (fstat(fd, &st) < 0)
         return fail(e, -errno, "cannot read %s: %s", g->label, strerror(errno));
     if (S_ISDIR(st.st_mode))
-        return fail(e, -EISDIR, "%s: is a folder: name a GGUF file ('kvcobra model-id' takes folders, too)",
+        return fail(e, -EISDIR,
+                    "%s: is a folder: name a GGUF file ('python -m kvcobra calibrate' and 'kvcobra model-id' "
+                    "take the folder of a model)",
                     g->label);
     if (!S_ISREG(st.st_mode))
         return fail(e, -EINVAL, "%s: not a regular file", g->label);
