@@ -59,7 +59,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     transformers.utils.logging.disable_progress_bar()
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, dtype=getattr(torch, arguments.dtype),
                                                                    local_files_only=True)
-    done = calibrate(model, [pathlib.Path("/dev/stdin" if text == "-" else text) for text in arguments.text], output=arguments.output, tokens=arguments.tokens,
+    texts = [pathlib.Path("/dev/stdin" if text == "-" else text) for text in arguments.text]
+    done = calibrate(model, texts, output=arguments.output, tokens=arguments.tokens,
                      window=arguments.window, metric=arguments.metric, seed=arguments.seed, progress=not arguments.quiet,
                      model_id=arguments.model_id, own_share=arguments.own_share)
     if done.repeated:
