@@ -452,8 +452,13 @@ uint64_t disk_folder_physical_bytes(const struct disk_folder *f)
 static int disk_folder_write(struct disk_folder *f, const void *bytes, size_t n, uint64_t offset,
                              struct errmsg *e)
 {
-    int r = fd_pwrite_all(f->records_fd, bytes, n, offset);
+    /* a write would make a file that was cut as long as before, and hide that records are gone */
+    int r = disk_folder_check_size(f, f->records_fd, records_name, f->records_bytes, e);
 
+    if (r < 0)
+        return r;
+
+    r = fd_pwrite_all(f->records_fd, bytes, n, offset);
     f->is_written = true;
     if (r == 0 && offset + n > f->records_bytes)
         f->records_bytes = offset + n;

@@ -364,6 +364,8 @@ static void test_records_are_compared(void)
     CU_ASSERT_EQUAL(disk_folder_check(&f, &e), 0);
     CU_ASSERT_EQUAL(truncate(name("records"), DISK_FOLDER_HEAD_BYTES), 0); /* the counter is as it was */
     expect_check(-ESTALE, "/records was shortened");
+    CU_ASSERT_EQUAL(disk_folder_write_record(&f, 0, &r, &e), -ESTALE); /* which would make it as long again */
+    CU_ASSERT_EQUAL(bytes_of("records"), DISK_FOLDER_HEAD_BYTES);
     CU_ASSERT_EQUAL(truncate(name("records"), (off_t) f.records_bytes), 0);
     CU_ASSERT_EQUAL(truncate(name("pages"), SEGMENT_BYTES - 1), 0);
     expect_check(-ESTALE, "/pages was shortened");
