@@ -139,13 +139,10 @@ void supervisor_store(struct supervisor *s, const char *name, int fd)
  * The store gets an open file description of its own, under a shared lock that ends with its last descriptor.
  * So the lock is there as long as the store has it.
  */
-int supervisor_store_provably(struct supervisor *s, const char *name, int fd)
+static int supervisor_prove(struct supervisor *s, const char *name, int fd)
 {
     _cleanup_(closep) int own = -1;
     char path[32];
-
-    if (!supervisor_stores(s))
-        return 0;
 
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     own = open(path, O_RDWR | O_CLOEXEC);
@@ -154,6 +151,17 @@ int supervisor_store_provably(struct supervisor *s, const char *name, int fd)
 
     supervisor_store(s, name, own);
     return 0;
+}
+
+int supervisor_store_provably(struct supervisor *s, const char *name, int fd)
+{
+    int r = -EAGAIN;
+
+    if (!supervisor_stores(s))
+        return 0;
+    for (int i = 0; i < SEND_TRIES && r < 0; i++) /* a failure costs the extent at the next start */
+        r = supervisor_prove(s, name, fd);
+    return r;
 }
 
 bool supervisor_has(const struct supervisor *s, int fd)
