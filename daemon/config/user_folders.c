@@ -13,24 +13,46 @@
 #include "daemon/config/config_keys.h"
 #include "proto/sockets.h"
 
+/*
+ * The home and the runtime folder are made with the user's account and login. If they are missing, the
+ * environment is another user's or wrong, and nothing would clean up what was made there.
+ */
+static int user_folders_must_exist(const char *variable, const char *path, struct errmsg *e)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return fail(e, -errno, "--user: the folder %s of the environment variable %s: %s", path, variable,
+                    strerror(errno));
+    return S_ISDIR(st.st_mode)
+               ? 0
+               : fail(e, -ENOTDIR, "--user: %s of the environment variable %s is no folder", path, variable);
+}
+
 /* A folder of the XDG Base Directory Specification. @in_home: its default below $HOME; NULL: it has none. */
 static int user_folders_find(const char *variable, const char *in_home, char **ret, struct errmsg *e)
 {
     const char *value = secure_getenv(variable), *home = secure_getenv("HOME");
-    int n;
+    int n, r = 0;
 
-    if (value && value[0] == '/')
+    if (value && value[0] == '/') {
+        r = in_home ? 0 : user_folders_must_exist(variable, value, e);
         n = asprintf(ret, "%s", value);
-    else if (in_home && home && home[0] == '/')
+    } else if (in_home && home && home[0] == '/') {
+        r = user_folders_must_exist("HOME", home, e);
         n = asprintf(ret, "%s/%s", home, in_home);
-    else
+    } else {
         return fail(
             e, -EINVAL,
             "--user: the environment variable %s is not set to a folder%s%s: set it, or start kvcobrad "
             "without --user and with --socket, --operator-socket and --state-dir",
             variable, in_home ? ", and neither is " : "", in_home ? "HOME" : "");
+    }
 
-    return n < 0 ? fail(e, -ENOMEM, "out of memory") : 0;
+    if (n >= 0)
+        return r;
+    *ret = NULL;
+    return fail(e, -ENOMEM, "out of memory");
 }
 
 static int user_folders_set(struct config *c, const char *key, const char *folder, const char *name,

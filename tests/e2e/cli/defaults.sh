@@ -91,5 +91,10 @@ if [ "$gib" -le 512 ]; then # the most that spans of 2 MiB can divide
 fi
 expect "a mistyped option" 2 "$KVCOBRAD" --sokcet x
 grep -qF "did you mean --socket?" "$dir/err" && ok "the nearest option" || not_ok "the nearest option"
+expect "no runtime folder" 78 env XDG_RUNTIME_DIR="$dir/none" "$KVCOBRAD" --user
+grep -q "$dir/none of the environment variable XDG_RUNTIME_DIR" "$dir/err" && ok "it is named" || not_ok "it is named"
+expect "no home" 78 env HOME="$dir/none" "$KVCOBRAD" --user
+grep -q "$dir/none of the environment variable HOME" "$dir/err" && ok "it is named" || not_ok "it is named"
+[ ! -e "$dir/none" ] && ok "neither was made" || not_ok "neither was made"
 expect "no folder of the user" 1 env -u XDG_RUNTIME_DIR "$KVCOBRAD" --user --print-config
 finish
