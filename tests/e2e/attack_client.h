@@ -21,7 +21,6 @@ void attack_waits(void); /* LEASE of 512 pages on the disk, on many connections;
 
 /* ---- HTTP ---- */
 extern uint16_t attack_metrics_port; /* at 127.0.0.1 */
-uint16_t attack_choose_port(void);   /* one that is free now */
 void attack_metrics(void);           /* many requests in one packet, and endless bodies */
 
 /* ---- requests that threads serve ---- */

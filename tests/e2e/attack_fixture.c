@@ -21,6 +21,7 @@
 #include "tests/e2e/attack_client.h"
 #include "tests/e2e/other_user_fixture.h"
 #include "tests/e2e/raw_service_fixture.h"
+#include "tests/lib/free_port.h"
 #include "tests/lib/test.h"
 
 enum {
@@ -295,7 +296,7 @@ static int start_daemon(unsigned with)
     int manager = -1;
 
     memcpy(args, daemon_args, sizeof(daemon_args));
-    attack_metrics_port = attack_choose_port();
+    attack_metrics_port = free_port();
     (void) snprintf(metrics, sizeof(metrics), "--metrics-address=127.0.0.1:%u", attack_metrics_port);
     args[n++] = metrics;
     if (with & ATTACK_DEAF_MANAGER) {

@@ -17,18 +17,6 @@ enum { CONNECTIONS = 16, REQUESTS = 300, PAUSE_MS = 20, BODY_BYTES = 32768 };
 
 uint16_t attack_metrics_port;
 
-uint16_t attack_choose_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert(fd >= 0 && bind(fd, (struct sockaddr *) &a, sizeof(a)) == 0 &&
-           getsockname(fd, (struct sockaddr *) &a, &bytes) == 0);
-    (void) close(fd);
-    return ntohs(a.sin_port);
-}
-
 static int connect_to_metrics(void)
 {
     struct sockaddr_in a = {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "tests/lib/random_table.h"
+#include "tests/lib/free_port.h"
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
 
@@ -57,19 +58,6 @@ static struct sockaddr_in redis_address(int port)
 {
     return (struct sockaddr_in){
         .sin_family = AF_INET, .sin_port = htons((uint16_t) port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-}
-
-/* A port that is free now. */
-static int redis_free_port(void)
-{
-    struct sockaddr_in a = redis_address(0);
-    socklen_t bytes = sizeof(a);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert(fd >= 0 && bind(fd, (struct sockaddr *) &a, sizeof(a)) == 0 &&
-           getsockname(fd, (struct sockaddr *) &a, &bytes) == 0);
-    (void) close(fd);
-    return ntohs(a.sin_port);
 }
 
 static int redis_connect(const struct redis *r)
@@ -139,7 +127,7 @@ static bool redis_try(struct redis *r)
                                 r->folder,      "--save", "",   "--appendonly", "no",        NULL};
     int status;
 
-    r->port = redis_free_port();
+    r->port = free_port();
     (void) snprintf(port, sizeof(port), "%d", r->port);
     (void) snprintf(log, sizeof(log), "%s/log", r->folder);
     r->pid = cluster_spawn(argv, log);
