@@ -7,8 +7,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,7 +61,7 @@ int process_start(struct process *p, const char *path, const char *const *argv, 
         return fail(e, -r, "cannot start %s: %s", p->label, strerror(r));
     }
 
-    p->pidfd = pidfd_open(p->pid, 0);
+    p->pidfd = (int) syscall(SYS_pidfd_open, p->pid, 0);
     if (p->pidfd < 0)
         return fail(e, -errno, "cannot watch %s: %s", p->label, strerror(errno));
 
