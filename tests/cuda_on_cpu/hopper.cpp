@@ -239,12 +239,6 @@ void threads_sync(unsigned id, unsigned n)
     (void) threads_any(id, n, false);
 }
 
-void warp_sync()
-{
-    on_cpu_give("", 1);
-    on_cpu_taken();
-}
-
 /* ---- copies ---- */
 
 uint32_t shared_address(const void *at)

@@ -95,6 +95,13 @@ DEVICE void mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* What lanes of the warp did to memory before comes before what they do after: shuffles alone do not order
+ * memory. */
+DEVICE void warp_sync()
+{
+    __syncwarp();
+}
+
 /* Over the @n lanes, 4 or 8, whose numbers differ only in the lowest bits. */
 DEVICE float max_of(float x, int n)
 {

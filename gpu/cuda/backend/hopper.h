@@ -72,11 +72,6 @@ DEVICE bool threads_any(unsigned id, unsigned n, bool value)
     return any != 0;
 }
 
-DEVICE void warp_sync()
-{
-    __syncwarp();
-}
-
 /* ---- copies ---- */
 
 /* Queued by one thread; @b counts the bytes as they arrive. */

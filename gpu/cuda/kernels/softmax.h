@@ -33,6 +33,7 @@ DEVICE void softmax(const struct launch_attend *a, const struct rows *rows, uint
         s.weights[row * WEIGHT_LD + token] = token < n_exact ? 0 : weight;
     }
     sum = sum_of(sum, 8);
+    warp_sync(); /* all lanes of the row have read its maximum */
     if (sub == 0) {
         s.max[row] = largest;
         s.sum[row] = s.sum[row] * factor + sum;

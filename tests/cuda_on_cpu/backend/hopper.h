@@ -19,7 +19,6 @@ void barrier_expect(uint64_t *b, uint32_t bytes);
 void barrier_wait(uint64_t *b, unsigned parity);
 void threads_sync(unsigned id, unsigned n);
 bool threads_any(unsigned id, unsigned n, bool value);
-void warp_sync();
 
 void bulk_copy(void *to, const void *from, uint32_t bytes, uint64_t *b);
 void async_fence();
