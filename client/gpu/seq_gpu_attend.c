@@ -121,15 +121,18 @@ static int seq_gpu_attend_by_launch(const void *a, const void *b)
 
 /* ---- launching ---- */
 
-/* As many splits as run at a time: with fewer, multiprocessors are idle; more would
- * wait until others have ended. */
+/* As many splits as run at a time: with fewer, multiprocessors are idle; more would wait until others have
+ * ended. @n_tiles: of all items of the launch; their partial results fit the workspace. */
 static uint32_t seq_gpu_attend_choose_splits(const struct gpu *g, const struct kvc_seq *s, uint32_t n_q,
-                                             size_t n_blocks, size_t room)
+                                             size_t n_tiles, size_t room)
 {
     size_t want = (size_t) g->device.multiprocessors *
-                  cuda_attend_blocks(g->kernels, &s->table->layout, n_q) / n_blocks;
+                  cuda_attend_blocks(g->kernels, &s->table->layout, n_q) /
+                  (n_tiles * s->model->shard.n_heads);
     size_t most = room / SPLIT_PAGES_MIN < SPLITS_MAX ? room / SPLIT_PAGES_MIN : SPLITS_MAX;
+    size_t fit = g->workspace.most_bytes / (n_tiles * seq_gpu_attend_tile_bytes(s));
 
+    most = most < fit ? most : fit;
     most = most > 0 ? most : 1;
     if (want < 1)
         return 1;
@@ -155,7 +158,7 @@ static struct seq_gpu_attend_run seq_gpu_attend_run_of(const struct gpu *g,
     }
 
     tiles = seq_gpu_attend_n_tiles(s, run.n_q);
-    run.n_splits = seq_gpu_attend_choose_splits(g, s, run.n_q, run.n * tiles * s->model->shard.n_heads, room);
+    run.n_splits = seq_gpu_attend_choose_splits(g, s, run.n_q, run.n * tiles, room);
     run.workspace_bytes = run.n * tiles * run.n_splits * seq_gpu_attend_tile_bytes(s);
     return run;
 }

@@ -245,8 +245,8 @@ static void test_truncate_inside_a_step(void)
     gpu_pair_free(&t);
 }
 
-/* A prompt whose partial results are more than the workspace may hold is attended in
- * pieces, with the same result. */
+/* A prompt whose partial results are more than the workspace may hold is attended in pieces, with the same
+ * result. A large GPU would divide the pages of each piece, too: only as far as the workspace goes. */
 static void test_prompt_in_pieces(void)
 {
     struct gpu_pair t = gpu_pair_new(&small);
@@ -256,6 +256,7 @@ static void test_prompt_in_pieces(void)
     CU_ASSERT_EQUAL_FATAL(seq_pair_append(&t, &s[0], KVC_F32, 100), 0);
     CU_ASSERT_EQUAL_FATAL(seq_pair_append(&t, &s[1], KVC_F32, 5), 0);
     t.gpu->gpu->workspace.most_bytes = (size_t) 1 << 20;
+    t.gpu->gpu->device.multiprocessors = 512;
     CU_ASSERT_TRUE(gpu_pair_attend(&t, s, n_q, 2, 0, 0));
     CU_ASSERT_TRUE(t.gpu->gpu->workspace.memory.bytes <= (size_t) 1 << 20);
     t.gpu->gpu->workspace.most_bytes = 1; /* a tile at a time */
