@@ -144,6 +144,9 @@ static void run_case(CU_pSuite suite, const struct test_case *c)
     (void) CU_run_test(suite, test);
     run.n_run++;
     left = n_descriptors();
+    /* a real driver opens some with its first call, and keeps them */
+    if (run.n_run == 1 && getenv("TEST_GPU"))
+        before = left;
     if (CU_get_number_of_failures() == 0 && left > before) {
         run.n_failed++;
         printf("FAIL %s.%s: %u descriptors stay open\n", test_suite, c->name, left - before);
