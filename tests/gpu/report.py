@@ -15,9 +15,11 @@ def load(path):
     try:
         with open(path) as f:
             return json.load(f)
+    except FileNotFoundError:
+        print("not measured: there is no %s" % path)
     except (OSError, ValueError) as error:
         print("not measured: %s: %s" % (path, error))
-        return None
+    return None
 
 
 def table(head, rows):

@@ -1,118 +1,203 @@
 #!/bin/sh
-# Runs everything that needs a GPU, on a machine that has one: builds with nvcc, runs the tests of gpu/cuda, of sequences on a GPU,
-# of kvcobra-mover and of clients that share a pool against the real driver, then the benches, and writes a dated report with the
-# measurements as JSON beside it (README.md describes how to read it). Uses no network. Exits with 77 and a sentence if nvcc or a GPU
-# is missing, and with 1 if a test failed, a bench did not run, or a bench read wrong data.
+# Runs everything that needs a GPU, from a kit that tests/gpu/kit.sh made, and writes a report as text and its measurements as JSON
+# (README.md describes how to read it). It needs the driver of an NVIDIA GPU, tar, and for some parts python3 with torch; no network, no
+# compiler, no root. What ran before the limit is in the report.
 #
-# It takes at most nine minutes: a step that does not fit is reported and counts as failed. Seconds, estimated for a machine of 16 cores:
-# build 120 (10 the second time), tests 60, attention 120, extents 15, swap 35, restart 25, attention by kernels of 8.0 30, kernels
-# installed beside torch 60. Each step also has its own limit.
+#     run.sh [--seconds S] [--reports FOLDER] [PART ...]
 #
-#     [KVC_BENCH_TABLE=FILE] tests/gpu/run.sh [BUILD_FOLDER [REPORT_FOLDER]]
+# --seconds   time for everything (default 495); a step that does not fit is reported and counts as failed
+# --reports   where gpu-DATE.txt and JSON go (default: the folder of the kit)
+# PART        of smoke, doctor, tests, transfer, attention, service, torch, in this order (default: all)
 #
-# KVC_BENCH_TABLE: a table file, as 'kvcobra solve' makes it, that the bench measures too.
+# KVC_BENCH_TABLE: a table file, as 'kvcobra solve' makes it, that the bench of attention measures too.
+# KVC_DRIVER: a folder with a libcuda.so.1 that is used instead of the machine's (tests: the stand-in, whose numbers are not of a GPU).
+#
+# Exit status 0; 1: a test failed, a bench did not run or read wrong data; 77: there is no driver or no GPU.
 set -eu
 
 began=$(date +%s)
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=${1:-$root/build-gpu}
-reports=${2:-$build}
-tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_append unit/gpu/cuda/test_cuda_attend unit/gpu/cuda/test_cuda_kernels
-    unit/gpu/cuda/test_cuda_f16 unit/gpu/cuda/test_cuda_launch unit/gpu/cuda/test_cuda_memory
-    unit/client/test_client_gpu_check unit/client/test_client_gpu_seq unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph
-    unit/client/test_client_gpu_batch unit/mover/test_mover_serve e2e/test_client_gpu e2e/test_client_gpu_errors"
+here=$(cd "$(dirname "$0")" && pwd)
+seconds=495
+reports=$here
+parts=
 
-# Prints the seconds that a step may take: at most $1, and at most the seconds that are left.
-left() {
-    rest=$((began + 535 - $(date +%s)))
-    if [ "$rest" -lt "$1" ]; then echo "$rest"; else echo "$1"; fi
+die() {
+    echo "run.sh: $*" >&2
+    exit 2
 }
 
+while [ $# -gt 0 ]; do
+    case $1 in
+    --seconds)
+        [ $# -ge 2 ] && [ "$2" -gt 0 ] 2>/dev/null || die "--seconds wants a number of seconds"
+        seconds=$2
+        shift
+        ;;
+    --reports)
+        [ $# -ge 2 ] || die "--reports wants a folder"
+        reports=$2
+        shift
+        ;;
+    smoke | doctor | tests | transfer | attention | service | torch) parts="$parts $1" ;;
+    *) die "unknown argument: $1. Usage: run.sh [--seconds S] [--reports FOLDER] [smoke|doctor|tests|transfer|attention|service|torch ...]" ;;
+    esac
+    shift
+done
+parts=${parts:-smoke doctor tests transfer attention service torch}
+
 skip() {
-    echo "tests/gpu/run.sh: skipped: $*" >&2
+    echo "run.sh: skipped: $*" >&2
     exit 77
 }
 
-toolkit=${CUDA_PATH:-/usr/local/cuda}
-[ -x "$toolkit/bin/nvcc" ] || skip "there is no $toolkit/bin/nvcc (set CUDA_PATH to the folder of the toolkit)"
-command -v nvidia-smi >/dev/null || skip "there is no nvidia-smi, so no NVIDIA driver"
-nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
-[ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dtoolkit_path="$toolkit"
-grep -q '^build tests/e2e/test_client_gpu_restart:' "$build/build.ninja" && tests="$tests e2e/test_client_gpu_restart" # with libsystemd
-# shellcheck disable=SC2046,SC2086 # words
-timeout "$(left 400)" ninja -C "$build" $(for t in $tests; do echo "tests/$t"; done) daemon/kvcobrad mover/kvcobra-mover tools/kvcobra \
-    tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents
+# The programs lie beside this script, or in an archive there
+kit=$here
+if [ ! -d "$here/bin" ]; then
+    kit=$scratch/kit
+    mkdir "$kit"
+    tar -C "$kit" -xJf "$here/kit.tar.xz" 2>/dev/null ||
+        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$here/kit.tar.xz" "$kit" ||
+        die "cannot unpack $here/kit.tar.xz: it needs room in ${TMPDIR:-/tmp} (TMPDIR names another folder), and tar with xz or python3"
+fi
+[ -z "${KVC_DRIVER:-}" ] || export LD_LIBRARY_PATH="$KVC_DRIVER${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export KVC_KVCOBRAD="$kit/bin/kvcobrad" KVC_MOVER="$kit/libexec/kvcobra-mover" KVC_SOURCE_ROOT="$kit"
+[ -n "${KVC_DRIVER:-}" ] || export TEST_GPU=1
 
-report=$reports/gpu-$(date +%Y-%m-%d).txt
-json=${report%.txt}.json
 mkdir -p "$reports"
+report=$reports/gpu-$(date +%Y-%m-%d).txt
+prefix=${report%.txt}
+rm -f "$report" "$prefix".json "$prefix"-*.json # of an earlier run of the day
 failed=0
+
+say() {
+    echo "$*" | tee -a "$report"
+}
+
+# Seconds that a step may take: at most $1, and at most what is left.
+left() {
+    rest=$((began + seconds - $(date +%s)))
+    if [ "$rest" -lt "$1" ]; then echo "$rest"; else echo "$1"; fi
+}
+
+# step NAME LIMIT FILE COMMAND...: runs a command within its limit; its output goes to the report and, unless FILE is "", what it prints
+# on standard output goes to FILE. Exit status 77 of the command: skipped.
+step() {
+    name=$1
+    limit=$(left "$2")
+    to=${3:-$scratch/out}
+    shift 3
+    start=$(date +%s)
+    status=0
+    : >"$scratch/out"
+    if [ "$limit" -lt 3 ]; then
+        say "== $name: failed: no time left"
+        failed=$((failed + 1))
+        return 1
+    fi
+    timeout -k 5 "$limit" "$@" >"$to" 2>"$scratch/err" || status=$?
+    took=$(($(date +%s) - start))
+    case $status in
+    0) say "== $name: $took s" ;;
+    77) say "== $name: skipped" ;;
+    124 | 137) say "== $name: failed: it did not end within $limit s" ;;
+    *) say "== $name: failed with status $status after $took s" ;;
+    esac
+    cat "$scratch/out" "$scratch/err" >>"$report"
+    case $status in
+    0) return 0 ;;
+    77) return 0 ;;
+    esac
+    tail -n 25 "$scratch/out"
+    tail -n 10 "$scratch/err"
+    failed=$((failed + 1))
+    return 1
+}
+
+# Prints why no daemon can serve here; nothing if one can.
+why_no_daemon() {
+    timeout 3 "$KVC_KVCOBRAD" --no-operator-socket --socket="$scratch/probe.sock" --pool-bytes=4M --extent-bytes=1M --span-bytes=256K >"$scratch/probe" 2>&1 &&
+        status=0 || status=$?
+    [ "$status" -eq 124 ] || tail -n 1 "$scratch/probe"
+}
+
+needs_daemon() {
+    case $1 in
+    *test_client_gpu | *test_client_gpu_errors | *test_client_gpu_restart) return 0 ;;
+    esac
+    return 1
+}
+
 {
     date -u '+%Y-%m-%d %H:%M UTC'
-    nvidia-smi --query-gpu=name,uuid,driver_version,memory.total,clocks.max.sm,clocks.max.mem --format=csv
-    "$toolkit/bin/nvcc" --version | tail -n 2
-    git -C "$root" log -1 --format='revision %h' 2>/dev/null || true
-    echo
+    cat "$kit/VERSION" 2>/dev/null || true
+    uname -srm
+    grep -m 1 'model name' /proc/cpuinfo || true
+    nproc
 } >"$report"
-for t in $tests; do
-    echo "== $t" >>"$report"
-    status=0
-    limit=$(left 90)
-    [ "$limit" -ge 5 ] || status=124
-    [ "$status" -ne 0 ] || TEST_GPU=1 KVC_SOURCE_ROOT=$root KVC_KVCOBRAD=$build/daemon/kvcobrad \
-        KVC_MOVER=$build/mover/kvcobra-mover timeout "$limit" "$build/tests/$t" >>"$report" 2>&1 || status=$?
-    case $status in
-    0) ;;
-    77) echo "skipped" >>"$report" ;;
-    124)
-        echo "failed: out of time" >>"$report"
-        failed=$((failed + 1))
+if [ -z "${KVC_DRIVER:-}" ]; then
+    command -v nvidia-smi >/dev/null || skip "there is no nvidia-smi, so no NVIDIA driver"
+    nvidia-smi -L | grep -q GPU || skip "nvidia-smi lists no GPU"
+    nvidia-smi --query-gpu=name,uuid,driver_version,memory.total,clocks.max.sm,clocks.max.mem,pcie.link.gen.current,pcie.link.width.current \
+        --format=csv >>"$report" || true
+fi
+cat "$report"
+no_daemon=$(why_no_daemon)
+[ -z "$no_daemon" ] || say "parts that need a daemon are skipped here: $no_daemon"
+
+for part in $parts; do
+    case $part in
+    smoke)
+        step "smoke: memory of the device" 20 "" "$kit/tests/test_cuda_memory" || true
         ;;
-    *)
-        echo "failed with status $status" >>"$report"
-        failed=$((failed + 1))
+    doctor)
+        # its status tells what it found, not whether it works
+        step "kvcobra doctor" 20 "" sh -c "\"$kit/bin/kvcobra\" doctor || [ \$? -eq 1 ]" || true
+        ;;
+    tests)
+        while read -r t; do
+            if needs_daemon "$t" && [ -n "$no_daemon" ]; then
+                say "== $t: skipped: $no_daemon"
+            else
+                step "$t" 60 "" "$kit/tests/$t" || true
+            fi
+        done <"$kit/tests/list"
+        ;;
+    transfer)
+        [ ! -x "$kit/bin/bench_gpu_transfer" ] ||
+            step "encoding and decoding for pools in host memory" 90 "" "$kit/bin/bench_gpu_transfer" --json="$prefix-transfer.json" || true
+        step "import and map" 40 "" "$kit/bin/bench_gpu_extents" --json="$prefix-extents.json" || true
+        ;;
+    attention)
+        step "attention, appending, reading, checksums" 150 "" "$kit/bin/bench_gpu_attend" --json="$prefix.json" \
+            ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"} || true
+        step "attention by kernels of 8.0" 60 "" "$kit/bin/bench_gpu_attend" --compute 80 --batch 1 --tokens 131072 --seconds 1 \
+            --json="$prefix-80.json" || true
+        ;;
+    service)
+        if [ -n "$no_daemon" ]; then
+            say "== service: skipped: $no_daemon"
+            continue
+        fi
+        step "tables swapped under load" 60 "$prefix-swap.json" "$kit/bin/kvcobra" bench service --gpu first --json swap || true
+        step "restart with extents kept" 45 "$prefix-restart.json" "$kit/bin/kvcobra" bench service --gpu first --json restart || true
+        ;;
+    torch)
+        if ! command -v python3 >/dev/null || ! python3 -c 'import torch' 2>/dev/null; then
+            say "== torch: skipped: python3 has no torch"
+        elif [ -f "$prefix.json" ]; then
+            step "best binary16 kernels installed beside torch" 90 "" python3 "$here/torch_baseline.py" "$prefix.json" || true
+        fi
         ;;
     esac
 done
-
-# Runs a measurement: its name, its limit in seconds, a file for its output ("": the report), the command. Rows of attention have
-# their own limits, so a slow kernel does not delay the others.
-measure() {
-    echo "== $1" >>"$report"
-    limit=$(left "$2")
-    to=${3:-$report}
-    shift 3
-    if [ "$limit" -lt 5 ]; then
-        echo "failed: no time left" >>"$report"
-    elif timeout "$limit" "$@" >>"$to" 2>>"$report"; then
-        return 0
-    else
-        echo "failed" >>"$report"
-    fi
-    failed=$((failed + 1))
-}
-
-prefix=${json%.json}
-rm -f "$json" "$prefix"-*.json # files of an earlier run of the day
-service="$build/tools/kvcobra bench service --gpu first --json"
-measure "attention, appending, reading, checksums" 210 "" "$build/tests/gpu/bench_gpu_attend" --json="$json" \
-    ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"}
-measure "import and map" 40 "" "$build/tests/gpu/bench_gpu_extents" --json="$prefix-extents.json"
-# shellcheck disable=SC2086 # words
-measure "tables swapped under load (metrics below)" 90 "$prefix-swap.json" $service swap
-if grep -q '^build tests/e2e/test_client_gpu_restart:' "$build/build.ninja"; then
-    # shellcheck disable=SC2086 # words
-    measure "restart with extents kept (metrics below)" 60 "$prefix-restart.json" $service restart
-else
-    echo "== restart with extents kept: skipped: this build is without libsystemd" >>"$report"
+if command -v python3 >/dev/null; then
+    step "verdicts" 20 "" python3 "$here/report.py" "$prefix" || true
+    cat "$scratch/out"
 fi
-measure "attention by kernels of 8.0" 60 "" "$build/tests/gpu/bench_gpu_attend" --compute 80 --batch 1 --tokens 131072 \
-    --seconds 1 --json="$prefix-80.json"
-measure "best binary16 kernels installed beside torch" 90 "" python3 "$root/tests/gpu/torch_baseline.py" "$json"
-echo >>"$report"
-python3 "$root/tests/gpu/report.py" "$prefix" >>"$report" || failed=$((failed + 1))
-cat "$report"
-echo
-echo "report: $report"
+say "report: $report; $(($(date +%s) - began)) s; failed steps: $failed"
 [ "$failed" -eq 0 ]
