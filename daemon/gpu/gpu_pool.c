@@ -120,7 +120,7 @@ static void gpu_pool_retire_held(const struct journal *j, struct store *st, uint
         const struct hold_cell *c = &j->holds[i];
         struct page_handle h;
 
-        if (c->slot != SLOT_NONE && hold_session(c) == session && store_resolve(st, c->slot, &h))
+        if (c->slot != SLOT_NONE && hold_session(c) == session && pool_resolve(&st->pool, c->slot, &h))
             retire_extent(st, h.span->extent);
     }
 }

@@ -73,11 +73,11 @@ static void offload_write_some(struct offload *o)
 
     offload_choice_init(&c, o);
     while (o->n_writes < OFFLOAD_WRITES_MAX && (r == 0 || r == -EFBIG)) {
-        uint32_t number = offload_pick(&c);
+        struct page_handle h;
 
-        if (number == SLOT_NONE)
+        if (!offload_pick(&c, &h))
             break;
-        r = offload_write_begin(o, number);
+        r = offload_write_begin(o, &h);
     }
 }
 

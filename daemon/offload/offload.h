@@ -40,6 +40,7 @@ struct keyring;
 struct offload;
 struct offload_fetch;
 struct offload_subject;
+struct page_handle;
 struct space;
 struct tenant;
 struct work;
@@ -106,10 +107,10 @@ struct offload_waiter { /* embedded by who waits for a page; zeros at first */
     struct offload_fetch *fetch; /* NULL: does not wait */
     uint64_t deadline_ms;
     /*
-     * @slot: the page, held during the call; SLOT_NONE: it did not arrive, or not before the deadline.
+     * @page: held during the call; PAGE_NONE: it did not arrive, or not before the deadline.
      * @w does not wait any longer.
      */
-    void (*ended)(struct offload_waiter *w, uint32_t slot);
+    void (*ended)(struct offload_waiter *w, const struct page_handle *page);
 };
 
 /* A page by what it belongs to, also if there is no group yet. */
@@ -160,8 +161,8 @@ int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *ke
 /* @w stops waiting; the fetch continues. */
 void offload_waiter_leave(struct offload_waiter *w);
 
-/* A client committed a page, which is in slot @number. NULL is allowed. */
-void offload_note_published(struct offload *o, const struct tenant *t, uint32_t number);
+/* A client committed a page. @o: NULL is allowed. */
+void offload_note_published(struct offload *o, const struct page_handle *h);
 
 /* How the disk names one page. */
 struct offload_subject {

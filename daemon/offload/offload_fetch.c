@@ -39,8 +39,8 @@ struct offload_fetch {
     struct chunk_key key;
     struct page_expectation expected;
     struct offload_waiter *waiters;
-    uint32_t slot; /* COPYING; then held, if is_here */
-    uint8_t *to;   /* the page in the slot */
+    struct page_handle slot; /* COPYING; then held, if is_here */
+    uint8_t *to;             /* the page in the slot */
     size_t page_bytes;
     uint32_t payload_crc32c;
     int opened; /* 0; errno of seal_open() or page_check() */
@@ -111,10 +111,10 @@ void offload_waiter_leave(struct offload_waiter *w)
     w->fetch = NULL;
 }
 
-static void offload_waiter_end(struct offload_waiter *w, uint32_t slot)
+static void offload_waiter_end(struct offload_waiter *w, const struct page_handle *page)
 {
     offload_waiter_leave(w);
-    w->ended(w, slot);
+    w->ended(w, page);
 }
 
 /* ---- the end ---- */
@@ -123,38 +123,38 @@ static void offload_waiter_end(struct offload_waiter *w, uint32_t slot)
  * The fetch leaves the tree, and all waits for it end. A callback may begin another fetch of the key. Return:
  * whether a request waited.
  */
-static bool offload_fetch_tell(struct offload_fetch *f, uint32_t slot)
+static bool offload_fetch_tell(struct offload_fetch *f, const struct page_handle *page)
 {
     bool any = f->waiters != NULL;
 
     (void) tdelete(f, &f->offload->fetch_tree, offload_fetch_compare);
     while (f->waiters)
-        offload_waiter_end(f->waiters, slot);
+        offload_waiter_end(f->waiters, page);
     return any;
 }
 
 static void offload_fetch_fail(struct offload_fetch *f)
 {
-    store_discard(f->offload->store, f->slot);
-    (void) offload_fetch_tell(f, SLOT_NONE);
+    store_discard(f->offload->store, &f->slot);
+    (void) offload_fetch_tell(f, &PAGE_NONE);
     offload_fetch_free(f);
 }
 
 /* The page is in memory, with a hold of this fetch. */
-static void offload_fetch_arrive(struct offload_fetch *f, uint32_t slot)
+static void offload_fetch_arrive(struct offload_fetch *f, const struct page_handle *page)
 {
     struct offload *o = f->offload;
 
-    f->slot = slot;
+    f->slot = *page;
     f->is_here = true;
     f->protected_until_ms = ev_now_ms(o->rooms.ev) + OFFLOAD_PROTECT_MS;
-    if (!offload_fetch_tell(f, slot) && !o->stopping && o->n_protected < OFFLOAD_PROTECTED_MAX) {
+    if (!offload_fetch_tell(f, &f->slot) && !o->stopping && o->n_protected < OFFLOAD_PROTECTED_MAX) {
         f->is_protected = true; /* no request waits: the page stays for a moment */
         o->n_protected++;
         return;
     }
 
-    store_unhold(o->store, slot);
+    store_unhold(o->store, &f->slot);
     offload_fetch_free(f);
 }
 
@@ -162,26 +162,26 @@ static void offload_fetch_arrive(struct offload_fetch *f, uint32_t slot)
 static void offload_fetch_publish(struct offload_fetch *f)
 {
     struct store *st = f->offload->store;
-    uint32_t present = store_find(st, f->tenant, &f->key);
+    struct page_handle present;
 
-    if (present != SLOT_NONE) {
-        store_discard(st, f->slot);
-        store_hold(st, present);
-        offload_fetch_arrive(f, present);
+    if (store_find(st, f->tenant, &f->key, &present)) {
+        store_discard(st, &f->slot);
+        store_hold(st, &present);
+        offload_fetch_arrive(f, &present);
         return;
     }
 
-    if (store_publish(st, f->slot, &f->key, f->payload_crc32c, &f->why) < 0) {
+    if (store_publish(st, &f->slot, &f->key, f->payload_crc32c, &f->why) < 0) {
         offload_fetch_fail(f);
         return;
     }
 
-    pool_slot(&st->pool, f->slot)->is_on_disk = !f->from_cluster && !f->was_removed;
+    f->slot.slot->is_on_disk = !f->from_cluster && !f->was_removed;
     if (f->from_cluster) {
         offload_look_note(f->offload, true);
         offload_refresh_note(f->offload, f->name);
     }
-    offload_fetch_arrive(f, f->slot);
+    offload_fetch_arrive(f, &f->slot);
 }
 
 /* ---- pages that do not open ---- */
@@ -387,21 +387,18 @@ static void offload_fetch_fill(struct offload_fetch *f, struct offload *o, struc
 /* Reserves the slot and begins to read. *@f is in the tree, but not in the list. */
 static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struct group *g, struct errmsg *e)
 {
-    struct page_handle h;
     int r = reserve_slot(o->store, g, SLOT_WITHOUT_SESSION, 0, &f->slot, e);
 
     if (r < 0)
         return r;
 
-    store_claim(o->store, f->slot);
-    if (store_resolve(o->store, f->slot, &h)) {
-        h.slot->key = f->key;
-        f->to = store_page_data(o->store, &h);
-    }
+    store_claim(&f->slot);
+    f->slot.slot->key = f->key;
+    f->to = pool_slot_data(&o->store->pool, &f->slot);
     offload_fetch_fill(f, o, g);
     r = f->from_cluster ? offload_fetch_get(f) : disk_submit(o->disk, &f->account->disk_share, &f->request);
     if (r < 0) {
-        store_discard(o->store, f->slot);
+        store_discard(o->store, &f->slot);
         (void) account_unref(f->account);
         return fail(e, r, "the %s tier takes no more requests of tenant %s now",
                     f->from_cluster ? "cluster" : "disk", g->tenant->name);
@@ -467,7 +464,7 @@ static void offload_fetch_expire_waiters(struct offload_fetch *f, uint64_t now_m
             w = w->next;
             continue;
         }
-        offload_waiter_end(w, SLOT_NONE);
+        offload_waiter_end(w, &PAGE_NONE);
         w = f->waiters; /* the callback may have ended others */
     }
 }
@@ -480,7 +477,7 @@ void offload_fetch_expire(struct offload *o, uint64_t now_ms)
             offload_fetch_expire_waiters(f, now_ms);
             next = f->next;
         } else if (f->protected_until_ms <= now_ms) {
-            store_unhold(o->store, f->slot);
+            store_unhold(o->store, &f->slot);
             offload_fetch_free(f);
         }
     }

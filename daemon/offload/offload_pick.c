@@ -69,63 +69,61 @@ static bool offload_tail_takes(struct offload_choice *c, const struct page_handl
     return true;
 }
 
-static uint32_t offload_pick_tail(struct offload_choice *c, const struct slot_queue *q)
+static bool offload_pick_tail(struct offload_choice *c, const struct slot_queue *q, struct page_handle *ret)
 {
-    struct page_handle h;
     uint32_t number = q->tail;
 
-    for (uint32_t n = 0; n < TAIL_SLOTS && c->victim_budget > 0 && number != SLOT_NONE; n++) {
-        if (!store_resolve(c->o->store, number, &h))
-            return SLOT_NONE;
+    for (uint32_t n = 0; n < TAIL_SLOTS && c->victim_budget > 0; n++) {
+        if (!pool_resolve(&c->o->store->pool, number, ret)) /* SLOT_NONE: the queue ends */
+            return false;
         c->victim_budget--;
-        if (offload_tail_takes(c, &h))
-            return number;
-        number = h.slot->prev;
+        if (offload_tail_takes(c, ret))
+            return true;
+        number = ret->slot->prev;
     }
-    return SLOT_NONE;
+    return false;
 }
 
-static uint32_t offload_pick_of_tenant(struct offload_choice *c, const struct tenant *t)
+static bool offload_pick_of_tenant(struct offload_choice *c, const struct tenant *t, struct page_handle *ret)
 {
-    uint32_t number = SLOT_NONE;
-
-    for (const struct group *g = t->groups; g && number == SLOT_NONE; g = g->next) {
-        number = offload_pick_tail(c, &g->small_queue);
-        if (number == SLOT_NONE)
-            number = offload_pick_tail(c, &g->main_queue);
-    }
-    return number;
+    for (const struct group *g = t->groups; g; g = g->next)
+        if (offload_pick_tail(c, &g->small_queue, ret) || offload_pick_tail(c, &g->main_queue, ret))
+            return true;
+    return false;
 }
 
 /* Tenants take turns. */
-static uint32_t offload_pick_next_victim(struct offload_choice *c)
+static bool offload_pick_next_victim(struct offload_choice *c, struct page_handle *ret)
 {
-    uint32_t n = c->o->store->n_tenants, first = n > 0 ? c->o->turn++ % n : 0, number = SLOT_NONE;
+    uint32_t n = c->o->store->n_tenants, first = n > 0 ? c->o->turn++ % n : 0;
     const struct tenant *all = c->o->store->tenants, *t = all;
 
     for (uint32_t i = 0; t && i < first; i++)
         t = t->next;
-    for (uint32_t i = 0; all && i < n && number == SLOT_NONE; i++) {
+    for (uint32_t i = 0; all && i < n; i++) {
         if (!t)
             t = all;
-        number = offload_pick_of_tenant(c, t);
+        if (offload_pick_of_tenant(c, t, ret))
+            return true;
         t = t->next;
     }
-    return number;
+    return false;
 }
 
 /* ---- all pages ---- */
 
-uint32_t offload_cursor_next(const struct pool *p, struct offload_cursor *at)
+bool offload_cursor_next(const struct pool *p, struct offload_cursor *at, struct page_handle *ret)
 {
     const struct span *s = p->spans[at->span];
 
-    if (s && at->index < s->n_fresh_from)
-        return at->span << POOL_SLOT_BITS | at->index++;
+    if (s && at->index < s->n_fresh_from) {
+        *ret = pool_handle(p, at->span << POOL_SLOT_BITS | at->index++);
+        return true;
+    }
 
     at->span = (at->span + 1) % p->n_spans_max;
     at->index = 0;
-    return SLOT_NONE;
+    return false;
 }
 
 /* The first span is visited from the cursor on, and again at the end. */
@@ -178,41 +176,35 @@ static bool offload_pass_takes(const struct offload_choice *c, const struct page
     return true;
 }
 
-static uint32_t offload_pass_next(struct offload_choice *c)
+static bool offload_pass_next(struct offload_choice *c, struct page_handle *ret)
 {
     struct offload *o = c->o;
-    struct page_handle h;
 
     for (; c->pass_budget > 0; c->pass_budget--) {
-        uint32_t number;
-
         if (o->pass.n_spans_left == 0) {
             offload_pass_end(o);
-            return SLOT_NONE;
+            return false;
         }
 
-        number = offload_cursor_next(&o->store->pool, &o->pass.at);
-        o->pass.n_spans_left -= number == SLOT_NONE;
-        if (number != SLOT_NONE && store_resolve(o->store, number, &h) && offload_pass_takes(c, &h))
-            return number;
+        if (!offload_cursor_next(&o->store->pool, &o->pass.at, ret))
+            o->pass.n_spans_left--;
+        else if (offload_pass_takes(c, ret))
+            return true;
     }
-    return SLOT_NONE;
+    return false;
 }
 
-uint32_t offload_pick(struct offload_choice *c)
+bool offload_pick(struct offload_choice *c, struct page_handle *ret)
 {
     struct offload *o = c->o;
-    uint32_t number = SLOT_NONE;
 
     if (o->pass.rests && o->pass.n_entered != o->store->pool.n_entered)
         offload_pass_begin(o);
 
+    c->no_victim = c->no_victim || !offload_pick_next_victim(c, ret);
     if (!c->no_victim)
-        number = offload_pick_next_victim(c);
-    c->no_victim = number == SLOT_NONE;
-    if (number == SLOT_NONE && !o->pass.rests)
-        number = offload_pass_next(c);
-    return number;
+        return true;
+    return !o->pass.rests && offload_pass_next(c, ret);
 }
 
 /* ---- forgetting ---- */
@@ -232,10 +224,10 @@ bool offload_sweep_go_on(struct offload *o)
     struct offload_sweep *s = &o->sweep;
 
     for (uint32_t budget = SLOTS_PER_SWEEP; s->runs && budget > 0; budget--) {
-        uint32_t number = offload_cursor_next(&o->store->pool, &s->at);
+        struct page_handle h;
 
-        if (number != SLOT_NONE)
-            offload_sweep_slot(pool_slot(&o->store->pool, number));
+        if (offload_cursor_next(&o->store->pool, &s->at, &h))
+            offload_sweep_slot(h.slot);
         else if (s->at.span == 0) /* behind the last span */
             s->runs = false;
         if (!s->runs)

@@ -25,9 +25,9 @@ struct offload_put {
     struct account *account; /* has a reference */
     struct keyring *keyring; /* likewise */
     struct chunk_key key;
-    uint32_t slot;
+    struct page_handle slot; /* that the page was in; pinned while a thread reads it */
     uint64_t generation;
-    const uint8_t *page; /* [page_bytes] in the slot, which is pinned while a thread reads it */
+    const uint8_t *page; /* [page_bytes] in the slot */
     size_t page_bytes;
     uint32_t payload_crc32c;
     uint8_t name[CLUSTER_NAME_BYTES];
@@ -87,16 +87,14 @@ static void offload_publish_put_back(struct offload_cluster *c)
     c->n_queued++;
 }
 
-void offload_note_published(struct offload *o, const struct tenant *t, uint32_t number)
+void offload_note_published(struct offload *o, const struct page_handle *h)
 {
-    const struct slot *slot;
-
-    if (!o || o->stopping || !offload_is_shared(o, t))
+    if (!o || o->stopping || !offload_is_shared(o, h->group->tenant))
         return;
 
-    slot = pool_slot(&o->store->pool, number);
     offload_publish_append(
-        o->cluster, (struct offload_published){number, offload_publish_key_start(slot), slot->generation});
+        o->cluster,
+        (struct offload_published){h->number, offload_publish_key_start(h->slot), h->slot->generation});
     offload_publish_pump(o);
 }
 
@@ -188,13 +186,12 @@ static void offload_put_on_sealed(struct work_item *work)
 {
     struct offload_put *p = (struct offload_put *) work;
     struct offload *o = p->offload;
-    const struct slot *slot = pool_slot(&o->store->pool, p->slot);
-    bool is_damaged = p->is_damaged && slot->generation == p->generation;
+    struct page_handle h;
     int r;
 
-    store_unpin(o->store, p->slot);
-    if (is_damaged && pool_slot(&o->store->pool, p->slot) == slot && slot->state == SLOT_COMMITTED)
-        store_page_checked(o->store, p->slot, false);
+    store_unpin(o->store, &p->slot);
+    if (p->is_damaged && store_find_again(o->store, p->slot.number, p->generation, &h))
+        store_page_checked(o->store, &h, false);
     r = offload_put_submit(p);
     if (r == 0)
         return;
@@ -218,9 +215,9 @@ static void offload_put_fill(struct offload_put *p, struct offload *o, const str
         .account = account_ref(g->tenant->account),
         .keyring = keyring_ref(o->keyring),
         .key = h->slot->key,
-        .slot = h->number,
+        .slot = *h,
         .generation = h->slot->generation,
-        .page = store_page_data(o->store, h),
+        .page = pool_slot_data(&o->store->pool, h),
         .page_bytes = g->page_bytes,
         .payload_crc32c = h->slot->payload_crc32c,
     };
@@ -248,10 +245,10 @@ static int offload_put_begin(struct offload *o, const struct page_handle *h)
 
     offload_put_fill(p, o, h);
     p->range = range;
-    store_pin(o->store, p->slot);
+    store_pin(&p->slot);
     r = work_submit(o->rooms.work, &o->seals, &p->work);
     if (r < 0) {
-        store_unpin(o->store, p->slot);
+        store_unpin(o->store, &p->slot);
         cluster_link_give_back(o->cluster->link, range);
         offload_put_free(p);
     }
@@ -266,9 +263,8 @@ static int offload_publish_first(struct offload *o)
     struct page_handle h;
     int r;
 
-    if (!store_resolve(o->store, page.slot, &h) || h.slot->state != SLOT_COMMITTED ||
-        h.slot->generation != page.generation || offload_publish_key_start(h.slot) != page.key_start ||
-        pool_extent_is_closed(h.span->extent) ||
+    if (!store_find_again(o->store, page.slot, page.generation, &h) ||
+        offload_publish_key_start(h.slot) != page.key_start || pool_extent_is_closed(h.span->extent) ||
         !cluster_link_fits(c->link, seal_bytes(h.group->page_bytes))) {
         c->counts.n_dropped++; /* it left memory, or leaves it, or was flushed */
         return 0;

@@ -48,19 +48,18 @@ static void offload_refresh_send(struct offload *o)
     f->is_sent = cluster_link_submit(o->cluster->link, &f->call) == 0; /* else at the next tick */
 }
 
-static void offload_refresh_slot(struct offload *o, uint32_t number)
+static void offload_refresh_slot(struct offload *o, const struct page_handle *h)
 {
     struct offload_refresh *f = &o->cluster->refresh;
     struct disk_group_id id;
-    struct page_handle h;
 
-    if (!store_resolve(o->store, number, &h) || h.slot->state != SLOT_COMMITTED ||
-        (!h.slot->was_leased && h.slot->holds == 0) || !offload_is_shared(o, h.group->tenant))
+    if (h->slot->state != SLOT_COMMITTED || (!h->slot->was_leased && h->slot->holds == 0) ||
+        !offload_is_shared(o, h->group->tenant))
         return;
 
-    h.slot->was_leased = 0;
-    offload_group_id(h.group, &id);
-    offload_cluster_name(o->cluster, &id, &h.slot->key, f->names[f->n++]);
+    h->slot->was_leased = 0;
+    offload_group_id(h->group, &id);
+    offload_cluster_name(o->cluster, &id, &h->slot->key, f->names[f->n++]);
 }
 
 void offload_refresh_go_on(struct offload *o)
@@ -77,10 +76,10 @@ void offload_refresh_go_on(struct offload *o)
     }
 
     for (uint32_t n = SLOTS_PER_STEP; f->runs && n > 0 && f->n < CLUSTER_NAMES_MAX; n--) {
-        uint32_t number = offload_cursor_next(&o->store->pool, &f->at);
+        struct page_handle h;
 
-        if (number != SLOT_NONE)
-            offload_refresh_slot(o, number);
+        if (offload_cursor_next(&o->store->pool, &f->at, &h))
+            offload_refresh_slot(o, &h);
         else if (f->at.span == 0) /* behind the last span */
             f->runs = false;
     }

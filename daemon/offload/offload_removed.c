@@ -23,16 +23,14 @@ static struct tenant *offload_removed_tenant(const struct offload *o, const char
 
 static void offload_removed_note(struct offload *o, struct tenant *t, const struct chunk_key *key)
 {
-    uint32_t number = store_find(o->store, t, key);
-    struct slot *slot;
+    struct page_handle h;
 
     offload_fetch_note_removed(o, t, key);
-    if (number == SLOT_NONE)
+    if (!store_find(o->store, t, key, &h))
         return;
 
-    slot = pool_slot(&o->store->pool, number);
-    slot->was_replaced |= slot->is_on_disk;
-    slot->is_on_disk = 0;
+    h.slot->was_replaced |= h.slot->is_on_disk;
+    h.slot->is_on_disk = 0;
 }
 
 /* Return: whether there is a batch with a key that was not looked at. */

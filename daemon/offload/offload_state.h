@@ -122,11 +122,11 @@ struct offload_choice { /* of one offload_pump() */
 
 void offload_choice_init(struct offload_choice *c, struct offload *o);
 
-/* The next page to write. SLOT_NONE: none was found; a pass may not have ended. */
-uint32_t offload_pick(struct offload_choice *c);
+/* The next page to write. False: none was found; a pass may not have ended. */
+bool offload_pick(struct offload_choice *c, struct page_handle *ret);
 
-/* The next slot of the pool. SLOT_NONE: a span ends here, or there is none. */
-uint32_t offload_cursor_next(const struct pool *p, struct offload_cursor *at);
+/* The next slot of the pool. False: a span ends here, or there is none. */
+bool offload_cursor_next(const struct pool *p, struct offload_cursor *at, struct page_handle *ret);
 
 void offload_pass_begin(struct offload *o);
 
@@ -144,7 +144,7 @@ void offload_note_removed(struct offload *o);
 /* ---- offload_write.c ---- */
 
 /* Return: 0; -EAGAIN: no buffer or thread is free; -EFBIG: no buffer is so large; -ENOMEM. */
-int offload_write_begin(struct offload *o, uint32_t slot);
+int offload_write_begin(struct offload *o, const struct page_handle *h);
 
 /* Writes of the page end without it, or the disk forgets it after them. Return: how many there are. */
 uint32_t offload_write_flush(struct offload *o, const struct offload_subject *s);

@@ -27,7 +27,7 @@ struct offload_write {
     struct offload *offload;
     struct account *account; /* has a reference */
     struct keyring *keyring; /* likewise */
-    uint32_t slot;
+    struct page_handle slot; /* that the page was in; pinned while the thread reads it */
     uint64_t generation;
     const uint8_t *page; /* [page_bytes] in the slot */
     size_t page_bytes;
@@ -58,12 +58,10 @@ static void offload_write_free(struct offload_write *w)
     free(w);
 }
 
-/* The slot, if it still has the page. */
-static struct slot *offload_write_slot(const struct offload_write *w)
+/* Whether the page is still in memory. */
+static bool offload_write_find_again(const struct offload_write *w, struct page_handle *ret)
 {
-    struct slot *slot = pool_slot(&w->offload->store->pool, w->slot);
-
-    return slot && slot->state == SLOT_COMMITTED && slot->generation == w->generation ? slot : NULL;
+    return store_find_again(w->offload->store, w->slot.number, w->generation, ret);
 }
 
 /* ---- the disk ---- */
@@ -83,10 +81,9 @@ static bool offload_write_was_refused(const struct offload_write *w, int result)
 }
 
 /* All pages of a group have one size and one tenant, so what holds for one mostly holds for them all. */
-static void offload_write_postpone(struct offload_write *w, struct slot *slot, int result)
+static void offload_write_postpone(struct offload *o, const struct page_handle *h, int result)
 {
-    struct offload *o = w->offload;
-    struct group *g = pool_slot_span(&o->store->pool, w->slot)->group;
+    struct group *g = h->group;
 
     if (result == -EBUSY) {
         g->offload_after_ms = ev_now_ms(o->rooms.ev) + OFFLOAD_BUSY_MS;
@@ -94,7 +91,7 @@ static void offload_write_postpone(struct offload_write *w, struct slot *slot, i
     } else if (result == -EDQUOT || result == -EFBIG) {
         g->offload_after_ms = offload_write_forgiven_ms(o);
     } else { /* damaged, or its key has no place in the index */
-        slot->is_refused = 1;
+        h->slot->is_refused = 1;
         (void) offload_write_forgiven_ms(o);
     }
 }
@@ -103,18 +100,18 @@ static void offload_write_postpone(struct offload_write *w, struct slot *slot, i
 static void offload_write_conclude(struct offload_write *w, int result)
 {
     struct offload *o = w->offload;
-    struct slot *slot = offload_write_slot(w);
-    bool is_refused = offload_write_was_refused(w, result);
+    struct page_handle h;
+    bool is_here = offload_write_find_again(w, &h), is_refused = offload_write_was_refused(w, result);
 
-    if (result == 0 && slot) /* the tenant's first page makes its filter */
-        offload_announce_filter(o, pool_slot_span(&o->store->pool, w->slot)->group->tenant);
+    if (result == 0 && is_here) /* the tenant's first page makes its filter */
+        offload_announce_filter(o, h.group->tenant);
     if (result == 0 || result == -EEXIST)
         return;
 
-    if (slot) {
-        slot->is_on_disk = 0;
+    if (is_here) {
+        h.slot->is_on_disk = 0;
         if (is_refused)
-            offload_write_postpone(w, slot, result);
+            offload_write_postpone(o, &h, result);
         else
             offload_pass_demand(o);
     }
@@ -172,11 +169,12 @@ static void offload_write_on_sealed(struct work_item *work)
 {
     struct offload_write *w = (struct offload_write *) work;
     struct offload *o = w->offload;
+    struct page_handle h;
     int r;
 
-    store_unpin(o->store, w->slot);
-    if (w->is_damaged && offload_write_slot(w))
-        store_page_checked(o->store, w->slot, false);
+    store_unpin(o->store, &w->slot);
+    if (w->is_damaged && offload_write_find_again(w, &h))
+        store_page_checked(o->store, &h, false);
     r = offload_write_submit(w);
     if (r == 0)
         return;
@@ -198,9 +196,9 @@ static void offload_write_fill(struct offload_write *w, struct offload *o, const
     w->offload = o;
     w->account = account_ref(g->tenant->account);
     w->keyring = keyring_ref(o->keyring);
-    w->slot = h->number;
+    w->slot = *h;
     w->generation = h->slot->generation;
-    w->page = store_page_data(o->store, h);
+    w->page = pool_slot_data(&o->store->pool, h);
     w->page_bytes = g->page_bytes;
     w->payload_crc32c = h->slot->payload_crc32c;
     w->request.key = h->slot->key;
@@ -224,10 +222,10 @@ static int offload_write_start(struct offload_write *w)
     if (!w->buffer)
         return -EAGAIN;
 
-    store_pin(o->store, w->slot);
+    store_pin(&w->slot);
     r = work_submit(o->rooms.work, &o->seals, &w->work);
     if (r < 0) {
-        store_unpin(o->store, w->slot);
+        store_unpin(o->store, &w->slot);
         disk_buffer_give_back(o->disk, w->buffer);
     }
     return r;
@@ -241,8 +239,8 @@ static void offload_write_on_asked(struct disk_request *r)
     struct page_handle h;
     int err = r->result;
 
-    if (err == -ENOENT && !o->stopping && !w->is_flushed && offload_write_slot(w) &&
-        store_resolve(o->store, w->slot, &h) && !h.slot->pinned && !pool_extent_is_closed(h.span->extent))
+    if (err == -ENOENT && !o->stopping && !w->is_flushed && offload_write_find_again(w, &h) &&
+        !h.slot->pinned && !pool_extent_is_closed(h.span->extent))
         err = offload_write_start(w);
     else if (err == -ENOENT)
         err = -EAGAIN;
@@ -266,16 +264,13 @@ static int offload_write_ask(struct offload_write *w)
     return disk_submit(w->offload->disk, &w->account->disk_share, &w->request);
 }
 
-int offload_write_begin(struct offload *o, uint32_t number)
+int offload_write_begin(struct offload *o, const struct page_handle *h)
 {
     struct offload_write *w;
-    struct page_handle h;
     int r;
 
-    if (!store_resolve(o->store, number, &h))
-        return -EAGAIN;
-    if (seal_bytes(h.group->page_bytes) + DISK_BUFFER_UNIT_BYTES > o->rooms.config->disk_buffer_bytes / 2) {
-        h.group->offload_after_ms = offload_write_forgiven_ms(o);
+    if (seal_bytes(h->group->page_bytes) + DISK_BUFFER_UNIT_BYTES > o->rooms.config->disk_buffer_bytes / 2) {
+        h->group->offload_after_ms = offload_write_forgiven_ms(o);
         return -EFBIG;
     }
 
@@ -283,14 +278,14 @@ int offload_write_begin(struct offload *o, uint32_t number)
     if (!w)
         return -ENOMEM;
 
-    offload_write_fill(w, o, &h);
-    r = offload_has(o, h.group->tenant, &h.slot->key) ? offload_write_ask(w) : offload_write_start(w);
+    offload_write_fill(w, o, h);
+    r = offload_has(o, h->group->tenant, &h->slot->key) ? offload_write_ask(w) : offload_write_start(w);
     if (r < 0) {
         offload_write_free(w);
         return r;
     }
 
-    h.slot->is_on_disk = 1; /* unless the write fails */
+    h->slot->is_on_disk = 1; /* unless the write fails */
     offload_start_timer(o);
     return 0;
 }

@@ -68,18 +68,18 @@ static int flush_memory_page(struct request *rq, struct flush *f, const struct c
 {
     struct tenant *t = f->prefix.tenant;
     struct store *st = store_of(t);
-    uint32_t slot = store_find(st, t, key);
+    struct page_handle h;
     int r;
 
-    if (slot != SLOT_NONE) {
-        kept_end(st, slot); /* in an extent that is being emptied, the page leaves with that */
-        slot = store_find(st, t, key);
-    }
-    if (slot == SLOT_NONE)
+    if (!store_find(st, t, key, &h))
         return 0;
 
-    f->n_held += pool_slot(&st->pool, slot)->holds > 0;
-    r = store_forget(st, slot, &rq->error);
+    kept_end(st, &h);
+    if (!store_find(st, t, key, &h)) /* it left with its pin, since its extent is being emptied */
+        return 0;
+
+    f->n_held += h.slot->holds > 0;
+    r = store_forget(st, &h, &rq->error);
     f->n_pages += r == 0;
     return r;
 }

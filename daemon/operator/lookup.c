@@ -110,16 +110,16 @@ static int lookup_reply(struct request *rq, const struct lookup *l, int tier_err
 static void lookup_memory(const struct request *rq, const struct prefix *p, int key, struct lookup_place *ret)
 {
     const struct store *st = store_of(p->tenant);
-    uint32_t slot = store_find(st, p->tenant, &p->keys[key]);
+    struct page_handle h;
 
-    if (slot == SLOT_NONE || pool_extent_is_gone(pool_slot_span(&st->pool, slot)->extent)) {
+    if (!store_find(st, p->tenant, &p->keys[key], &h) || pool_extent_is_gone(h.span->extent)) {
         ret->reason = ghosts_find(&p->tenant->ghosts, &p->keys[key]);
         return;
     }
 
     ret->in_memory = true;
-    ret->pinned_ms = kept_left_ms(st, slot, ev_now_ms(rq->server->ev));
-    ret->n_holds = pool_slot(&st->pool, slot)->holds - (ret->pinned_ms > 0);
+    ret->pinned_ms = kept_left_ms(&h, ev_now_ms(rq->server->ev));
+    ret->n_holds = h.slot->holds - (ret->pinned_ms > 0);
 }
 
 /* ---- slower tiers ---- */

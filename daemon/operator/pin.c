@@ -17,15 +17,11 @@
 
 #define PIN_MS_MAX (UINT64_C(366) * 24 * 3600 * 1000)
 
-/* The page of a key, if it can stay: not in an extent that is being emptied. SLOT_NONE: none. */
-static uint32_t pin_find(const struct prefix *p, int key)
+/* Finds the page of a key, if it can stay: not in an extent that is being emptied. False: none. */
+static bool pin_find(const struct prefix *p, int key, struct page_handle *ret)
 {
-    const struct store *st = store_of(p->tenant);
-    uint32_t slot = store_find(st, p->tenant, &p->keys[key]);
-
-    if (slot != SLOT_NONE && pool_extent_is_closed(pool_slot_span(&st->pool, slot)->extent))
-        return SLOT_NONE;
-    return slot;
+    return store_find(store_of(p->tenant), p->tenant, &p->keys[key], ret) &&
+           !pool_extent_is_closed(ret->span->extent);
 }
 
 static int pin_check_table(struct request *rq, const struct prefix *p)
@@ -44,17 +40,17 @@ static int pin_chunk(struct request *rq, const struct prefix *p, uint64_t until_
     bool any = false;
 
     for (int k = 0; k < PREFIX_KEYS; k++) {
-        uint32_t slot = pin_find(p, k);
+        struct page_handle h;
         int r = 0;
 
-        if (slot == SLOT_NONE)
+        if (!pin_find(p, k, &h))
             continue;
 
         any = true;
         if (until_ms > 0)
-            r = kept_begin(st, p->tenant, slot, until_ms, &rq->error);
+            r = kept_begin(st, &h, until_ms, &rq->error);
         else
-            kept_end(st, slot);
+            kept_end(st, &h);
         if (r < 0)
             return r;
 

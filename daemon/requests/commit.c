@@ -33,11 +33,9 @@
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 
-struct commit_item { /* one item of the message */
-    uint32_t slot;   /* SLOT_NONE: not claimed */
-    unsigned page_class;
+struct commit_item {         /* one item of the message */
+    struct page_handle page; /* COPYING, so it stays; PAGE_NONE: not claimed */
     struct chunk_key key;
-    const struct page_layout *layout; /* of a space in use, which stays */
     uint8_t *to;
     uint64_t offset;
     size_t bytes;
@@ -77,28 +75,26 @@ static int commit_context(struct request *rq, const Kvcobra__Commit *m, struct p
 static void commit_claim_item(struct request *rq, const struct page_context *c,
                               const Kvcobra__CommitItem *item, struct commit_job *j, struct commit_item *ret)
 {
-    struct page_handle h;
+    struct page_handle h, present;
 
-    *ret = (struct commit_item){.slot = SLOT_NONE};
+    *ret = (struct commit_item){.page = PAGE_NONE};
     if (!page_resolve_reservation(rq, item->slot, item->generation, &h))
         return;
     if (item->key.len != CHUNK_KEY_BYTES || memcmp(&h.slot->key, item->key.data, CHUNK_KEY_BYTES) != 0)
         return;
-    if (h.group->space != c->space || store_find(rq->store, rq->tenant, &h.slot->key) != SLOT_NONE)
+    if (h.group->space != c->space || store_find(rq->store, rq->tenant, &h.slot->key, &present))
         return;
 
     *ret = (struct commit_item){
-        .slot = item->slot,
-        .page_class = h.group->page_class,
+        .page = h,
         .key = h.slot->key,
-        .layout = &h.group->space->layout,
-        .to = rq->store->pool.on_gpu ? NULL : store_page_data(rq->store, &h),
+        .to = rq->store->pool.on_gpu ? NULL : pool_slot_data(&rq->store->pool, &h),
         .offset = item->arena_offset,
         .bytes = h.group->page_bytes,
         .crc = item->payload_crc32c,
     };
-    reservations_take(rq->session, item->slot);
-    store_claim(rq->store, item->slot);
+    reservations_take(rq->session, &h);
+    store_claim(&h);
     rq->session->n_copying++;
     j->claimed_bytes += h.group->page_bytes;
 }
@@ -127,18 +123,18 @@ static void commit_release_item(struct commit_job *j, struct commit_item *item, 
 {
     struct store *st = store_of(j->job.session->tenant);
 
-    if (item->slot == SLOT_NONE)
+    if (!item->page.slot)
         return;
 
     j->job.session->n_copying--;
     if (keep) {
-        store_unclaim(st, item->slot);
-        reservations_add(j->job.session, item->slot);
+        store_unclaim(&item->page);
+        reservations_add(j->job.session, &item->page);
     } else {
-        store_discard(st, item->slot);
+        store_discard(st, &item->page);
     }
 
-    item->slot = SLOT_NONE;
+    item->page = PAGE_NONE;
 }
 
 static void commit_release_all(struct commit_job *j, bool keep)
@@ -168,10 +164,10 @@ static int commit_copy_page(const struct commit_job *j, const struct commit_item
 static void commit_copy_item(struct commit_job *j, struct commit_item *c)
 {
     struct page_expectation x = {
-        .layout = c->layout,
+        .layout = &c->page.group->space->layout, /* of a space in use, which stays */
         .model_digest = j->model_digest,
         .key = &c->key,
-        .page_class = c->page_class,
+        .page_class = c->page.group->page_class,
     };
 
     c->err = commit_copy_page(j, c, &j->error);
@@ -186,7 +182,7 @@ static bool commit_copy_slice(struct work_item *work)
     uint64_t bytes = 0;
 
     for (; j->next < j->n_items && bytes < WORK_SLICE_BYTES; j->next++) {
-        if (j->items[j->next].slot == SLOT_NONE)
+        if (!j->items[j->next].page.slot)
             continue;
         commit_copy_item(j, &j->items[j->next]);
         bytes += j->items[j->next].bytes;
@@ -198,14 +194,14 @@ static bool commit_copy_slice(struct work_item *work)
 
 static int commit_publish_item(struct request *rq, struct commit_item *mine)
 {
-    int r = store_publish(rq->store, mine->slot, &mine->key, mine->crc, &rq->error);
+    int r = store_publish(rq->store, &mine->page, &mine->key, mine->crc, &rq->error);
 
     if (r < 0)
         return r;
 
     rq->session->n_copying--;
-    offload_note_published(rq->server->offload, rq->tenant, mine->slot);
-    mine->slot = SLOT_NONE;
+    offload_note_published(rq->server->offload, &mine->page);
+    mine->page = PAGE_NONE;
     return 0;
 }
 
@@ -227,43 +223,43 @@ static int commit_judge_unclaimed(struct request *rq, const Kvcobra__CommitItem 
  * claimed, or a page that RESERVE reported.
  */
 static bool commit_names_present(struct request *rq, const Kvcobra__CommitItem *item,
-                                 const struct chunk_key *key, uint32_t present)
+                                 const struct chunk_key *key, const struct page_handle *present)
 {
     struct page_handle h;
 
-    if (item->slot == present)
-        return page_resolve(rq, present, item->generation, &h);
+    if (item->slot == present->number)
+        return present->slot->generation == item->generation;
     if (!page_resolve_reservation(rq, item->slot, item->generation, &h) ||
         memcmp(&h.slot->key, key, sizeof(*key)) != 0)
         return false;
 
-    reservations_take(rq->session, item->slot);
-    store_discard(rq->store, item->slot);
+    reservations_take(rq->session, &h);
+    store_discard(rq->store, &h);
     return true;
 }
 
-/* Concludes one item. *ret_slot: the page to lease, held. */
+/* Concludes one item. *ret: the page to lease, held. */
 static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *item, struct commit_job *j,
-                                struct commit_item *mine, uint32_t *ret_slot)
+                                struct commit_item *mine, struct page_handle *ret)
 {
     struct store *st = rq->store;
+    struct page_handle present, page = mine->page;
     struct chunk_key key;
-    uint32_t present, slot = mine->slot;
     int r = page_key(rq, &item->key, &key);
 
     if (r == 0)
         r = store_find_whole(st, rq->tenant, &key, &present, &rq->error);
     if (r != 0)
         return r;
-    if (present != SLOT_NONE && (slot != SLOT_NONE || commit_names_present(rq, item, &key, present))) {
+    if (present.slot && (page.slot || commit_names_present(rq, item, &key, &present))) {
         commit_release_item(j, mine, false); /* the first page stays, this client gets a lease on it */
-        store_hold(st, present);
-        pool_slot(&st->pool, present)->was_leased = 1;
-        *ret_slot = present;
+        store_hold(st, &present);
+        present.slot->was_leased = 1;
+        *ret = present;
         return 0;
     }
 
-    if (slot == SLOT_NONE)
+    if (!page.slot)
         return commit_judge_unclaimed(rq, item, &key);
     if (mine->err < 0) {
         rq->error = j->error;
@@ -272,7 +268,7 @@ static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *i
 
     r = commit_publish_item(rq, mine);
     if (r == 0)
-        *ret_slot = slot;
+        *ret = page;
     return r;
 }
 
@@ -310,9 +306,9 @@ static int commit_conclude(struct job *job, struct request *rq)
     if (r == 0) /* before a page is published: it is not, if its lease could not be recorded */
         r = page_lease_room(rq, j->n_items);
     for (size_t i = 0; r == 0 && i < j->n_items; i++) {
-        scratch->slots[i] = SLOT_NONE;
-        scratch->errs[i] = commit_conclude_item(rq, m->items[i], j, &j->items[i], &scratch->slots[i]);
-        page_ref_fill(rq, i, scratch->slots[i]);
+        scratch->found[i] = PAGE_NONE;
+        scratch->errs[i] = commit_conclude_item(rq, m->items[i], j, &j->items[i], &scratch->found[i]);
+        page_ref_fill(rq, i, &scratch->found[i]);
         metrics_note_error(&job->server->metrics, scratch->errs[i]);
     }
 
@@ -326,18 +322,15 @@ static int commit_conclude(struct job *job, struct request *rq)
 static int commit_check_present(struct request *rq, const Kvcobra__Commit *m)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    const struct tenant *t = rq->tenant;
 
     for (size_t i = 0; i < m->n_items; i++) {
         struct chunk_key key;
 
-        scratch->slots[i] = SLOT_NONE;
-        if (page_key(rq, &m->items[i]->key, &key) == 0)
-            scratch->slots[i] = store_find(rq->store, t, &key);
+        scratch->found[i] = page_key(rq, &m->items[i]->key, &key) == 0 ? page_find(rq, &key) : PAGE_NONE;
     }
 
     errmsg_clear(&rq->error); /* the handler reports a bad key later */
-    return recheck_begin(rq, scratch->slots, m->n_items, commit_handle);
+    return recheck_begin(rq, scratch->found, m->n_items, commit_handle);
 }
 
 static int commit_prepare(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)

@@ -55,7 +55,7 @@ static void fetch_look_fill(struct fetch_look_job *j, struct request *rq, const 
 
         if (run->item(rq, c, i, &item) < 0)
             break;
-        if (item.slot != SLOT_NONE || offload_has(o, rq->tenant, &item.key))
+        if (item.page.slot || offload_has(o, rq->tenant, &item.key))
             continue;
 
         const struct offload_place place = {rq->tenant, c->space, item.page_class};

@@ -15,7 +15,7 @@
 struct fetch_wait_page {
     struct offload_waiter waiter; /* first member */
     struct fetch_wait_job *job;
-    struct fetch_wait_item item; /* its slot is held; SLOT_NONE: not yet, or not at all */
+    struct fetch_wait_item item; /* its page is held; PAGE_NONE: not yet, or not at all */
     bool waits;
     bool in_cluster;
 };
@@ -50,8 +50,8 @@ static void fetch_wait_release(struct fetch_wait_job *j)
 {
     fetch_wait_cut(j, 0);
     for (size_t i = 0; i < j->n; i++)
-        if (j->pages[i].item.slot != SLOT_NONE)
-            store_unhold(j->store, j->pages[i].item.slot);
+        if (j->pages[i].item.page.slot)
+            store_unhold(j->store, &j->pages[i].item.page);
 }
 
 static int fetch_wait_conclude(struct job *job, struct request *rq)
@@ -70,16 +70,16 @@ static int fetch_wait_conclude(struct job *job, struct request *rq)
     return r;
 }
 
-static void fetch_wait_on_ended(struct offload_waiter *w, uint32_t slot)
+static void fetch_wait_on_ended(struct offload_waiter *w, const struct page_handle *page)
 {
     struct fetch_wait_page *p = (struct fetch_wait_page *) w;
     struct fetch_wait_job *j = p->job;
 
     p->waits = false;
     j->n_waiting--;
-    p->item.slot = slot;
-    if (slot != SLOT_NONE)
-        store_hold(j->store, slot);
+    p->item.page = *page;
+    if (page->slot)
+        store_hold(j->store, page);
     else
         fetch_wait_cut(j, (size_t) (p - j->pages));
     if (j->n_waiting == 0)
@@ -102,12 +102,12 @@ static int fetch_wait_hold(struct fetch_wait_job *j, struct request *rq, const s
         struct fetch_wait_page *p = &j->pages[j->n];
         int r;
 
-        *p = (struct fetch_wait_page){.item.slot = SLOT_NONE};
+        *p = (struct fetch_wait_page){.item.page = PAGE_NONE};
         r = run->item(rq, c, j->n, &p->item);
         if (r < 0)
             return r;
-        if (p->item.slot != SLOT_NONE)
-            store_hold(j->store, p->item.slot);
+        if (p->item.page.slot)
+            store_hold(j->store, &p->item.page);
         else if (!fetch_wait_has(rq, j->n, &p->item.key))
             break;
     }
@@ -143,7 +143,7 @@ static int fetch_wait_fetch_all(struct fetch_wait_job *j, struct request *rq, co
     int r = 0;
 
     for (size_t i = 0; i < j->n_end && r == 0; i++) {
-        if (j->pages[i].item.slot != SLOT_NONE)
+        if (j->pages[i].item.page.slot)
             continue;
         r = fetch_wait_fetch(j, &j->pages[i], rq, c, deadline_ms);
         if (r < 0)
@@ -165,7 +165,7 @@ static bool fetch_wait_is_needed(struct request *rq, const struct page_context *
 
         if (run->item(rq, c, i, &item) < 0)
             break;
-        is_here = item.slot != SLOT_NONE;
+        is_here = item.page.slot != NULL;
         is_needed = !is_here && fetch_wait_has(rq, i, &item.key);
     }
 

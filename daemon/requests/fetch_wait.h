@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/store/pool_types.h"
 #include "proto/page.h"
 
 struct page_context;
@@ -17,7 +18,7 @@ struct request;
 struct fetch_wait_item {
     struct chunk_key key;
     unsigned page_class;
-    uint32_t slot; /* of the page, if it is in memory; else SLOT_NONE */
+    struct page_handle page; /* if it is in memory; else PAGE_NONE */
 };
 
 struct fetch_wait_run {

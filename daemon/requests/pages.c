@@ -88,35 +88,32 @@ int page_key(struct request *rq, const ProtobufCBinaryData *bytes, struct chunk_
 
 bool page_resolve(const struct request *rq, uint32_t number, uint64_t generation, struct page_handle *ret)
 {
-    return store_resolve(rq->store, number, ret) && ret->slot->state != SLOT_FREE &&
+    return pool_resolve(&rq->store->pool, number, ret) && ret->slot->state != SLOT_FREE &&
            ret->slot->generation == generation && ret->group->tenant == rq->tenant;
 }
 
-/* Compares the entry that a client read in the index with the daemon's own record. */
-static bool page_is_of(const struct request *rq, const struct page_context *c, uint32_t number,
-                       uint64_t generation, const struct chunk_key *key)
+struct page_handle page_of_item(const struct request *rq, const struct page_context *c,
+                                const Kvcobra__LeaseItem *item, const struct chunk_key *key)
 {
     struct page_handle h;
 
-    return page_resolve(rq, number, generation, &h) && h.slot->state == SLOT_COMMITTED &&
-           memcmp(&h.slot->key, key, sizeof(*key)) == 0 && h.group->space == c->space;
+    /* compares the entry that the client read in the index with the daemon's own record */
+    if (page_resolve(rq, item->slot, item->generation, &h) && h.slot->state == SLOT_COMMITTED &&
+        memcmp(&h.slot->key, key, sizeof(*key)) == 0 && h.group->space == c->space)
+        return h;
+    if (rq->message->lease->fetch_ms == 0)
+        return PAGE_NONE;
+
+    h = page_find(rq, key);
+    return h.slot && h.group->space == c->space ? h : PAGE_NONE;
 }
 
-uint32_t page_of_item(const struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
-                      const struct chunk_key *key)
+struct page_handle page_find(const struct request *rq, const struct chunk_key *key)
 {
-    struct page_handle h;
-    uint32_t number;
+    struct page_handle h = PAGE_NONE;
 
-    if (page_is_of(rq, c, item->slot, item->generation, key))
-        return item->slot;
-    if (rq->message->lease->fetch_ms == 0)
-        return SLOT_NONE;
-
-    number = store_find(rq->store, rq->tenant, key);
-    return number != SLOT_NONE && store_resolve(rq->store, number, &h) && h.group->space == c->space
-               ? number
-               : SLOT_NONE;
+    (void) store_find(rq->store, rq->tenant, key, &h); /* not found: still PAGE_NONE */
+    return h;
 }
 
 bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_t generation,
@@ -126,22 +123,21 @@ bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_
            ret->slot->session == rq->session->number;
 }
 
-void page_ref_fill(struct request *rq, size_t i, uint32_t number)
+void page_ref_fill(struct request *rq, size_t i, const struct page_handle *h)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__PageRef *ref = &scratch->pages[i];
-    struct page_handle h;
 
     kvcobra__page_ref__init(ref);
     scratch->page_pointers[i] = ref;
-    if (number == SLOT_NONE || !store_resolve(rq->store, number, &h))
+    if (!h->slot)
         return;
 
-    ref->slot = number;
-    ref->generation = h.slot->generation;
-    ref->extent = h.span->extent->id;
-    ref->offset = store_page_offset(rq->store, &h);
-    ref->bytes = h.group->page_bytes;
+    ref->slot = h->number;
+    ref->generation = h->slot->generation;
+    ref->extent = h->span->extent->id;
+    ref->offset = pool_slot_offset(&rq->store->pool, h);
+    ref->bytes = h->group->page_bytes;
 }
 
 int page_reservation_room(struct request *rq)
@@ -182,12 +178,12 @@ int page_lease_room(struct request *rq, size_t n)
 
 uint64_t page_lease(struct request *rq, size_t n)
 {
-    const uint32_t *slots = rq->server->scratch->slots;
+    const struct page_handle *pages = rq->server->scratch->found;
     struct leases *l = &rq->session->leases;
 
     for (size_t i = 0; i < n; i++)
-        if (slots[i] != SLOT_NONE)
-            return lease_add(l, slots, (uint32_t) n);
+        if (pages[i].slot)
+            return lease_add(l, pages, (uint32_t) n);
 
     lease_drop_room(l);
     return 0;
@@ -196,10 +192,9 @@ uint64_t page_lease(struct request *rq, size_t n)
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,
                                      const struct chunk_key *key)
 {
-    uint32_t present = store_find(rq->store, rq->tenant, key);
-    struct page_handle h;
+    const struct page_handle h = page_find(rq, key);
 
-    if (present != SLOT_NONE && store_resolve(rq->store, present, &h) && h.group->space != space)
+    if (h.slot && h.group->space != space)
         return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
 
     if (rq->cluster_is_slow || offload_has(rq->server->offload, rq->tenant, key))

@@ -39,17 +39,20 @@ bool page_resolve(const struct request *rq, uint32_t number, uint64_t generation
 
 /*
  * The page of an item of LEASE: the one that it names by slot, or, if the client waits for slower tiers, the
- * page of its key. SLOT_NONE: the tenant has no such page of the context's space.
+ * page of its key. PAGE_NONE: the tenant has no such page of the context's space.
  */
-uint32_t page_of_item(const struct request *rq, const struct page_context *c, const Kvcobra__LeaseItem *item,
-                      const struct chunk_key *key);
+struct page_handle page_of_item(const struct request *rq, const struct page_context *c,
+                                const Kvcobra__LeaseItem *item, const struct chunk_key *key);
+
+/* The page of this tenant with @key, or PAGE_NONE. */
+struct page_handle page_find(const struct request *rq, const struct chunk_key *key);
 
 /* page_resolve() for a reservation of this session. */
 bool page_resolve_reservation(const struct request *rq, uint32_t number, uint64_t generation,
                               struct page_handle *ret);
 
-/* Fills reply item @i of the scratch with the place of a page; SLOT_NONE gives an empty one. */
-void page_ref_fill(struct request *rq, size_t i, uint32_t slot);
+/* Fills reply item @i of the scratch with the place of a page; PAGE_NONE gives an empty one. */
+void page_ref_fill(struct request *rq, size_t i, const struct page_handle *h);
 
 /* Whether the session may reserve one more slot. Return: 0; -EDQUOT. */
 int page_reservation_room(struct request *rq);
@@ -67,8 +70,8 @@ int page_group(struct request *rq, struct space *space, unsigned page_class, str
 int page_lease_room(struct request *rq, size_t n);
 
 /*
- * One lease over scratch->slots[0 .. n - 1], whose holds are taken. page_lease_room() made room for it.
- * Return: its number; 0: no slot is given.
+ * One lease over scratch->found[0 .. n - 1], whose holds are taken. page_lease_room() made room for it.
+ * Return: its number; 0: no page is given.
  */
 uint64_t page_lease(struct request *rq, size_t n);
 
@@ -78,19 +81,21 @@ int page_check_writable(struct request *rq, const struct table_entry *t);
 /**
  * recheck_begin() - compare pages of an earlier process with their checksums, on a thread, before a handler
  * leases them
- * @slots: [n], SLOT_NONE or pages of this tenant
+ * @pages: [n], PAGE_NONE or pages of this tenant
  * @again: the handler, called again after the comparison
  *
  * Leaves pages of few bytes to store_page_is_whole(). Return: 0: continue; REQUEST_PENDING: return
  * it; -EAGAIN; -ENOMEM.
  */
-int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
+int recheck_begin(struct request *rq, const struct page_handle *pages, size_t n,
+                  int (*again)(struct request *rq));
 
 /*
  * recheck_begin() on a GPU, where the mover computes the checksums. At least one page is unchecked. Return:
  * also -EAGAIN: no request to the mover is possible now.
  */
-int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq));
+int recheck_gpu_begin(struct request *rq, const struct page_handle *pages, size_t n,
+                      int (*again)(struct request *rq));
 
 /* Why the tenant does not have a chunk. Depends on its own history only, never on pages of other tenants. */
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,

@@ -21,8 +21,8 @@ static size_t pages_read_find(struct request *rq, const struct page_context *c, 
     size_t n = 0;
 
     while (n < m->n_items && page_key(rq, &m->items[n]->key, &key) == 0) {
-        scratch->slots[n] = page_of_item(rq, c, m->items[n], &key);
-        if (scratch->slots[n] == SLOT_NONE && m->fetch_ms == 0)
+        scratch->found[n] = page_of_item(rq, c, m->items[n], &key);
+        if (!scratch->found[n].slot && m->fetch_ms == 0)
             break;
         n++;
     }
@@ -43,7 +43,7 @@ static int pages_read_fetch_item(struct request *rq, const struct page_context *
         return fail(&rq->error, -EINVAL, "page class %" PRIu32 " is not 0 or 1", item->page_class);
 
     ret->page_class = item->page_class;
-    ret->slot = page_of_item(rq, c, item, &ret->key);
+    ret->page = page_of_item(rq, c, item, &ret->key);
     return 0;
 }
 
@@ -58,31 +58,27 @@ static int pages_read_hold(struct request *rq, const struct page_context *c, con
     size_t n = 0;
 
     for (; n < m->n_items; n++) {
+        struct page_handle *h = &scratch->found[n];
         struct chunk_key key;
-        struct page_handle h;
-        uint32_t slot;
         int r = page_key(rq, &m->items[n]->key, &key);
 
         if (r < 0) {
             for (size_t i = 0; i < n; i++)
-                store_unhold(rq->store, scratch->slots[i]);
+                store_unhold(rq->store, &scratch->found[i]);
             return r;
         }
 
-        slot = page_of_item(rq, c, m->items[n], &key);
-        if (slot == SLOT_NONE || !store_page_is_whole(rq->store, slot)) {
+        *h = page_of_item(rq, c, m->items[n], &key);
+        if (!h->slot || !store_page_is_whole(rq->store, h)) {
             reply->end_reason = page_miss_reason(rq, c->space, &key);
             if (!m->is_counted)
                 page_count_miss(rq, reply->end_reason);
             break;
         }
 
-        scratch->slots[n] = slot;
-        store_hold(rq->store, scratch->slots[n]);
-        if (store_resolve(rq->store, scratch->slots[n], &h)) {
-            evict_queue_note_use(h.slot);
-        }
-        page_ref_fill(rq, n, scratch->slots[n]);
+        store_hold(rq->store, h);
+        evict_queue_note_use(h->slot);
+        page_ref_fill(rq, n, h);
     }
 
     *ret_n = n;
@@ -92,11 +88,11 @@ static int pages_read_hold(struct request *rq, const struct page_context *c, con
 /* Counts the @n chunks that are leased, unless another client counted them. */
 static void pages_read_note(struct request *rq, const Kvcobra__Lease *m, size_t n)
 {
-    struct page_handle h;
+    for (size_t i = 0; i < n && !m->is_counted; i++) {
+        const struct page_handle *h = &rq->server->scratch->found[i];
 
-    for (size_t i = 0; i < n && !m->is_counted; i++)
-        if (store_resolve(rq->store, rq->server->scratch->slots[i], &h))
-            page_note_lookup(rq, h.group->space, h.group->page_class, &h.slot->key, true);
+        page_note_lookup(rq, h->group->space, h->group->page_class, &h->slot->key, true);
+    }
 }
 
 int pages_read_handle_lease(struct request *rq)
@@ -115,7 +111,7 @@ int pages_read_handle_lease(struct request *rq)
     if (!m->only_fetch) {
         r = page_lease_room(rq, m->n_items);
         if (r == 0)
-            r = recheck_begin(rq, scratch->slots, pages_read_find(rq, &c, m), pages_read_handle_lease);
+            r = recheck_begin(rq, scratch->found, pages_read_find(rq, &c, m), pages_read_handle_lease);
     }
     if (r == 0)
         r = fetch_wait_begin(rq, &c, &run, pages_read_handle_lease);

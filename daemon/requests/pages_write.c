@@ -16,10 +16,9 @@
 
 /* Reserves a slot for a key without a page. */
 static int pages_write_reserve_new(struct request *rq, const struct page_context *c,
-                                   const struct chunk_key *key, unsigned page_class, uint32_t *ret_slot)
+                                   const struct chunk_key *key, unsigned page_class, struct page_handle *ret)
 {
     struct session *x = rq->session;
-    struct page_handle h;
     struct group *g;
     int r = page_reservation_room(rq);
 
@@ -30,22 +29,22 @@ static int pages_write_reserve_new(struct request *rq, const struct page_context
     if (r < 0)
         return r;
 
-    r = reserve_slot(rq->store, g, x->number, x->pid, ret_slot, &rq->error);
+    r = reserve_slot(rq->store, g, x->number, x->pid, ret, &rq->error);
     if (r < 0)
         return r;
 
-    if (store_resolve(rq->store, *ret_slot, &h))
-        h.slot->key = *key;
-    reservations_add(x, *ret_slot);
+    ret->slot->key = *key;
+    reservations_add(x, ret);
     return 0;
 }
 
-/* Handles one item. *ret_exists: the key has a page already; *ret_slot names it, and it is held. */
+/* Handles one item. *ret_exists: the key has a page already; *ret is that, and it is held. */
 static int pages_write_reserve_item(struct request *rq, const struct page_context *c,
-                                    const Kvcobra__ReserveItem *item, uint32_t *ret_slot, bool *ret_exists)
+                                    const Kvcobra__ReserveItem *item, struct page_handle *ret,
+                                    bool *ret_exists)
 {
+    struct page_handle present;
     struct chunk_key key;
-    uint32_t slot;
     int r = page_key(rq, &item->key, &key);
 
     if (r < 0)
@@ -53,16 +52,16 @@ static int pages_write_reserve_item(struct request *rq, const struct page_contex
     if (item->page_class > PAGE_REST)
         return fail(&rq->error, -EINVAL, "page class %" PRIu32 " is not 0 or 1", item->page_class);
 
-    r = store_find_whole(rq->store, rq->tenant, &key, &slot, &rq->error);
+    r = store_find_whole(rq->store, rq->tenant, &key, &present, &rq->error);
     if (r < 0)
         return r;
 
-    *ret_exists = slot != SLOT_NONE;
+    *ret_exists = present.slot != NULL;
     if (!*ret_exists)
-        return pages_write_reserve_new(rq, c, &key, item->page_class, ret_slot);
+        return pages_write_reserve_new(rq, c, &key, item->page_class, ret);
 
-    store_hold(rq->store, slot); /* until the reply is filled: a later item must not evict it */
-    *ret_slot = slot;
+    store_hold(rq->store, &present); /* until the reply is filled: a later item must not evict it */
+    *ret = present;
     return 0;
 }
 
@@ -74,9 +73,7 @@ static void pages_write_find_present(struct request *rq, const Kvcobra__Reserve 
     for (size_t i = 0; i < m->n_items; i++) {
         struct chunk_key key;
 
-        scratch->slots[i] = SLOT_NONE;
-        if (page_key(rq, &m->items[i]->key, &key) == 0)
-            scratch->slots[i] = store_find(rq->store, rq->tenant, &key);
+        scratch->found[i] = page_key(rq, &m->items[i]->key, &key) == 0 ? page_find(rq, &key) : PAGE_NONE;
     }
     errmsg_clear(&rq->error); /* the handler reports a bad key later */
 }
@@ -88,10 +85,10 @@ static void pages_write_undo(struct request *rq, size_t n)
 
     for (size_t i = 0; i < n; i++) {
         if (scratch->flags[i]) {
-            store_unhold(rq->store, scratch->slots[i]);
+            store_unhold(rq->store, &scratch->found[i]);
         } else {
-            reservations_take(rq->session, scratch->slots[i]);
-            store_discard(rq->store, scratch->slots[i]);
+            reservations_take(rq->session, &scratch->found[i]);
+            store_discard(rq->store, &scratch->found[i]);
         }
     }
 }
@@ -106,9 +103,9 @@ static void pages_write_fill(struct request *rq, const struct page_context *c, s
         unsigned page_class = m->items[i]->page_class;
         struct chunk_key key;
 
-        page_ref_fill(rq, i, scratch->slots[i]);
+        page_ref_fill(rq, i, &scratch->found[i]);
         if (scratch->flags[i])
-            store_unhold(rq->store, scratch->slots[i]);
+            store_unhold(rq->store, &scratch->found[i]);
         if (page_key(rq, &m->items[i]->key, &key) < 0)
             continue;
         page_note_lookup(rq, c->space, page_class, &key, false);
@@ -132,7 +129,7 @@ int pages_write_handle_reserve(struct request *rq)
         return r;
 
     pages_write_find_present(rq, m);
-    r = recheck_begin(rq, scratch->slots, m->n_items, pages_write_handle_reserve);
+    r = recheck_begin(rq, scratch->found, m->n_items, pages_write_handle_reserve);
     if (r != 0)
         return r;
 
@@ -140,7 +137,7 @@ int pages_write_handle_reserve(struct request *rq)
     for (; n < m->n_items; n++) {
         bool exists = false;
 
-        r = pages_write_reserve_item(rq, &c, m->items[n], &scratch->slots[n], &exists);
+        r = pages_write_reserve_item(rq, &c, m->items[n], &scratch->found[n], &exists);
         if (r < 0)
             break;
 
@@ -179,8 +176,8 @@ int pages_write_handle_abort(struct request *rq)
         struct page_handle h;
 
         if (page_resolve_reservation(rq, item->slot, item->generation, &h)) {
-            reservations_take(rq->session, item->slot);
-            store_discard(rq->store, item->slot);
+            reservations_take(rq->session, &h);
+            store_discard(rq->store, &h);
         } else {
             r = fail(&rq->error, -ESTALE,
                      "slot %" PRIu32 " is not a reservation of this session, or was given back", item->slot);

@@ -35,8 +35,9 @@ struct raw_append_job {
     struct raw_place k, v;
     struct page_header header;
     bool first;
-    uint32_t slot, next_layer;
-    uint8_t *page;          /* the slot, or the stage's memory */
+    struct page_handle slot; /* COPYING; PAGE_NONE: published, or discarded */
+    uint32_t next_layer;
+    uint8_t *page;          /* the slot's memory, or the stage's */
     struct raw_stage stage; /* on a GPU */
     struct encode_counts counts[2];
     int err;
@@ -118,18 +119,16 @@ static void raw_append_derive_key(const struct request *rq, const struct page_co
 
 /* ---- the answer ---- */
 
-/* The page in @slot is held already. */
-static void raw_append_answer(struct request *rq, uint32_t slot, bool existed)
+/* The page is held already. */
+static void raw_append_answer(struct request *rq, const struct page_handle *h, bool existed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__AppendRawReply *reply = &scratch->body.append_raw;
-    struct page_handle h;
 
     kvcobra__append_raw_reply__init(reply);
-    scratch->slots[0] = slot;
-    if (store_resolve(rq->store, slot, &h))
-        memcpy(scratch->digest, h.slot->key.bytes, CHUNK_KEY_BYTES);
-    page_ref_fill(rq, 0, slot);
+    scratch->found[0] = *h;
+    memcpy(scratch->digest, h->slot->key.bytes, CHUNK_KEY_BYTES);
+    page_ref_fill(rq, 0, h);
     reply->lease = page_lease(rq, 1);
     reply->key = bytes_view(scratch->digest, CHUNK_KEY_BYTES);
     reply->page = scratch->page_pointers[0];
@@ -139,16 +138,12 @@ static void raw_append_answer(struct request *rq, uint32_t slot, bool existed)
     rq->reply.append_raw = reply;
 }
 
-static void raw_append_answer_present(struct request *rq, uint32_t slot)
+static void raw_append_answer_present(struct request *rq, const struct page_handle *h)
 {
-    struct page_handle h;
-
-    store_hold(rq->store, slot);
-    if (store_resolve(rq->store, slot, &h)) {
-        evict_queue_note_use(h.slot);
-        h.group->space->n_leased++;
-    }
-    raw_append_answer(rq, slot, true);
+    store_hold(rq->store, h);
+    evict_queue_note_use(h->slot);
+    h->group->space->n_leased++;
+    raw_append_answer(rq, h, true);
 }
 
 /* ---- encode ---- */
@@ -177,12 +172,10 @@ static bool raw_append_encode_slice(struct work_item *work)
 static void raw_append_on_copied(void *ctx, struct mover_reply *reply)
 {
     struct raw_append_job *j = ctx;
-    struct store *st = store_of(j->job.session->tenant);
-    struct page_handle h;
 
     j->err = raw_gpu_stage_result(reply, &j->error);
-    if ((reply->err == -ECONNRESET || reply->err == -EIO) && store_resolve(st, j->slot, &h))
-        retire_extent(st, h.span->extent);
+    if (reply->err == -ECONNRESET || reply->err == -EIO)
+        retire_extent(store_of(j->job.session->tenant), j->slot.span->extent);
     job_end(&j->job);
 }
 
@@ -200,12 +193,12 @@ static bool raw_append_copy_to_gpu(struct job *job)
 static void raw_append_discard_slot(struct raw_append_job *j)
 {
     raw_gpu_stage_deinit(&j->stage);
-    if (j->slot == SLOT_NONE)
+    if (!j->slot.slot)
         return;
 
     j->job.session->n_copying--;
-    store_discard(store_of(j->job.session->tenant), j->slot);
-    j->slot = SLOT_NONE;
+    store_discard(store_of(j->job.session->tenant), &j->slot);
+    j->slot = PAGE_NONE;
 }
 
 static void raw_append_count(struct server *s, const struct raw_append_job *j)
@@ -219,26 +212,26 @@ static void raw_append_count(struct server *s, const struct raw_append_job *j)
 static int raw_append_publish(struct raw_append_job *j, struct request *rq)
 {
     struct store *st = rq->store;
-    uint32_t present, slot = j->slot;
+    struct page_handle present, page = j->slot;
     int r = page_lease_room(rq, 1);
 
     if (r == 0)
         r = store_find_whole(st, rq->tenant, &j->header.key, &present, &rq->error);
     if (r != 0)
         return r;
-    if (present != SLOT_NONE) {
-        raw_append_answer_present(rq, present); /* the first page stays; ours is discarded */
+    if (present.slot) {
+        raw_append_answer_present(rq, &present); /* the first page stays; ours is discarded */
         return 0;
     }
 
-    r = store_publish(st, slot, &j->header.key, j->header.payload_crc32c, &rq->error);
+    r = store_publish(st, &page, &j->header.key, j->header.payload_crc32c, &rq->error);
     if (r < 0)
         return r;
 
     j->job.session->n_copying--;
-    j->slot = SLOT_NONE;
-    offload_note_published(rq->server->offload, rq->tenant, slot);
-    raw_append_answer(rq, slot, false);
+    j->slot = PAGE_NONE;
+    offload_note_published(rq->server->offload, &page);
+    raw_append_answer(rq, &page, false);
     return 0;
 }
 
@@ -264,7 +257,7 @@ static int raw_append_conclude(struct job *job, struct request *rq)
 /* ---- begin ---- */
 
 static int raw_append_take_slot(struct request *rq, const struct page_context *c, unsigned page_class,
-                                uint32_t *ret_slot)
+                                struct page_handle *ret)
 {
     struct session *x = rq->session;
     struct group *g;
@@ -276,11 +269,11 @@ static int raw_append_take_slot(struct request *rq, const struct page_context *c
 
     r = page_group(rq, c->space, page_class, &g);
     if (r == 0)
-        r = reserve_slot(rq->store, g, x->number, 0, ret_slot, &rq->error);
+        r = reserve_slot(rq->store, g, x->number, 0, ret, &rq->error);
     if (r < 0)
         return r;
 
-    store_claim(rq->store, *ret_slot);
+    store_claim(ret);
     x->n_copying++;
     return 0;
 }
@@ -310,17 +303,14 @@ static struct page_header raw_append_header_of(const struct page_context *c, con
 /* Where the thread writes the page: the slot, or on a GPU memory of the host that the mover copies from. */
 static int raw_append_choose_memory(struct request *rq, struct raw_append_job *j)
 {
-    struct page_handle h;
     int r;
 
-    if (!store_resolve(rq->store, j->slot, &h))
-        return -ESTALE;
     if (!rq->store->pool.on_gpu) {
-        j->page = store_page_data(rq->store, &h);
+        j->page = pool_slot_data(&rq->store->pool, &j->slot);
         return 0;
     }
 
-    r = raw_gpu_stage_init(rq, &h, &j->stage);
+    r = raw_gpu_stage_init(rq, &j->slot, &j->stage);
     if (r < 0)
         return r;
 
@@ -371,7 +361,7 @@ static int raw_append_fetch_item(struct request *rq, const struct page_context *
     (void) i; /* the message has one chunk */
     raw_append_derive_key(rq, c, m, &ret->key);
     ret->page_class = m->first_position == 0 ? PAGE_FIRST : PAGE_REST;
-    ret->slot = store_find(rq->store, rq->tenant, &ret->key);
+    ret->page = page_find(rq, &ret->key);
     return 0;
 }
 
@@ -401,7 +391,7 @@ int raw_append_handle(struct request *rq)
     struct page_context c;
     struct chunk_key key;
     unsigned page_class;
-    uint32_t present;
+    struct page_handle present;
     int r = raw_append_check_message(rq, m);
 
     if (r < 0)
@@ -418,7 +408,7 @@ int raw_append_handle(struct request *rq)
         return r;
 
     raw_append_derive_key(rq, &c, m, &key);
-    present = store_find(rq->store, rq->tenant, &key);
+    present = page_find(rq, &key);
     r = recheck_begin(rq, &present, 1, raw_append_handle);
     if (r == 0)
         r = fetch_wait_begin(rq, &c, &run, raw_append_handle);
@@ -429,9 +419,9 @@ int raw_append_handle(struct request *rq)
     if (r < 0)
         return r;
     page_class = m->first_position == 0 ? PAGE_FIRST : PAGE_REST;
-    if (present != SLOT_NONE) {
+    if (present.slot) {
         page_note_lookup(rq, c.space, page_class, &key, true);
-        raw_append_answer_present(rq, present);
+        raw_append_answer_present(rq, &present);
         return 0;
     }
 

@@ -46,7 +46,7 @@ int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct r
         .memory = memory,
         .device = rq->tenant->device->number,
         .gpu_fd = h->span->extent->gpu_fd,
-        .offset = store_page_offset(rq->store, h),
+        .offset = pool_slot_offset(&rq->store->pool, h),
         .page_bytes = h->group->page_bytes,
         .extent_bytes = rq->store->pool.extent_bytes,
     };

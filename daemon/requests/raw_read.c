@@ -23,7 +23,8 @@ struct raw_read_job {
     struct job job;
     const struct page_layout *layout; /* of a space in use, which stays while the job holds the page */
     struct raw_place to;
-    uint32_t slot, layer, crc;
+    struct page_handle page; /* held by the job */
+    uint32_t layer, crc;
     enum side side;
     bool first;
     const uint8_t *payload;
@@ -52,7 +53,7 @@ static int raw_read_conclude(struct job *job, struct request *rq)
     Kvcobra__ReadRawReply *reply = &job->server->scratch->body.read_raw;
 
     raw_gpu_stage_deinit(&j->stage);
-    store_unhold(store_of(job->session->tenant), j->slot);
+    store_unhold(store_of(job->session->tenant), &j->page);
     if (!rq)
         return 0;
     if (job->work.expired)
@@ -94,7 +95,7 @@ static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const st
     j->layout = l;
     j->to =
         (struct raw_place){.fd = extent_fd(arena), .dtype = (unsigned) m->type, .offset = m->arena_offset};
-    j->slot = h->number;
+    j->page = *h;
     j->layer = m->layer;
     j->side = (enum side) m->side;
     j->first = h->group->page_class == PAGE_FIRST;
@@ -107,7 +108,7 @@ static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const st
 static int raw_read_begin_on_host(struct request *rq, const struct page_handle *page_of,
                                   struct raw_read_job *j)
 {
-    const uint8_t *page = store_page_data(rq->store, page_of);
+    const uint8_t *page = pool_slot_data(&rq->store->pool, page_of);
     struct page_header h;
     int r = page_header_load(page, &h, &rq->error);
 
@@ -129,12 +130,10 @@ static void raw_read_find_position(struct raw_read_job *j)
 {
     const uint8_t *page = raw_gpu_stage_data(&j->stage);
     struct page_header header;
-    struct page_handle h;
 
     j->payload = page + PAGE_HEADER_BYTES;
     if (page_header_load(page, &header, NULL) == 0 &&
-        store_resolve(store_of(j->job.session->tenant), j->slot, &h) &&
-        memcmp(&header.key, &h.slot->key, sizeof(header.key)) == 0)
+        memcmp(&header.key, &j->page.slot->key, sizeof(header.key)) == 0)
         j->first_position = header.first_position;
 }
 
@@ -185,18 +184,17 @@ int raw_read_handle(struct request *rq)
     const Kvcobra__ReadRaw *m = rq->message->read_raw;
     struct store *st = rq->store;
     struct page_handle h;
-    uint32_t slot;
-    int r = lease_find_slot(&rq->session->leases, m->lease, m->item, &slot);
+    int r = lease_find(&rq->session->leases, st, m->lease, m->item, &h);
 
     if (r < 0)
         return fail(&rq->error, r,
                     "lease %" PRIu64 " of this session has no page %" PRIu32 ", or released it", m->lease,
                     m->item);
 
-    r = recheck_begin(rq, &slot, 1, raw_read_handle);
+    r = recheck_begin(rq, &h, 1, raw_read_handle);
     if (r != 0)
         return r;
-    if (!store_page_is_whole(st, slot) || !store_resolve(st, slot, &h))
+    if (!store_page_is_whole(st, &h))
         return fail(&rq->error, -EBADMSG, "the page was damaged over a restart: release it");
 
     j = calloc(1, sizeof(*j));
@@ -208,13 +206,13 @@ int raw_read_handle(struct request *rq)
         return r;
 
     rq->session->arena_is_filled = true;
-    store_hold(st, slot); /* a release meanwhile does not free the page that is being read */
+    store_hold(st, &h); /* a release meanwhile does not free the page that is being read */
     if (rq->store->pool.on_gpu)
         r = raw_read_begin_on_gpu(rq, &h, j);
     else
         r = raw_read_begin_on_host(rq, &h, j);
     if (r < 0)
-        store_unhold(st, slot);
+        store_unhold(st, &h);
     else
         (void) take_ptr(j);
     return r;

@@ -11,9 +11,10 @@
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 
-struct recheck_page { /* of one page */
-    uint32_t slot, crc;
+struct recheck_page {        /* of one page */
+    struct page_handle page; /* held by the job */
     uint64_t generation;
+    uint32_t crc;
     bool whole;
     const uint8_t *payload;
     size_t payload_bytes;
@@ -27,20 +28,19 @@ struct recheck_job {
     struct recheck_page pages[];
 };
 
-static void recheck_add_page(struct store *st, struct recheck_job *j, uint32_t slot)
+static void recheck_add_page(struct store *st, struct recheck_job *j, const struct page_handle *h)
 {
-    struct page_handle h;
     size_t bytes;
 
-    if (slot == SLOT_NONE || !store_page_is_unchecked(st, slot) || !store_resolve(st, slot, &h))
+    if (!h->slot || !h->slot->unchecked)
         return;
 
-    bytes = h.group->page_bytes - PAGE_HEADER_BYTES;
+    bytes = h->group->page_bytes - PAGE_HEADER_BYTES;
     j->pages[j->n++] = (struct recheck_page){
-        .slot = slot,
-        .crc = h.slot->payload_crc32c,
-        .generation = h.slot->generation,
-        .payload = store_page_data(st, &h) + PAGE_HEADER_BYTES,
+        .page = *h,
+        .crc = h->slot->payload_crc32c,
+        .generation = h->slot->generation,
+        .payload = pool_slot_data(&st->pool, h) + PAGE_HEADER_BYTES,
         .payload_bytes = bytes,
     };
     j->bytes += bytes;
@@ -71,12 +71,11 @@ static int recheck_conclude(struct job *job, struct request *rq)
         struct page_handle h;
 
         if (i < j->next && c->whole)
-            store_page_checked(st, c->slot, true);
-        store_unhold(st, c->slot);
+            store_page_checked(st, &c->page, true);
+        store_unhold(st, &c->page);
         /* the page may be gone: its last hold may have ended */
-        if (i < j->next && !c->whole && store_resolve(st, c->slot, &h) && h.slot->state == SLOT_COMMITTED &&
-            h.slot->generation == c->generation)
-            store_page_checked(st, c->slot, false);
+        if (i < j->next && !c->whole && store_find_again(st, c->page.number, c->generation, &h))
+            store_page_checked(st, &h, false);
     }
 
     if (!rq)
@@ -86,7 +85,8 @@ static int recheck_conclude(struct job *job, struct request *rq)
     return job->work.expired ? job_expired(rq) : j->again(rq);
 }
 
-int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq))
+int recheck_begin(struct request *rq, const struct page_handle *pages, size_t n,
+                  int (*again)(struct request *rq))
 {
     _cleanup_(freep) struct recheck_job *j = NULL;
     struct store *st = rq->store;
@@ -94,18 +94,18 @@ int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*aga
     int r;
 
     for (size_t i = 0; i < n; i++)
-        n_unchecked += slots[i] != SLOT_NONE && store_page_is_unchecked(st, slots[i]);
+        n_unchecked += pages[i].slot && pages[i].slot->unchecked;
     if (n_unchecked == 0 || rq->rechecked)
         return 0;
     if (rq->store->pool.on_gpu)
-        return rq->server->recheck_on_gpu(rq, slots, n, again);
+        return rq->server->recheck_on_gpu(rq, pages, n, again);
 
     j = calloc(1, sizeof(*j) + n_unchecked * sizeof(j->pages[0]));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n_unchecked);
 
     for (size_t i = 0; i < n; i++)
-        recheck_add_page(st, j, slots[i]);
+        recheck_add_page(st, j, &pages[i]);
     if (j->bytes <= rq->server->config->work_inline_bytes)
         return 0;
 
@@ -117,7 +117,7 @@ int recheck_begin(struct request *rq, const uint32_t *slots, size_t n, int (*aga
         return r;
 
     for (size_t i = 0; i < j->n; i++)
-        store_hold(st, j->pages[i].slot);
+        store_hold(st, &j->pages[i].page);
     (void) take_ptr(j);
     return r;
 }

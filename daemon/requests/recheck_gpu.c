@@ -18,11 +18,11 @@
 /* A check of half a GiB takes a tenth of a second, but the mover may have to open the device first. */
 enum { CHECK_MS = 30000 };
 
-struct recheck_gpu_page { /* of one page */
-    uint32_t slot, crc, found;
+struct recheck_gpu_page {    /* of one page */
+    struct page_handle page; /* held by the job, so its extent stays */
     uint64_t generation;
-    uint64_t offset, bytes;           /* of the payload in the extent */
-    const struct pool_extent *extent; /* stays while the job holds the page */
+    uint32_t crc, found;
+    uint64_t offset, bytes; /* of the payload in the extent */
     bool answered;
 };
 
@@ -56,12 +56,11 @@ static void recheck_gpu_judge(struct store *st, const struct recheck_gpu_page *c
     struct page_handle h;
 
     if (c->answered && c->found == c->crc)
-        store_page_checked(st, c->slot, true);
-    store_unhold(st, c->slot);
+        store_page_checked(st, &c->page, true);
+    store_unhold(st, &c->page);
     /* the page may be gone: its last hold may have ended */
-    if (c->answered && c->found != c->crc && store_resolve(st, c->slot, &h) &&
-        h.slot->state == SLOT_COMMITTED && h.slot->generation == c->generation)
-        store_page_checked(st, c->slot, false);
+    if (c->answered && c->found != c->crc && store_find_again(st, c->page.number, c->generation, &h))
+        store_page_checked(st, &h, false);
 }
 
 static int recheck_gpu_retry_later(struct request *rq, const char *why)
@@ -136,7 +135,8 @@ static int recheck_gpu_send_batch(struct server *s, const struct device *d, stru
     check.ranges = pointers;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CHECK;
     request.check = &check;
-    return mover_ask(s->gpus.mover, &request, &pages->extent->gpu_fd, 1, CHECK_MS, recheck_gpu_on_checked, q);
+    return mover_ask(s->gpus.mover, &request, &pages->page.span->extent->gpu_fd, 1, CHECK_MS,
+                     recheck_gpu_on_checked, q);
 }
 
 /* Sends as many batches as the mover accepts. Return: 0: an answer will come; errno of the first. */
@@ -156,31 +156,32 @@ static int recheck_gpu_send_all(struct server *s, const struct device *d, struct
 static int recheck_gpu_by_extent(const void *a, const void *b)
 {
     const struct recheck_gpu_page *x = a, *y = b;
+    uint64_t a_id = x->page.span->extent->id, b_id = y->page.span->extent->id;
 
-    return (x->extent->id > y->extent->id) - (x->extent->id < y->extent->id);
+    return (a_id > b_id) - (a_id < b_id);
 }
 
-/* The unchecked pages of @slots, sorted by extent. */
-static int recheck_gpu_collect(struct store *st, const uint32_t *slots, size_t n, struct recheck_gpu_job *j)
+/* The unchecked ones of @pages, sorted by extent. */
+static int recheck_gpu_collect(struct store *st, const struct page_handle *pages, size_t n,
+                               struct recheck_gpu_job *j)
 {
     for (size_t i = 0; i < n; i++) {
-        struct page_handle h;
+        const struct page_handle *h = &pages[i];
 
-        if (slots[i] != SLOT_NONE && store_resolve(st, slots[i], &h) && h.slot->unchecked)
+        if (h->slot && h->slot->unchecked)
             j->pages[j->n++] = (struct recheck_gpu_page){
-                .slot = slots[i],
-                .crc = h.slot->payload_crc32c,
-                .generation = h.slot->generation,
-                .offset = store_page_offset(st, &h) + PAGE_HEADER_BYTES,
-                .bytes = h.group->page_bytes - PAGE_HEADER_BYTES,
-                .extent = h.span->extent,
+                .page = *h,
+                .crc = h->slot->payload_crc32c,
+                .generation = h->slot->generation,
+                .offset = pool_slot_offset(&st->pool, h) + PAGE_HEADER_BYTES,
+                .bytes = h->group->page_bytes - PAGE_HEADER_BYTES,
             };
     }
 
     qsort(j->pages, j->n, sizeof(j->pages[0]), recheck_gpu_by_extent);
     j->batches = calloc(j->n, sizeof(j->batches[0]));
     for (size_t i = 0; j->batches && i < j->n; i++) {
-        if (i == 0 || j->pages[i].extent != j->pages[i - 1].extent)
+        if (i == 0 || j->pages[i].page.span->extent != j->pages[i - 1].page.span->extent)
             j->batches[j->n_batches++] = (struct recheck_gpu_batch){.job = j, .first = i};
         j->batches[j->n_batches - 1].n++;
     }
@@ -188,7 +189,8 @@ static int recheck_gpu_collect(struct store *st, const uint32_t *slots, size_t n
     return j->batches ? 0 : -ENOMEM;
 }
 
-int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (*again)(struct request *rq))
+int recheck_gpu_begin(struct request *rq, const struct page_handle *pages, size_t n,
+                      int (*again)(struct request *rq))
 {
     struct device *d = rq->tenant->device;
     struct store *st = rq->store;
@@ -200,7 +202,7 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
         return recheck_gpu_retry_later(rq, why.text);
 
     j = calloc(1, sizeof(*j) + n * sizeof(j->pages[0]));
-    if (!j || recheck_gpu_collect(st, slots, n, j) < 0)
+    if (!j || recheck_gpu_collect(st, pages, n, j) < 0)
         return fail(&rq->error, -ENOMEM, "out of memory while checking %zu pages", n);
 
     j->job.finish = recheck_gpu_conclude;
@@ -217,7 +219,7 @@ int recheck_gpu_begin(struct request *rq, const uint32_t *slots, size_t n, int (
     }
 
     for (size_t i = 0; i < j->n; i++)
-        store_hold(st, j->pages[i].slot);
+        store_hold(st, &j->pages[i].page);
     (void) take_ptr(j);
     return REQUEST_PENDING;
 }

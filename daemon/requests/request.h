@@ -12,6 +12,7 @@
 
 #include "base/errmsg.h"
 #include "daemon/offload/offload.h"
+#include "daemon/store/pool_types.h"
 #include "daemon/tables/table_entry.h"
 #include "proto/wire.h"
 
@@ -102,7 +103,7 @@ struct reply_scratch {
     Kvcobra__PageRef *page_pointers[WIRE_ITEMS_MAX];
     int32_t errs[WIRE_ITEMS_MAX];
     protobuf_c_boolean flags[WIRE_ITEMS_MAX];
-    uint32_t slots[WIRE_ITEMS_MAX];
+    struct page_handle found[WIRE_ITEMS_MAX];
     Kvcobra__TableInfo tables[WIRE_LIST_ITEMS_MAX];
     Kvcobra__TableInfo *table_pointers[WIRE_LIST_ITEMS_MAX];
     Kvcobra__TenantStatus tenants[WIRE_LIST_ITEMS_MAX];

@@ -27,16 +27,16 @@ static void external_memory_discard_reserved(struct sessions *ss, struct store *
     uint32_t n = st->pool.spans[span]->n_fresh_from;
 
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t number = span << POOL_SLOT_BITS | i;
         struct page_handle h;
 
-        if (!store_resolve(st, number, &h)) /* the span was freed with its last slot */
+        if (!pool_resolve(&st->pool, span << POOL_SLOT_BITS | i,
+                          &h)) /* the span was freed with its last slot */
             return;
         if (h.slot->state != SLOT_RESERVED)
             continue;
 
-        reservations_take(ss->list[h.slot->session], number);
-        store_discard(st, number);
+        reservations_take(ss->list[h.slot->session], &h);
+        store_discard(st, &h);
     }
 }
 

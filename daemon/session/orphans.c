@@ -54,14 +54,17 @@ uint64_t orphans_holds(const struct sessions *ss, uint32_t number)
 /* Removes the remaining cells of a number without a session. This is rare, so the whole list is searched. */
 static void orphans_release_cells(struct sessions *ss, uint32_t number)
 {
+    struct store *st = orphans_store(ss, number);
+
     for (uint64_t cell = 0; cell < ss->persist->journal.head->n_holds; cell++) {
         const struct hold_cell *c = &ss->persist->journal.holds[cell];
-        uint32_t slot = c->slot;
+        struct page_handle h;
 
-        if (slot == SLOT_NONE || hold_session(c) != number)
+        if (c->slot == SLOT_NONE || hold_session(c) != number)
             continue;
+        h = pool_handle(&st->pool, c->slot);
         journal_hold_remove(&ss->persist->journal, (uint32_t) cell);
-        store_unhold(orphans_store(ss, number), slot);
+        store_unhold(st, &h);
     }
 }
 

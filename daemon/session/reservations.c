@@ -7,26 +7,24 @@
 /* The slot with @number; NULL if it is SLOT_NONE. */
 static struct slot *reservations_slot(const struct session *x, uint32_t number)
 {
-    struct page_handle h;
-
-    return number != SLOT_NONE && store_resolve(store_of(x->tenant), number, &h) ? h.slot : NULL;
+    return pool_slot(&store_of(x->tenant)->pool, number);
 }
 
-void reservations_add(struct session *x, uint32_t number)
+void reservations_add(struct session *x, const struct page_handle *h)
 {
-    struct slot *slot = reservations_slot(x, number), *first = reservations_slot(x, x->reservations);
+    struct slot *slot = h->slot, *first = reservations_slot(x, x->reservations);
 
     slot->prev = SLOT_NONE;
     slot->next = x->reservations;
     if (first)
-        first->prev = number;
-    x->reservations = number;
+        first->prev = h->number;
+    x->reservations = h->number;
     x->n_reservations++;
 }
 
-void reservations_take(struct session *x, uint32_t number)
+void reservations_take(struct session *x, const struct page_handle *h)
 {
-    struct slot *slot = reservations_slot(x, number);
+    struct slot *slot = h->slot;
     struct slot *prev = reservations_slot(x, slot->prev), *next = reservations_slot(x, slot->next);
 
     if (prev)
@@ -41,27 +39,28 @@ void reservations_take(struct session *x, uint32_t number)
 
 void reservations_discard_all(struct session *x)
 {
-    while (x->reservations != SLOT_NONE) {
-        uint32_t slot = x->reservations;
+    struct store *st = store_of(x->tenant);
 
-        reservations_take(x, slot);
-        store_discard(store_of(x->tenant), slot);
+    while (x->reservations != SLOT_NONE) {
+        struct page_handle h = pool_handle(&st->pool, x->reservations);
+
+        reservations_take(x, &h);
+        store_discard(st, &h);
     }
 }
 
 void reservations_discard_earlier(struct session *x)
 {
+    struct store *st = store_of(x->tenant);
     uint32_t number = x->reservations;
 
     while (number != SLOT_NONE) {
-        const struct slot *slot = reservations_slot(x, number);
-        uint32_t next = slot->next;
+        struct page_handle h = pool_handle(&st->pool, number);
 
-        if (slot->generation <= x->earlier_generation) {
-            reservations_take(x, number);
-            store_discard(store_of(x->tenant), number);
+        number = h.slot->next;
+        if (h.slot->generation <= x->earlier_generation) {
+            reservations_take(x, &h);
+            store_discard(st, &h);
         }
-
-        number = next;
     }
 }

@@ -1,13 +1,12 @@
 /* The slots that a session has reserved: a list through slot.next and slot.prev. */
 #pragma once
 
-#include <stdint.h>
-
+struct page_handle;
 struct session;
 
-void reservations_add(struct session *x, uint32_t slot);
-void reservations_take(struct session *x,
-                       uint32_t slot); /* takes it out of the list; the slot stays RESERVED */
+void reservations_add(struct session *x, const struct page_handle *h);
+/* Takes it out of the list; the slot stays RESERVED. */
+void reservations_take(struct session *x, const struct page_handle *h);
 
 /* Gives all slots back to the store. */
 void reservations_discard_all(struct session *x);

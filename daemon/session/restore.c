@@ -47,10 +47,10 @@ static void restore_slots(struct store *st, const struct span *span, struct rest
         struct page_handle h;
         int r;
 
-        if (!store_resolve(st, first | i, &h) || h.slot->state != SLOT_COMMITTED)
+        if (!pool_resolve(&st->pool, first | i, &h) || h.slot->state != SLOT_COMMITTED)
             continue;
 
-        r = store_adopt(st, first | i, NULL);
+        r = store_adopt(st, &h, NULL);
         n->n_pages += r == 0;
         n->n_unplaced += r == -ENOSPC;
     }
@@ -322,7 +322,7 @@ static bool restore_is_hold(struct sessions *ss, const struct hold_cell *c, stru
     const struct session_record *record = &ss->persist->journal.sessions[number];
     const struct store *st = number < ss->n_max ? orphans_store(ss, number) : NULL;
 
-    if (!st || !store_resolve(st, c->slot, ret_page) || ret_page->slot->state != SLOT_COMMITTED)
+    if (!st || !pool_resolve(&st->pool, c->slot, ret_page) || ret_page->slot->state != SLOT_COMMITTED)
         return false;
     if (!ss->list[number] && !orphans_is_watched(ss, number))
         return false;
@@ -355,7 +355,7 @@ static void restore_hold(struct sessions *ss, uint32_t cell, struct restore_coun
 static void restore_retire_slot(struct store *st, const struct page_handle *h)
 {
     retire_extent(st, h->span->extent);
-    store_discard(st, h->number);
+    store_discard(st, h);
 }
 
 /* A slot on a GPU that was RESERVED: by a restored session, or by a process that orphans.h watches. */
@@ -366,12 +366,12 @@ static void restore_reservation(struct sessions *ss, struct store *st, const str
     uint32_t owner = h->slot->session;
     struct session *x = owner < ss->n_max ? ss->list[owner] : NULL;
 
-    store_adopt_reserved(st, h->number);
+    store_adopt_reserved(h);
     n->n_reserved++;
     if (owner == SLOT_WITHOUT_SESSION) /* a job was filling it */
         gpu_pool_delay_reuse(t->device->gpu);
     else if (x && x->tenant == t)
-        reservations_add(x, h->number);
+        reservations_add(x, h);
     else if (x || owner >= ss->n_max || !orphans_is_watched(ss, owner) || orphans_store(ss, owner) != st)
         restore_retire_slot(st, h);
 }
@@ -385,19 +385,16 @@ static void restore_reservations(struct sessions *ss, struct store *st, struct r
             struct page_handle h;
 
             /* the span may be freed with its last slot */
-            if (store_resolve(st, i << POOL_SLOT_BITS | k, &h) && h.slot->state == SLOT_RESERVED)
+            if (pool_resolve(&st->pool, i << POOL_SLOT_BITS | k, &h) && h.slot->state == SLOT_RESERVED)
                 restore_reservation(ss, st, &h, n);
         }
     }
 }
 
-static void restore_finish_slot(void *ctx, uint32_t number)
+static void restore_finish_slot(void *ctx, const struct page_handle *h)
 {
-    struct store *st = ctx;
-    struct page_handle h;
-
-    if (store_resolve(st, number, &h) && h.slot->state == SLOT_COMMITTED)
-        store_adopt_holds(st, number);
+    if (h->slot->state == SLOT_COMMITTED)
+        store_adopt_holds(ctx, h);
 }
 
 /* Sessions without pages have nothing to resume. */

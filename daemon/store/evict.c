@@ -11,47 +11,35 @@
 #include "daemon/store/store.h"
 
 /* Pages of a table that is being retired go first, then the page that has been in its queue for longest. */
-static bool evict_goes_before(const struct pool *p, uint32_t a, uint32_t b)
+static bool evict_goes_before(const struct page_handle *a, const struct page_handle *b)
 {
-    bool a_first = pool_slot_span(p, a)->group->space->leaves_first;
-    bool b_first = pool_slot_span(p, b)->group->space->leaves_first;
+    bool a_first = a->group->space->leaves_first, b_first = b->group->space->leaves_first;
 
     if (a_first != b_first)
         return a_first;
-    return evict_queue_is_before(pool_slot(p, a)->entered, pool_slot(p, b)->entered);
+    return evict_queue_is_before(a->slot->entered, b->slot->entered);
 }
 
-/* The victim to evict first among those of all groups of the tenant. */
-static uint32_t evict_oldest_victim(struct pool *p, const struct tenant *t)
+static void evict(struct store *st, const struct page_handle *h)
 {
-    uint32_t best = SLOT_NONE;
-
-    for (struct group *g = t->groups; g; g = g->next) {
-        uint32_t v = evict_queue_victim(p, g);
-
-        if (v != SLOT_NONE && (best == SLOT_NONE || evict_goes_before(p, v, best)))
-            best = v;
-    }
-    return best;
-}
-
-static void evict(struct store *st, struct tenant *t, uint32_t number)
-{
-    t->counters.evictions++;
+    h->group->tenant->counters.evictions++;
     st->n_evicted++;
-    st->n_lost += !pool_slot(&st->pool, number)->is_on_disk;
-    pool_slot_span(&st->pool, number)->group->space->n_evictions++;
-    store_drop(st, number, GHOST_EVICTED);
+    st->n_lost += !h->slot->is_on_disk;
+    h->group->space->n_evictions++;
+    store_drop(st, h, GHOST_EVICTED);
 }
 
 bool evict_oldest(struct store *st, struct tenant *t)
 {
-    uint32_t v = evict_oldest_victim(&st->pool, t);
+    struct page_handle best = PAGE_NONE, v;
 
-    if (v == SLOT_NONE)
+    for (struct group *g = t->groups; g; g = g->next)
+        if (evict_queue_victim(&st->pool, g, &v) && (!best.slot || evict_goes_before(&v, &best)))
+            best = v;
+    if (!best.slot)
         return false;
 
-    evict(st, t, v);
+    evict(st, &best);
     return true;
 }
 
@@ -64,17 +52,17 @@ bool evict_for_quota(struct store *st, struct tenant *t, size_t bytes)
 }
 
 /* Drops the unheld pages of a span; without busy slots this frees the span. */
-static void evict_empty_span(struct store *st, struct tenant *t, struct span *s)
+static void evict_empty_span(struct store *st, struct span *s)
 {
     uint32_t first = s->number << POOL_SLOT_BITS, n = s->n_fresh_from, left = s->n_used - s->n_busy;
 
     for (uint32_t i = 0; i < n && left > 0; i++) { /* the span is freed with its last page */
-        const struct slot *slot = pool_slot(&st->pool, first | i);
+        const struct page_handle h = pool_handle(&st->pool, first | i);
 
-        if (slot->state != SLOT_COMMITTED || slot->holds > 0 || slot->pinned)
+        if (h.slot->state != SLOT_COMMITTED || h.slot->holds > 0 || h.slot->pinned)
             continue;
         left--;
-        evict(st, t, first | i);
+        evict(st, &h);
     }
 }
 
@@ -96,7 +84,7 @@ void evict_extent(struct store *st, struct pool_extent *x)
         uint32_t span = x->span_of_unit[i];
 
         if (span != UINT32_MAX)
-            evict_empty_span(st, x->tenant, st->pool.spans[span]);
+            evict_empty_span(st, st->pool.spans[span]);
     }
 }
 
@@ -111,8 +99,8 @@ uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_dig
         if (table_digest && memcmp(g->space->table_digest, table_digest, DIGEST_BYTES) != 0)
             continue;
 
-        for (uint32_t v; n < n_max && (v = evict_queue_victim(&st->pool, g)) != SLOT_NONE; n++) {
-            evict(st, t, v);
+        for (struct page_handle v; n < n_max && evict_queue_victim(&st->pool, g, &v); n++) {
+            evict(st, &v);
             bytes += g->slot_bytes;
         }
     }
@@ -122,45 +110,43 @@ uint32_t evict_some(struct store *st, struct tenant *t, const uint8_t *table_dig
 }
 
 /*
- * Whether a whole span may go so that @own, a group's own victim, stays. Its pages are of a table that is
- * being retired, or all of them came to their queue before @own: so a new table replaces an old one, and
- * groups that are all in use keep their sizes.
+ * Whether a whole span may go so that @own stays: the victim of the group that needs room, or PAGE_NONE. Its
+ * pages are of a table that is being retired, or all of them came to their queue before @own: so a new table
+ * replaces an old one, and groups that are all in use keep their sizes.
  */
-static bool evict_span_goes_before(const struct pool *p, const struct span *s, uint32_t own)
+static bool evict_span_goes_before(const struct span *s, const struct page_handle *own)
 {
-    return s->group->space->leaves_first || own == SLOT_NONE ||
-           evict_queue_is_before(s->entered, pool_slot(p, own)->entered);
+    return s->group->space->leaves_first || !own->slot ||
+           evict_queue_is_before(s->entered, own->slot->entered);
 }
 
 /*
- * The span of @g to give up for a group whose victim is @own: a partial one if possible, since fewer pages
- * are lost, else that of the victim @v. NULL: none.
+ * The span to give up of the group of victim @v, for a group whose victim is @own: a partial one if possible,
+ * since fewer pages are lost, else that of @v. NULL: none.
  */
-static struct span *evict_span_of(struct pool *p, const struct group *g, uint32_t v, uint32_t own)
+static struct span *evict_span_of(const struct page_handle *v, const struct page_handle *own)
 {
-    struct span *s = evict_idle_span(g);
+    struct span *s = evict_idle_span(v->group);
 
-    if (s && evict_span_goes_before(p, s, own))
+    if (s && evict_span_goes_before(s, own))
         return s;
-
-    s = pool_slot_span(p, v);
-    return s->n_busy == 0 && evict_span_goes_before(p, s, own) ? s : NULL;
+    return v->span->n_busy == 0 && evict_span_goes_before(v->span, own) ? v->span : NULL;
 }
 
 /* A span of another group whose pages can all be evicted, for a group whose victim is @own. NULL: none. */
-static struct span *evict_find_span(struct pool *p, const struct group *for_group, uint32_t own)
+static struct span *evict_find_span(struct pool *p, const struct group *for_group,
+                                    const struct page_handle *own)
 {
-    uint32_t best = SLOT_NONE;
+    struct page_handle best = PAGE_NONE, v;
     struct span *ret = NULL;
 
     for (struct group *g = for_group->tenant->groups; g; g = g->next) {
-        uint32_t v = g == for_group ? SLOT_NONE : evict_queue_victim(p, g);
         struct span *s;
 
-        if (v == SLOT_NONE || (best != SLOT_NONE && !evict_goes_before(p, v, best)))
+        if (g == for_group || !evict_queue_victim(p, g, &v) || (best.slot && !evict_goes_before(&v, &best)))
             continue;
 
-        s = evict_span_of(p, g, v, own);
+        s = evict_span_of(&v, own);
         if (s) {
             best = v;
             ret = s;
@@ -171,16 +157,15 @@ static struct span *evict_find_span(struct pool *p, const struct group *for_grou
 
 bool evict_for_group(struct store *st, struct group *g)
 {
-    uint32_t own = evict_queue_victim(&st->pool, g);
-    struct span *s = evict_find_span(&st->pool, g, own);
+    struct page_handle own = PAGE_NONE;
+    bool has_own = evict_queue_victim(&st->pool, g, &own);
+    struct span *s = evict_find_span(&st->pool, g, &own);
 
     if (s) {
-        evict_empty_span(st, g->tenant, s);
+        evict_empty_span(st, s);
         return true;
     }
-    if (own == SLOT_NONE)
-        return false;
-
-    evict(st, g->tenant, own);
-    return true;
+    if (has_own)
+        evict(st, &own);
+    return has_own;
 }

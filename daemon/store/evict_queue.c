@@ -8,27 +8,27 @@ static struct slot_queue *evict_queue_select(struct group *g, uint8_t id)
     return id == SLOT_QUEUE_MAIN ? &g->main_queue : &g->small_queue;
 }
 
-static void evict_queue_push(struct pool *p, struct group *g, uint32_t number, uint8_t id)
+static void evict_queue_push(struct pool *p, const struct page_handle *h, uint8_t id)
 {
-    struct slot_queue *q = evict_queue_select(g, id);
-    struct slot *slot = pool_slot(p, number);
+    struct slot_queue *q = evict_queue_select(h->group, id);
+    struct slot *slot = h->slot;
 
     assert(slot->queue == SLOT_QUEUE_NONE);
     slot->queue = id;
     slot->prev = SLOT_NONE;
     slot->next = q->head;
     if (q->head != SLOT_NONE)
-        pool_slot(p, q->head)->prev = number;
+        pool_slot(p, q->head)->prev = h->number;
     else
-        q->tail = number;
-    q->head = number;
+        q->tail = h->number;
+    q->head = h->number;
     q->n++;
 }
 
-static void evict_queue_pull(struct pool *p, struct group *g, uint32_t number)
+static void evict_queue_pull(struct pool *p, const struct page_handle *h)
 {
-    struct slot *slot = pool_slot(p, number);
-    struct slot_queue *q = evict_queue_select(g, slot->queue);
+    struct slot *slot = h->slot;
+    struct slot_queue *q = evict_queue_select(h->group, slot->queue);
 
     assert(slot->queue != SLOT_QUEUE_NONE);
     if (slot->prev != SLOT_NONE)
@@ -44,18 +44,15 @@ static void evict_queue_pull(struct pool *p, struct group *g, uint32_t number)
     q->n--;
 }
 
-void evict_queue_enter(struct pool *p, uint32_t number)
+void evict_queue_enter(struct pool *p, const struct page_handle *h)
 {
-    struct slot *slot = pool_slot(p, number);
-    struct span *s = pool_slot_span(p, number);
-
-    slot->entered = s->entered = p->n_entered++;
-    evict_queue_push(p, s->group, number, slot->was_main ? SLOT_QUEUE_MAIN : SLOT_QUEUE_SMALL);
+    h->slot->entered = h->span->entered = p->n_entered++;
+    evict_queue_push(p, h, h->slot->was_main ? SLOT_QUEUE_MAIN : SLOT_QUEUE_SMALL);
 }
 
-void evict_queue_leave(struct pool *p, uint32_t number)
+void evict_queue_leave(struct pool *p, const struct page_handle *h)
 {
-    evict_queue_pull(p, pool_slot_span(p, number)->group, number);
+    evict_queue_pull(p, h);
 }
 
 /* The oldest page of the queue that is not pinned. Few pages are pinned at a time. */
@@ -69,7 +66,7 @@ static uint32_t evict_queue_oldest(const struct pool *p, const struct slot_queue
 }
 
 /* Terminates: each pass returns, moves a page from small to main for good, or removes one use. */
-uint32_t evict_queue_victim(struct pool *p, struct group *g)
+bool evict_queue_victim(struct pool *p, struct group *g, struct page_handle *ret)
 {
     for (;;) {
         uint64_t n = (uint64_t) g->small_queue.n + g->main_queue.n;
@@ -78,23 +75,22 @@ uint32_t evict_queue_victim(struct pool *p, struct group *g)
         bool from_small =
             of_small != SLOT_NONE &&
             (of_main == SLOT_NONE || (uint64_t) g->small_queue.n * 100 >= n * EVICT_SMALL_PERCENT);
-        uint32_t number = from_small ? of_small : of_main;
-        struct slot *slot;
+        struct page_handle h;
 
-        if (number == SLOT_NONE)
-            return SLOT_NONE;
+        if (!pool_resolve(p, from_small ? of_small : of_main, &h))
+            return false;
 
-        slot = pool_slot(p, number);
-        if (from_small && slot->uses >= EVICT_PROMOTE_USES) {
-            slot->uses = 0;
-            slot->was_main = 1;
-        } else if (!from_small && slot->uses > 0) {
-            slot->uses--;
+        if (from_small && h.slot->uses >= EVICT_PROMOTE_USES) {
+            h.slot->uses = 0;
+            h.slot->was_main = 1;
+        } else if (!from_small && h.slot->uses > 0) {
+            h.slot->uses--;
         } else {
-            return number;
+            *ret = h;
+            return true;
         }
 
-        evict_queue_pull(p, g, number);
-        evict_queue_push(p, g, number, SLOT_QUEUE_MAIN);
+        evict_queue_pull(p, &h);
+        evict_queue_push(p, &h, SLOT_QUEUE_MAIN);
     }
 }

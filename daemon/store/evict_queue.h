@@ -21,8 +21,8 @@
 
 enum { EVICT_USES_MAX = 3, EVICT_SMALL_PERCENT = 50, EVICT_PROMOTE_USES = 1 };
 
-void evict_queue_enter(struct pool *p, uint32_t slot); /* its last hold ended */
-void evict_queue_leave(struct pool *p, uint32_t slot); /* held again, or dropped */
+void evict_queue_enter(struct pool *p, const struct page_handle *h); /* its last hold ended */
+void evict_queue_leave(struct pool *p, const struct page_handle *h); /* held again, or dropped */
 
 /* Whether time @a is before time @b. */
 static inline bool evict_queue_is_before(uint32_t a, uint32_t b)
@@ -38,7 +38,6 @@ static inline void evict_queue_note_use(struct slot *slot)
 }
 
 /*
- * The next page of @g to drop, after promotions; it stays in its queue. SLOT_NONE: every page is held or
- * pinned.
+ * The next page of @g to drop, after promotions; it stays in its queue. False: every page is held or pinned.
  */
-uint32_t evict_queue_victim(struct pool *p, struct group *g);
+bool evict_queue_victim(struct pool *p, struct group *g, struct page_handle *ret);

@@ -20,15 +20,15 @@ uint64_t kept_limit_bytes(const struct store *st, const struct tenant *t)
 }
 
 /* The entry of a kept page. NULL: not kept. */
-static struct kept_page *kept_find(const struct store *st, uint32_t number)
+static struct kept_page *kept_find(const struct page_handle *h)
 {
-    const struct kept_pages *k = &pool_slot_span(&st->pool, number)->group->tenant->kept;
+    const struct kept_pages *k = &h->group->tenant->kept;
 
-    if (!pool_slot(&st->pool, number)->is_kept)
+    if (!h->slot->is_kept)
         return NULL;
 
     for (uint32_t i = 0; i < k->n; i++)
-        if (k->list[i].slot == number)
+        if (k->list[i].slot == h->number)
             return &k->list[i];
     return NULL;
 }
@@ -74,10 +74,11 @@ static int kept_reserve(struct kept_pages *k, struct errmsg *e)
     return 0;
 }
 
-int kept_begin(struct store *st, struct tenant *t, uint32_t number, uint64_t until_ms, struct errmsg *e)
+int kept_begin(struct store *st, const struct page_handle *h, uint64_t until_ms, struct errmsg *e)
 {
-    struct kept_page *present = kept_find(st, number);
-    uint64_t bytes = pool_slot_span(&st->pool, number)->group->slot_bytes;
+    struct kept_page *present = kept_find(h);
+    struct tenant *t = h->group->tenant;
+    uint64_t bytes = h->group->slot_bytes;
     struct kept_pages *k = &t->kept;
     int r;
 
@@ -94,16 +95,16 @@ int kept_begin(struct store *st, struct tenant *t, uint32_t number, uint64_t unt
     if (r < 0)
         return r;
 
-    store_hold(st, number);
-    pool_slot(&st->pool, number)->is_kept = 1;
-    k->list[k->n++] = (struct kept_page){number, until_ms};
+    store_hold(st, h);
+    h->slot->is_kept = 1;
+    k->list[k->n++] = (struct kept_page){h->number, until_ms};
     k->bytes += bytes;
     return 0;
 }
 
-uint64_t kept_left_ms(const struct store *st, uint32_t number, uint64_t now_ms)
+uint64_t kept_left_ms(const struct page_handle *h, uint64_t now_ms)
 {
-    const struct kept_page *p = kept_find(st, number);
+    const struct kept_page *p = kept_find(h);
 
     if (!p)
         return 0;
@@ -115,18 +116,18 @@ uint64_t kept_left_ms(const struct store *st, uint32_t number, uint64_t now_ms)
 /* Takes the entry out of the list, in which the last one takes its place. */
 static void kept_end_entry(struct store *st, struct kept_pages *k, uint32_t i)
 {
-    uint32_t number = k->list[i].slot;
+    struct page_handle h = pool_handle(&st->pool, k->list[i].slot);
 
-    k->bytes -= pool_slot_span(&st->pool, number)->group->slot_bytes;
+    k->bytes -= h.group->slot_bytes;
     k->list[i] = k->list[--k->n];
-    pool_slot(&st->pool, number)->is_kept = 0;
-    store_unhold(st, number);
+    h.slot->is_kept = 0;
+    store_unhold(st, &h);
 }
 
-void kept_end(struct store *st, uint32_t number)
+void kept_end(struct store *st, const struct page_handle *h)
 {
-    const struct kept_page *p = kept_find(st, number);
-    struct kept_pages *k = &pool_slot_span(&st->pool, number)->group->tenant->kept;
+    const struct kept_page *p = kept_find(h);
+    struct kept_pages *k = &h->group->tenant->kept;
 
     if (p)
         kept_end_entry(st, k, (uint32_t) (p - k->list));
@@ -137,7 +138,7 @@ void kept_end_tenant(struct store *st, struct tenant *t, const uint8_t *table_di
     struct kept_pages *k = &t->kept;
 
     for (uint32_t i = k->n; i-- > 0;) {
-        const struct group *g = pool_slot_span(&st->pool, k->list[i].slot)->group;
+        const struct group *g = pool_handle(&st->pool, k->list[i].slot).group;
 
         if (!table_digest || memcmp(g->space->table_digest, table_digest, DIGEST_BYTES) == 0)
             kept_end_entry(st, k, i);
@@ -148,7 +149,7 @@ void kept_end_space(struct store *st, const struct space *space)
 {
     for (struct tenant *t = st->tenants; t; t = t->next)
         for (uint32_t i = t->kept.n; i-- > 0;)
-            if (pool_slot_span(&st->pool, t->kept.list[i].slot)->group->space == space)
+            if (pool_handle(&st->pool, t->kept.list[i].slot).group->space == space)
                 kept_end_entry(st, &t->kept, i);
 }
 
@@ -157,7 +158,7 @@ void kept_end_extent(struct store *st, const struct pool_extent *x)
     struct kept_pages *k = &x->tenant->kept;
 
     for (uint32_t i = k->n; i-- > 0;)
-        if (pool_slot_span(&st->pool, k->list[i].slot)->extent == x)
+        if (pool_handle(&st->pool, k->list[i].slot).span->extent == x)
             kept_end_entry(st, k, i);
 }
 

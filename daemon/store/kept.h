@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 struct errmsg;
+struct page_handle;
 struct pool_extent;
 struct space;
 struct store;
@@ -43,18 +44,18 @@ struct kept_pages {         /* of a tenant; zeros at first */
 uint64_t kept_limit_bytes(const struct store *st, const struct tenant *t);
 
 /**
- * kept_begin() - keep a COMMITTED page of @t until @until_ms, also one that is kept already
+ * kept_begin() - keep a COMMITTED page until @until_ms, also one that is kept already
  *
- * Return: 0; -EDQUOT: the tenant would have too much pinned, or all tenants more than half of the pool;
+ * Return: 0; -EDQUOT: its tenant would have too much pinned, or all tenants more than half of the pool;
  * -ENOMEM; each with a sentence.
  */
-int kept_begin(struct store *st, struct tenant *t, uint32_t slot, uint64_t until_ms, struct errmsg *e);
+int kept_begin(struct store *st, const struct page_handle *h, uint64_t until_ms, struct errmsg *e);
 
 /* How long the page stays kept. 0: it is not kept. */
-uint64_t kept_left_ms(const struct store *st, uint32_t slot, uint64_t now_ms);
+uint64_t kept_left_ms(const struct page_handle *h, uint64_t now_ms);
 
 /* Ends the daemon's hold on a page, if it is kept. The page may be dropped, if its extent is closed. */
-void kept_end(struct store *st, uint32_t slot);
+void kept_end(struct store *st, const struct page_handle *h);
 /* The same for the pages of @t with a table, or (NULL) all; of @space in all tenants; and of @x. */
 void kept_end_tenant(struct store *st, struct tenant *t, const uint8_t *table_digest);
 void kept_end_space(struct store *st, const struct space *space);

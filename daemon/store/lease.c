@@ -155,7 +155,7 @@ static void lease_count(struct leases *l, int n_leases, int n_leased)
     l->account->n_leased += (uint32_t) n_leased;
 }
 
-uint64_t lease_add(struct leases *l, const uint32_t *slots, uint32_t n)
+uint64_t lease_add(struct leases *l, const struct page_handle *pages, uint32_t n)
 {
     struct lease *x = take_ptr(l->spare);
     uint32_t at = l->first_unused++;
@@ -167,10 +167,10 @@ uint64_t lease_add(struct leases *l, const uint32_t *slots, uint32_t n)
     };
     for (uint32_t i = 0; i < n; i++) {
         x->cells[i] = CELL_NONE;
-        if (slots[i] == SLOT_NONE)
+        if (!pages[i].slot)
             continue;
 
-        x->cells[i] = journal_hold_add(l->journal, l->session, i, x->id, slots[i]);
+        x->cells[i] = journal_hold_add(l->journal, l->session, i, x->id, pages[i].number);
         x->n_held++;
     }
 
@@ -250,14 +250,14 @@ static void lease_drop_one(struct leases *l, struct lease *x)
 
 static void lease_release_item(struct leases *l, struct store *st, struct lease *x, uint32_t i)
 {
-    uint32_t slot;
+    struct page_handle h;
 
     if (x->cells[i] == CELL_NONE)
         return;
 
-    slot = l->journal->holds[x->cells[i]].slot;
+    h = pool_handle(&st->pool, l->journal->holds[x->cells[i]].slot);
     journal_hold_remove(l->journal, x->cells[i]);
-    store_unhold(st, slot);
+    store_unhold(st, &h);
     x->cells[i] = CELL_NONE;
     x->n_held--;
     l->n_held--;
@@ -279,7 +279,8 @@ int lease_release(struct leases *l, struct store *st, uint64_t id, const uint8_t
     return 0;
 }
 
-int lease_find_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot)
+int lease_find(const struct leases *l, const struct store *st, uint64_t id, uint32_t item,
+               struct page_handle *ret)
 {
     uint64_t at = id & ((1u << LEASE_INDEX_BITS) - 1);
     const struct lease *x = at < l->n_table ? l->table[at] : NULL;
@@ -287,7 +288,7 @@ int lease_find_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t
     if (!x || x->id != id || !x->granted || item >= x->n_items || x->cells[item] == CELL_NONE)
         return -ESTALE;
 
-    *ret_slot = l->journal->holds[x->cells[item]].slot;
+    *ret = pool_handle(&st->pool, l->journal->holds[x->cells[item]].slot);
     return 0;
 }
 

@@ -15,6 +15,7 @@
 struct account;
 struct errmsg;
 struct journal;
+struct page_handle;
 struct store;
 
 struct lease_limits {
@@ -62,11 +63,11 @@ void lease_drop_room(struct leases *l); /* there will be no lease_add() */
 
 /**
  * lease_add() - record holds that the caller has taken
- * @slots: [n], SLOT_NONE for items that are not part of the lease
+ * @pages: [n], PAGE_NONE for items that are not part of the lease
  *
  * lease_make_room() returned 0 for as many items or more, and no lease was added since. Return: the id.
  */
-uint64_t lease_add(struct leases *l, const uint32_t *slots, uint32_t n);
+uint64_t lease_add(struct leases *l, const struct page_handle *pages, uint32_t n);
 
 /**
  * lease_release() - end holds of a lease
@@ -84,10 +85,11 @@ void lease_keep(struct leases *l, uint64_t id);
 uint32_t lease_release_unkept(struct leases *l, struct store *st);
 
 /*
- * Finds the slot of item @item of a granted lease. Return: 0; -ESTALE: the lease does not exist, was released
+ * Finds the page of item @item of a granted lease. Return: 0; -ESTALE: the lease does not exist, was released
  * or has expired.
  */
-int lease_find_slot(const struct leases *l, uint64_t id, uint32_t item, uint32_t *ret_slot);
+int lease_find(const struct leases *l, const struct store *st, uint64_t id, uint32_t item,
+               struct page_handle *ret);
 
 void lease_release_all(struct leases *l, struct store *st);
 

@@ -326,7 +326,7 @@ static int pool_add_span(struct pool *p, struct group *g, const struct span_owne
     return r;
 }
 
-int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
+int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, struct page_handle *ret,
                    struct errmsg *e)
 {
     struct span *s = g->partial.head;
@@ -341,7 +341,7 @@ int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *own
             return r;
     }
 
-    *ret_slot = span_slot_take(p, s);
+    span_slot_take(p, s, ret);
     return 0;
 }
 
@@ -354,39 +354,50 @@ struct slot *pool_slot(const struct pool *p, uint32_t number)
     return &p->spans[span]->slots[index];
 }
 
-struct span *pool_slot_span(const struct pool *p, uint32_t number)
+bool pool_resolve(const struct pool *p, uint32_t number, struct page_handle *ret)
 {
-    assert(pool_slot(p, number));
-    return p->spans[number >> POOL_SLOT_BITS];
+    struct slot *slot = pool_slot(p, number);
+    struct span *s;
+
+    if (!slot)
+        return false;
+
+    s = p->spans[number >> POOL_SLOT_BITS];
+    *ret = (struct page_handle){number, slot, s, s->group};
+    return true;
 }
 
-void pool_slot_give(struct pool *p, uint32_t number)
+struct page_handle pool_handle(const struct pool *p, uint32_t number)
 {
-    span_slot_give(p, pool_slot_span(p, number), number);
+    struct page_handle h = PAGE_NONE;
+    bool exists = pool_resolve(p, number, &h);
+
+    assert(exists);
+    (void) exists;
+    return h;
 }
 
-void pool_slot_set_busy(struct pool *p, uint32_t number, bool busy)
+void pool_slot_give(struct pool *p, const struct page_handle *h)
 {
-    struct span *s = pool_slot_span(p, number);
-
-    assert(busy || s->n_busy > 0);
-    s->n_busy += busy ? 1u : (uint32_t) -1;
+    span_slot_give(p, h);
 }
 
-uint64_t pool_slot_offset(const struct pool *p, uint32_t number)
+void pool_slot_set_busy(const struct page_handle *h, bool busy)
 {
-    const struct span *s = pool_slot_span(p, number);
-
-    return s->first_unit * p->unit_bytes +
-           (number & (POOL_SLOTS_PER_SPAN_MAX - 1)) * (uint64_t) s->group->slot_bytes;
+    assert(busy || h->span->n_busy > 0);
+    h->span->n_busy += busy ? 1u : (uint32_t) -1;
 }
 
-void *pool_slot_data(const struct pool *p, uint32_t number)
+uint64_t pool_slot_offset(const struct pool *p, const struct page_handle *h)
 {
-    const struct pool_extent *x = pool_slot_span(p, number)->extent;
+    return h->span->first_unit * p->unit_bytes +
+           (h->number & (POOL_SLOTS_PER_SPAN_MAX - 1)) * (uint64_t) h->group->slot_bytes;
+}
 
-    assert(x->memory); /* pages on a GPU are never mapped here */
-    return (uint8_t *) extent_data(x->memory) + pool_slot_offset(p, number);
+uint8_t *pool_slot_data(const struct pool *p, const struct page_handle *h)
+{
+    assert(h->span->extent->memory); /* pages on a GPU are never mapped here */
+    return (uint8_t *) extent_data(h->span->extent->memory) + pool_slot_offset(p, h);
 }
 
 /* ---- counts for STATUS ---- */

@@ -29,20 +29,23 @@ void pool_group_init(struct group *g, struct tenant *tenant, struct space *space
  *
  * Return: 0; -ENOSPC: the pool is full; errno of the source.
  */
-int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, uint32_t *ret_slot,
+int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *owner, struct page_handle *ret,
                    struct errmsg *e);
 
 /* Any other state -> FREE. The slot is not held and in no list. Frees the span with its last used slot. */
-void pool_slot_give(struct pool *p, uint32_t slot);
+void pool_slot_give(struct pool *p, const struct page_handle *h);
 
 /* NULL if no span has such a slot or it was never used. */
 struct slot *pool_slot(const struct pool *p, uint32_t slot);
 
-/* The slot exists. */
-struct span *pool_slot_span(const struct pool *p, uint32_t slot);
-uint64_t pool_slot_offset(const struct pool *p, uint32_t slot);    /* in its extent */
-void *pool_slot_data(const struct pool *p, uint32_t slot);         /* on the host: asserted */
-void pool_slot_set_busy(struct pool *p, uint32_t slot, bool busy); /* counts; called on changes only */
+/* Checks and resolves a number, which may come from a client. False: pool_slot() is NULL. */
+bool pool_resolve(const struct pool *p, uint32_t number, struct page_handle *ret);
+/* Resolves a number of the daemon's own, of a slot that exists: asserted. */
+struct page_handle pool_handle(const struct pool *p, uint32_t number);
+
+uint64_t pool_slot_offset(const struct pool *p, const struct page_handle *h); /* in its extent */
+uint8_t *pool_slot_data(const struct pool *p, const struct page_handle *h);   /* on the host: asserted */
+void pool_slot_set_busy(const struct page_handle *h, bool busy); /* counts; called on changes only */
 
 #define POOL_MEMORY_NONE ((struct pool_memory){.gpu_fd = -1, .records.fd = -1})
 

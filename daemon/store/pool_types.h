@@ -78,6 +78,19 @@ struct pool_extent {
     bool retired;   /* never takes a page again: a dead process may still write to it (quarantine.h) */
 };
 
+/*
+ * A slot with its span and group, resolved once from its number. Valid until the slot is given back. Zeros
+ * with the number SLOT_NONE: no page.
+ */
+struct page_handle {
+    uint32_t number;
+    struct slot *slot;
+    struct span *span;
+    struct group *group;
+};
+
+#define PAGE_NONE ((struct page_handle){.number = SLOT_NONE})
+
 static inline bool pool_extent_is_gone(const struct pool_extent *x)
 {
     return x->external && x->external->gone;

@@ -50,7 +50,7 @@ static int reserve_index_room(struct store *st, struct tenant *t, struct errmsg 
     return r;
 }
 
-int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
+int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid, struct page_handle *ret,
                  struct errmsg *e)
 {
     struct tenant *t = g->tenant;
@@ -62,7 +62,7 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
         .session = session,
         .pid = pid,
     };
-    uint32_t number;
+    struct page_handle h;
     int r;
 
     if (g->slot_bytes > st->pool.extent_bytes) /* checked first, so that no page is evicted in vain */
@@ -83,7 +83,7 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
 
     do {
         owner.may_grow = share_may_grow(st, t);
-        r = pool_slot_take(&st->pool, g, &owner, &number, e);
+        r = pool_slot_take(&st->pool, g, &owner, &h, e);
     } while ((r == -ENOSPC && reserve_make_room(st, g)) ||
              (reserve_is_device_full(r) && evict_for_group(st, g)));
     if (reserve_is_device_full(r))
@@ -103,11 +103,11 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
     if (r < 0)
         return r;
 
-    pool_slot(&st->pool, number)->session = session;
+    h.slot->session = session;
     t->page_bytes += g->slot_bytes; /* a reservation is charged like a held page */
     t->n_slots++;
     t->held_bytes += g->slot_bytes;
     g->space->n_busy++;
-    *ret_slot = number;
+    *ret = h;
     return 0;
 }

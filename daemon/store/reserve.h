@@ -6,6 +6,7 @@
 
 struct errmsg;
 struct group;
+struct page_handle;
 struct store;
 
 /**
@@ -20,5 +21,5 @@ struct store;
  * being reclaimed, see share_awaited_bytes(), or an extent is being created on the GPU, or a larger index is
  * being filled; -EFBIG: a page is larger than an extent; errno of the memory.
  */
-int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid, uint32_t *ret_slot,
+int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid, struct page_handle *ret,
                  struct errmsg *e);

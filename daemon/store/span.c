@@ -270,7 +270,7 @@ static void span_free(struct pool *p, struct span *s)
     free(s);
 }
 
-uint32_t span_slot_take(struct pool *p, struct span *s)
+void span_slot_take(struct pool *p, struct span *s, struct page_handle *ret)
 {
     struct pool_serials *n = p->serials;
     uint32_t number = s->free;
@@ -298,12 +298,13 @@ uint32_t span_slot_take(struct pool *p, struct span *s)
     s->n_busy++;
     s->group->n_used++;
     span_file(s);
-    return number;
+    *ret = (struct page_handle){number, slot, s, s->group};
 }
 
-void span_slot_give(struct pool *p, struct span *s, uint32_t number)
+void span_slot_give(struct pool *p, const struct page_handle *h)
 {
-    struct slot *slot = &s->slots[number & (POOL_SLOTS_PER_SPAN_MAX - 1)];
+    struct slot *slot = h->slot;
+    struct span *s = h->span;
 
     assert(slot->state != SLOT_FREE && slot->holds == 0 && slot->queue == SLOT_QUEUE_NONE);
     if (slot->state != SLOT_COMMITTED)
@@ -311,7 +312,7 @@ void span_slot_give(struct pool *p, struct span *s, uint32_t number)
     slot->state = SLOT_FREE;
     slot->prev = SLOT_NONE;
     slot->next = s->free;
-    s->free = number;
+    s->free = h->number;
     s->n_used--;
     s->group->n_used--;
     if (s->n_used == 0)
@@ -320,7 +321,8 @@ void span_slot_give(struct pool *p, struct span *s, uint32_t number)
         span_file(s);
 }
 
-static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32_t slot), void *ctx)
+static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, const struct page_handle *h),
+                            void *ctx)
 {
     for (struct span *s = l->head, *next; s; s = next) {
         uint32_t n = s->n_fresh_from, number = s->number << POOL_SLOT_BITS, left = s->n_used;
@@ -332,12 +334,12 @@ static void span_visit_list(struct span_list *l, void (*visit)(void *ctx, uint32
                 continue;
 
             left--;
-            visit(ctx, number | i);
+            visit(ctx, &(struct page_handle){number | i, &slots[i], s, s->group});
         }
     }
 }
 
-void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx)
+void span_visit_slots(struct group *g, void (*visit)(void *ctx, const struct page_handle *h), void *ctx)
 {
     struct span_list full = g->full;
 

@@ -24,14 +24,14 @@ int span_new(struct pool *p, struct pool_extent *x, struct group *g, uint32_t n_
  */
 int span_adopt(struct pool *p, struct pool_extent *x, struct group *g, uint32_t unit, struct span **ret);
 
-/* @s has a free slot. Return: its number, RESERVED with a new generation. */
-uint32_t span_slot_take(struct pool *p, struct span *s);
+/* @s has a free slot. *ret: that slot, RESERVED with a new generation. */
+void span_slot_take(struct pool *p, struct span *s, struct page_handle *ret);
 
 /* Moves the span to the list of its group that matches its free slots. */
 void span_file(struct span *s);
 
 /* Any other state -> FREE. The slot is not held and in no list. Frees the span with its last used slot. */
-void span_slot_give(struct pool *p, struct span *s, uint32_t number);
+void span_slot_give(struct pool *p, const struct page_handle *h);
 
 /* Calls @visit for each slot of @g that is not FREE. @visit gives back all of these slots, or none. */
-void span_visit_slots(struct group *g, void (*visit)(void *ctx, uint32_t slot), void *ctx);
+void span_visit_slots(struct group *g, void (*visit)(void *ctx, const struct page_handle *h), void *ctx);

@@ -20,22 +20,20 @@
 enum { RANDOM_KEYS = 16 }; /* tries: each has homes of its own, and an index is never full */
 
 /* The slot is held or pinned from now on, or is neither. */
-static void store_set_busy(struct store *st, uint32_t number, bool busy)
+static void store_set_busy(const struct page_handle *h, bool busy)
 {
-    struct space *x = pool_slot_span(&st->pool, number)->group->space;
-
-    pool_slot_set_busy(&st->pool, number, busy);
-    x->n_busy += busy ? 1 : UINT64_MAX;
+    pool_slot_set_busy(h, busy);
+    h->group->space->n_busy += busy ? 1 : UINT64_MAX;
 }
 
 /* The first hold of a page was taken, or its last one ended. */
-static void store_set_held(struct store *st, uint32_t number, bool held)
+static void store_set_held(const struct page_handle *h, bool held)
 {
-    const struct group *g = pool_slot_span(&st->pool, number)->group;
+    const struct group *g = h->group;
 
     g->tenant->held_bytes += held ? g->slot_bytes : -(uint64_t) g->slot_bytes;
-    if (!pool_slot(&st->pool, number)->pinned)
-        store_set_busy(st, number, held);
+    if (!h->slot->pinned)
+        store_set_busy(h, held);
 }
 
 /* A slot of @g more or less is in use. */
@@ -45,67 +43,40 @@ static void store_charge(struct group *g, int sign)
     g->tenant->n_slots += (uint64_t) sign;
 }
 
-bool store_resolve(const struct store *st, uint32_t number, struct page_handle *ret)
+void store_claim(const struct page_handle *h)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
-
-    if (!slot)
-        return false;
-
-    *ret = (struct page_handle){.number = number, .slot = slot, .span = pool_slot_span(&st->pool, number)};
-    ret->group = ret->span->group;
-    return true;
+    assert(h->slot->state == SLOT_RESERVED);
+    h->slot->state = SLOT_COPYING;
 }
 
-uint64_t store_page_offset(const struct store *st, const struct page_handle *h)
+void store_unclaim(const struct page_handle *h)
 {
-    return pool_slot_offset(&st->pool, h->number);
+    assert(h->slot->state == SLOT_COPYING);
+    h->slot->state = SLOT_RESERVED;
 }
 
-uint8_t *store_page_data(const struct store *st, const struct page_handle *h)
+void store_discard(struct store *st, const struct page_handle *h)
 {
-    return pool_slot_data(&st->pool, h->number);
-}
+    struct group *g = h->group;
 
-void store_claim(struct store *st, uint32_t number)
-{
-    struct slot *slot = pool_slot(&st->pool, number);
-
-    assert(slot->state == SLOT_RESERVED);
-    slot->state = SLOT_COPYING;
-}
-
-void store_unclaim(struct store *st, uint32_t number)
-{
-    struct slot *slot = pool_slot(&st->pool, number);
-
-    assert(slot->state == SLOT_COPYING);
-    slot->state = SLOT_RESERVED;
-}
-
-void store_discard(struct store *st, uint32_t number)
-{
-    struct group *g = pool_slot_span(&st->pool, number)->group;
-
-    assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED ||
-           pool_slot(&st->pool, number)->state == SLOT_COPYING);
+    assert(h->slot->state == SLOT_RESERVED || h->slot->state == SLOT_COPYING);
     store_charge(g, -1);
     g->tenant->held_bytes -= g->slot_bytes;
     g->space->n_busy--;
-    pool_slot_give(&st->pool, number);
+    pool_slot_give(&st->pool, h);
 }
 
-int store_publish(struct store *st, uint32_t number, const struct chunk_key *key, uint32_t payload_crc32c,
-                  struct errmsg *e)
+int store_publish(struct store *st, const struct page_handle *h, const struct chunk_key *key,
+                  uint32_t payload_crc32c, struct errmsg *e)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
-    struct group *g = pool_slot_span(&st->pool, number)->group;
+    struct slot *slot = h->slot;
+    struct group *g = h->group;
     int r;
 
     assert(slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING);
     slot->key = *key;
     slot->payload_crc32c = payload_crc32c;
-    r = tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
+    r = tenant_index_insert(&st->pool, h, e);
     if (r < 0)
         return r;
 
@@ -125,20 +96,17 @@ int store_publish(struct store *st, uint32_t number, const struct chunk_key *key
 
 /* ---- restart ---- */
 
-int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
+int store_adopt(struct store *st, const struct page_handle *h, struct errmsg *e)
 {
-    const struct slot *slot = pool_slot(&st->pool, number);
-    struct group *g = pool_slot_span(&st->pool, number)->group;
-    uint32_t present = store_find(st, g->tenant, &slot->key);
+    struct group *g = h->group;
+    struct page_handle present;
+    bool exists = store_find(st, g->tenant, &h->slot->key, &present);
     int r;
 
     (void) tenant_index_make_room(g->tenant, &st->pool, NULL); /* the insertion fails if there is none */
-    if (present != SLOT_NONE)
-        r = -EEXIST;
-    else
-        r = tenant_index_insert(g->tenant, &st->pool, &slot->key, number, g->page_class, slot->generation, e);
+    r = exists ? -EEXIST : tenant_index_insert(&st->pool, h, e);
     if (r < 0) {
-        pool_slot_give(&st->pool, number);
+        pool_slot_give(&st->pool, h);
         return r;
     }
 
@@ -149,36 +117,31 @@ int store_adopt(struct store *st, uint32_t number, struct errmsg *e)
     return 0;
 }
 
-void store_adopt_holds(struct store *st, uint32_t number)
+void store_adopt_holds(struct store *st, const struct page_handle *h)
 {
-    if (pool_slot(&st->pool, number)->holds > 0) {
-        store_set_held(st, number, true);
+    if (h->slot->holds > 0) {
+        store_set_held(h, true);
         return;
     }
-    evict_queue_enter(&st->pool, number);
+    evict_queue_enter(&st->pool, h);
     /* the earlier process retired the extent */
-    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent))
-        store_drop(st, number, GHOST_EVICTED);
+    if (pool_extent_is_closed(h->span->extent))
+        store_drop(st, h, GHOST_EVICTED);
 }
 
-void store_adopt_reserved(struct store *st, uint32_t number)
+void store_adopt_reserved(const struct page_handle *h)
 {
-    struct group *g = pool_slot_span(&st->pool, number)->group;
+    struct group *g = h->group;
 
-    assert(pool_slot(&st->pool, number)->state == SLOT_RESERVED);
+    assert(h->slot->state == SLOT_RESERVED);
     store_charge(g, 1);
     g->tenant->held_bytes += g->slot_bytes;
     g->space->n_busy++;
 }
 
-bool store_page_is_unchecked(const struct store *st, uint32_t number)
+void store_page_checked(struct store *st, const struct page_handle *h, bool whole)
 {
-    return pool_slot(&st->pool, number)->unchecked;
-}
-
-void store_page_checked(struct store *st, uint32_t number, bool whole)
-{
-    struct slot *slot = pool_slot(&st->pool, number);
+    struct slot *slot = h->slot;
 
     if (whole) {
         slot->unchecked = 0;
@@ -189,48 +152,47 @@ void store_page_checked(struct store *st, uint32_t number, bool whole)
         log_event(LOG_ERR, "page-damaged",
                   "slot=%" PRIu32 " tenant=%s damaged=%" PRIu64
                   " message=\"the checksum of the page changed over a restart\", dropping the page",
-                  number, pool_slot_span(&st->pool, number)->group->tenant->name, st->n_damaged);
+                  h->number, h->group->tenant->name, st->n_damaged);
     if (slot->is_kept)
-        kept_end(st, number);
+        kept_end(st, h);
     if (slot->state == SLOT_COMMITTED && slot->holds == 0 && !slot->pinned)
-        store_drop(st, number, GHOST_EVICTED);
+        store_drop(st, h, GHOST_EVICTED);
 }
 
-bool store_page_is_whole(struct store *st, uint32_t number)
+bool store_page_is_whole(struct store *st, const struct page_handle *h)
 {
-    const struct slot *slot = pool_slot(&st->pool, number);
-    size_t bytes = pool_slot_span(&st->pool, number)->group->page_bytes;
+    size_t bytes = h->group->page_bytes;
     const uint8_t *page;
     bool whole;
 
-    if (pool_extent_is_gone(pool_slot_span(&st->pool, number)->extent))
+    if (pool_extent_is_gone(h->span->extent))
         return false;
-    if (!slot->unchecked)
+    if (!h->slot->unchecked)
         return true;
     if (st->pool.on_gpu)
         return false;
 
-    page = pool_slot_data(&st->pool, number);
-    whole = crc32c(page + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES) == slot->payload_crc32c;
-    store_page_checked(st, number, whole);
+    page = pool_slot_data(&st->pool, h);
+    whole = crc32c(page + PAGE_HEADER_BYTES, bytes - PAGE_HEADER_BYTES) == h->slot->payload_crc32c;
+    store_page_checked(st, h, whole);
     return whole;
 }
 
 int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key,
-                     uint32_t *ret_slot, struct errmsg *e)
+                     struct page_handle *ret, struct errmsg *e)
 {
-    uint32_t slot = store_find(st, t, key);
+    struct page_handle h;
+    bool exists = store_find(st, t, key, &h);
 
-    if (slot != SLOT_NONE && !store_page_is_whole(st, slot)) {
-        slot = store_find(st, t, key);
-        if (slot != SLOT_NONE)
+    if (exists && !store_page_is_whole(st, &h)) {
+        exists = store_find(st, t, key, &h);
+        if (exists)
             return fail(e, -EAGAIN, "the page of this key %s and is still held: continue without sharing",
-                        pool_extent_is_gone(pool_slot_span(&st->pool, slot)->extent)
-                            ? "is in external memory whose client is gone"
-                            : "was damaged over a restart");
+                        pool_extent_is_gone(h.span->extent) ? "is in external memory whose client is gone"
+                                                            : "was damaged over a restart");
     }
 
-    *ret_slot = slot;
+    *ret = exists ? h : PAGE_NONE;
     return 0;
 }
 
@@ -242,124 +204,127 @@ void store_discard_reserved(struct store *st, uint32_t session)
         uint32_t n_slots = st->pool.spans[i] ? st->pool.spans[i]->n_fresh_from : 0;
 
         for (uint32_t k = 0; k < n_slots; k++) {
-            const struct slot *slot = pool_slot(&st->pool, i << POOL_SLOT_BITS | k);
+            struct page_handle h;
 
-            /* the span is freed with its last slot: then @slot is NULL */
-            if (slot && slot->state == SLOT_RESERVED && slot->session == session)
-                store_discard(st, i << POOL_SLOT_BITS | k);
+            /* the span is freed with its last slot */
+            if (pool_resolve(&st->pool, i << POOL_SLOT_BITS | k, &h) && h.slot->state == SLOT_RESERVED &&
+                h.slot->session == session)
+                store_discard(st, &h);
         }
     }
 }
 
 /* ---- lookup, holds, drops ---- */
 
-uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key)
+bool store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key,
+                struct page_handle *ret)
 {
-    return tenant_index_find(t, &st->pool, key);
+    return tenant_index_find(t, &st->pool, key, ret);
+}
+
+bool store_find_again(const struct store *st, uint32_t number, uint64_t generation, struct page_handle *ret)
+{
+    struct page_handle h;
+
+    if (!pool_resolve(&st->pool, number, &h) || h.slot->state != SLOT_COMMITTED ||
+        h.slot->generation != generation)
+        return false;
+
+    *ret = h;
+    return true;
 }
 
 /* A page that is neither held nor pinned leaves an extent that is being reclaimed or retired. */
-static void store_drop_if_closed(struct store *st, uint32_t number)
+static void store_drop_if_closed(struct store *st, const struct page_handle *h)
 {
-    if (pool_extent_is_closed(pool_slot_span(&st->pool, number)->extent) &&
-        !pool_slot(&st->pool, number)->pinned)
-        store_drop(st, number, GHOST_EVICTED);
+    if (pool_extent_is_closed(h->span->extent) && !h->slot->pinned)
+        store_drop(st, h, GHOST_EVICTED);
 }
 
-void store_hold(struct store *st, uint32_t number)
+void store_hold(struct store *st, const struct page_handle *h)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
-
-    assert(slot->state == SLOT_COMMITTED);
-    if (slot->holds++ == 0) {
-        evict_queue_leave(&st->pool, number);
-        store_set_held(st, number, true);
+    assert(h->slot->state == SLOT_COMMITTED);
+    if (h->slot->holds++ == 0) {
+        evict_queue_leave(&st->pool, h);
+        store_set_held(h, true);
     }
 }
 
-void store_unhold(struct store *st, uint32_t number)
+void store_unhold(struct store *st, const struct page_handle *h)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
-
-    assert(slot->state == SLOT_COMMITTED && slot->holds > 0);
-    if (--slot->holds > 0)
+    assert(h->slot->state == SLOT_COMMITTED && h->slot->holds > 0);
+    if (--h->slot->holds > 0)
         return;
 
-    store_set_held(st, number, false);
-    evict_queue_enter(&st->pool, number);
-    store_drop_if_closed(st, number);
+    store_set_held(h, false);
+    evict_queue_enter(&st->pool, h);
+    store_drop_if_closed(st, h);
 }
 
-void store_pin(struct store *st, uint32_t number)
+void store_pin(const struct page_handle *h)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
-
-    assert(slot->state == SLOT_COMMITTED && !slot->pinned);
-    if (slot->holds == 0)
-        store_set_busy(st, number, true);
-    slot->pinned = 1;
+    assert(h->slot->state == SLOT_COMMITTED && !h->slot->pinned);
+    if (h->slot->holds == 0)
+        store_set_busy(h, true);
+    h->slot->pinned = 1;
 }
 
-void store_unpin(struct store *st, uint32_t number)
+void store_unpin(struct store *st, const struct page_handle *h)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
-
-    assert(slot->state == SLOT_COMMITTED && slot->pinned);
-    slot->pinned = 0;
-    if (slot->holds > 0)
+    assert(h->slot->state == SLOT_COMMITTED && h->slot->pinned);
+    h->slot->pinned = 0;
+    if (h->slot->holds > 0)
         return;
 
-    store_set_busy(st, number, false);
-    store_drop_if_closed(st, number);
+    store_set_busy(h, false);
+    store_drop_if_closed(st, h);
 }
 
-void store_drop(struct store *st, uint32_t number, enum ghost_reason reason)
+void store_drop(struct store *st, const struct page_handle *h, enum ghost_reason reason)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
-    struct group *g = pool_slot_span(&st->pool, number)->group;
+    struct slot *slot = h->slot;
+    struct group *g = h->group;
 
     assert(slot->state == SLOT_COMMITTED && slot->holds == 0 && !slot->pinned);
-    evict_queue_leave(&st->pool, number);
+    evict_queue_leave(&st->pool, h);
     tenant_index_remove(g->tenant, &slot->key);
     ghosts_add(&g->tenant->ghosts, &slot->key, reason);
     store_charge(g, -1);
     g->n_pages--;
     g->tenant->n_pages--;
     g->space->n_pages--;
-    pool_slot_give(&st->pool, number);
+    pool_slot_give(&st->pool, h);
 }
 
 /* Gives a COMMITTED page another key. Return: 0; -ENOSPC: it has no place in the index. */
-static int store_rename(struct store *st, uint32_t number, const struct chunk_key *key, struct errmsg *e)
+static int store_rename(struct store *st, const struct page_handle *h, const struct chunk_key *key,
+                        struct errmsg *e)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
-    struct group *g = pool_slot_span(&st->pool, number)->group;
-
-    tenant_index_remove(g->tenant, &slot->key);
-    slot->key = *key;
-    return tenant_index_insert(g->tenant, &st->pool, key, number, g->page_class, slot->generation, e);
+    tenant_index_remove(h->group->tenant, &h->slot->key);
+    h->slot->key = *key;
+    return tenant_index_insert(&st->pool, h, e);
 }
 
-int store_forget(struct store *st, uint32_t number, struct errmsg *e)
+int store_forget(struct store *st, const struct page_handle *h, struct errmsg *e)
 {
-    struct slot *slot = pool_slot(&st->pool, number);
+    struct slot *slot = h->slot;
     const struct chunk_key before = slot->key;
     struct chunk_key random;
     int r = -ENOSPC;
 
     assert(slot->state == SLOT_COMMITTED);
     if (slot->holds == 0 && !slot->pinned) {
-        store_drop(st, number, GHOST_EVICTED);
+        store_drop(st, h, GHOST_EVICTED);
         st->n_flushed++;
         return 0;
     }
 
     for (int i = 0; i < RANDOM_KEYS && r == -ENOSPC; i++) {
         randombytes_buf(&random, sizeof(random));
-        r = store_rename(st, number, &random, e);
+        r = store_rename(st, h, &random, e);
     }
     if (r < 0) {
-        (void) store_rename(st, number, &before, NULL); /* its place is free still */
+        (void) store_rename(st, h, &before, NULL); /* its place is free still */
         return r;
     }
 
@@ -374,11 +339,11 @@ struct store_drop_visit {
     enum ghost_reason reason;
 };
 
-static void store_drop_one(void *ctx, uint32_t number)
+static void store_drop_one(void *ctx, const struct page_handle *h)
 {
     struct store_drop_visit *v = ctx;
 
-    store_drop(v->st, number, v->reason);
+    store_drop(v->st, h, v->reason);
 }
 
 void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason)
@@ -406,15 +371,15 @@ static bool store_queue_is_valid(const struct store *st, const struct group *g, 
     uint32_t n = 0, prev = SLOT_NONE;
 
     for (uint32_t at = q->head; at != SLOT_NONE && n <= q->n; n++) {
-        const struct slot *slot = pool_slot(&st->pool, at);
+        struct page_handle h;
 
-        if (!slot || slot->state != SLOT_COMMITTED || slot->holds > 0 || slot->queue != id ||
-            slot->prev != prev || pool_slot_span(&st->pool, at)->group != g ||
-            (pool_extent_is_closed(pool_slot_span(&st->pool, at)->extent) && !slot->pinned))
+        if (!pool_resolve(&st->pool, at, &h) || h.slot->state != SLOT_COMMITTED || h.slot->holds > 0 ||
+            h.slot->queue != id || h.slot->prev != prev || h.group != g ||
+            (pool_extent_is_closed(h.span->extent) && !h.slot->pinned))
             return refute(e, "slot %" PRIu32 " does not belong in eviction queue %u", at, id);
 
         prev = at;
-        at = slot->next;
+        at = h.slot->next;
     }
 
     if (n != q->n || prev != q->tail)
@@ -430,15 +395,17 @@ struct store_group_count {
     bool findable;
 };
 
-static void store_count_slot(void *ctx, uint32_t number)
+static void store_count_slot(void *ctx, const struct page_handle *h)
 {
     struct store_group_count *c = ctx;
-    const struct slot *slot = pool_slot(&c->st->pool, number);
+    const struct slot *slot = h->slot;
+    struct page_handle found;
 
     c->n_pages += slot->state == SLOT_COMMITTED;
     c->n_held += slot->holds > 0;
     c->n_reserved += slot->state == SLOT_RESERVED || slot->state == SLOT_COPYING;
-    if (slot->state == SLOT_COMMITTED && store_find(c->st, c->tenant, &slot->key) != number)
+    if (slot->state == SLOT_COMMITTED &&
+        (!store_find(c->st, c->tenant, &slot->key, &found) || found.number != h->number))
         c->findable = false;
 }
 

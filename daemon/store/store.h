@@ -8,6 +8,8 @@
  * A reserved slot is COPYING while a thread fills it: then only the job that claimed the slot may publish,
  * unclaim or discard it.
  *
+ * All calls take a page by its handle (pool_types.h): a number is resolved once, where it comes from.
+ *
  * Space is charged when it is reserved (reserve.h). Only unheld pages are dropped; S3-FIFO chooses which
  * (evict_queue.h).
  */
@@ -34,44 +36,31 @@ struct store {
     uint64_t n_flushed; /* pages that operators flushed: store_forget() */
 };
 
-/* A page with its slot, span and group, resolved once from its number. Valid until the slot is given back. */
-struct page_handle {
-    uint32_t number;
-    struct slot *slot;
-    struct span *span;
-    struct group *group;
-};
-
-/* Checks and resolves a number, which may come from a client. False: no such slot, or it was never used. */
-bool store_resolve(const struct store *st, uint32_t number, struct page_handle *ret);
-uint64_t store_page_offset(const struct store *st, const struct page_handle *h); /* in its extent */
-uint8_t *store_page_data(const struct store *st, const struct page_handle *h);   /* on the host: asserted */
-
 /* RESERVED -> COPYING and back. The caller takes the slot out of its list, or adds it again. */
-void store_claim(struct store *st, uint32_t slot);
-void store_unclaim(struct store *st, uint32_t slot);
+void store_claim(const struct page_handle *h);
+void store_unclaim(const struct page_handle *h);
 
 /* RESERVED or COPYING -> FREE. The caller took the slot out of its list. */
-void store_discard(struct store *st, uint32_t slot);
+void store_discard(struct store *st, const struct page_handle *h);
 
 /**
  * store_publish() - RESERVED or COPYING -> COMMITTED with one hold; the key becomes visible
  *
  * Return: 0; -ENOSPC: the index has no place for the key (tenant_index.h), and the slot is unchanged.
  */
-int store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t payload_crc32c,
-                  struct errmsg *e);
+int store_publish(struct store *st, const struct page_handle *h, const struct chunk_key *key,
+                  uint32_t payload_crc32c, struct errmsg *e);
 
 /*
  * Adds a COMMITTED page of an earlier process to index and accounts. store_adopt_holds() follows after its
  * holds were counted in the record. Return: 0; -EEXIST: the key has a page already; -ENOSPC: the index has no
  * place for the key. After a failure the slot is FREE.
  */
-int store_adopt(struct store *st, uint32_t slot, struct errmsg *e);
-void store_adopt_holds(struct store *st, uint32_t slot);
+int store_adopt(struct store *st, const struct page_handle *h, struct errmsg *e);
+void store_adopt_holds(struct store *st, const struct page_handle *h);
 
 /* On a GPU: charges a slot that a session of an earlier process has RESERVED. */
-void store_adopt_reserved(struct store *st, uint32_t slot);
+void store_adopt_reserved(const struct page_handle *h);
 
 /* Frees the slots that @session has RESERVED and that are in no list. */
 void store_discard_reserved(struct store *st, uint32_t session);
@@ -83,39 +72,41 @@ void store_discard_reserved(struct store *st, uint32_t session);
  * process is compared with its checksum once; a damaged page is dropped as soon as no lease holds it. On a
  * GPU the mover compares before this is called: a page that is still unchecked may not be leased.
  */
-bool store_page_is_whole(struct store *st, uint32_t slot);
+bool store_page_is_whole(struct store *st, const struct page_handle *h);
 
-/* The page is of an earlier process and has not been compared with its checksum yet. */
-bool store_page_is_unchecked(const struct store *st, uint32_t slot);
 /* Records the result of a comparison by a worker thread or the mover. */
-void store_page_checked(struct store *st, uint32_t slot, bool whole);
+void store_page_checked(struct store *st, const struct page_handle *h, bool whole);
 
 /**
  * store_find_whole() - store_find() for a caller that will lease the page
- * @ret_slot: SLOT_NONE: the key has no page
+ * @ret: PAGE_NONE: the key has no page
  *
  * Return: 0; -EAGAIN: the page was damaged over a restart, or is in external memory whose client is gone,
  * and cannot be dropped before its leases end.
  */
 int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key,
-                     uint32_t *ret_slot, struct errmsg *e);
+                     struct page_handle *ret, struct errmsg *e);
 
-/* The slot of the tenant's page with @key, or SLOT_NONE. */
-uint32_t store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key);
+/* The tenant's page with @key. False: it has none. */
+bool store_find(const struct store *st, const struct tenant *t, const struct chunk_key *key,
+                struct page_handle *ret);
+
+/* After a wait: the page that was in slot @number then. False: it left memory. */
+bool store_find_again(const struct store *st, uint32_t number, uint64_t generation, struct page_handle *ret);
 
 /* Counts the leases that name the page. */
-void store_hold(struct store *st, uint32_t slot);
-void store_unhold(struct store *st, uint32_t slot);
+void store_hold(struct store *st, const struct page_handle *h);
+void store_unhold(struct store *st, const struct page_handle *h);
 
 /*
  * A thread reads a page that is not in a closed extent; one pin at a time. The pin is no hold: the page stays
  * in its eviction queue, and the search for a victim passes over it.
  */
-void store_pin(struct store *st, uint32_t slot);
-void store_unpin(struct store *st, uint32_t slot); /* drops an unheld page of a closed extent */
+void store_pin(const struct page_handle *h);
+void store_unpin(struct store *st, const struct page_handle *h); /* drops an unheld page of a closed extent */
 
 /* Drops an unheld page: removes its key from the index, adds a ghost, frees the slot. */
-void store_drop(struct store *st, uint32_t slot, enum ghost_reason reason);
+void store_drop(struct store *st, const struct page_handle *h, enum ghost_reason reason);
 
 /**
  * store_forget() - the page is not found by its key again, also after a restart
@@ -125,7 +116,7 @@ void store_drop(struct store *st, uint32_t slot, enum ghost_reason reason);
  *
  * Return: 0; -ENOSPC: the index has no place for a random key, and the page keeps its own.
  */
-int store_forget(struct store *st, uint32_t slot, struct errmsg *e);
+int store_forget(struct store *st, const struct page_handle *h, struct errmsg *e);
 
 /* Drops all pages of @space in every tenant, with their groups. None of them is held or reserved. */
 void store_drop_space(struct store *st, struct space *space, enum ghost_reason reason);

@@ -162,10 +162,12 @@ static int tenant_index_copy_span(struct tenant *t, const struct pool *p, const 
             .page_class = s->group->page_class,
             .generation = slot->generation,
         };
+        struct page_handle found;
         int r = 0;
 
         /* a page that is being added or removed is not in the present index: the caller changes both */
-        if (slot->state == SLOT_COMMITTED && tenant_index_find(t, p, &slot->key) == hit.slot)
+        if (slot->state == SLOT_COMMITTED && tenant_index_find(t, p, &slot->key, &found) &&
+            found.number == hit.slot)
             r = index_insert(&t->next_index, &slot->key, &hit);
         if (r < 0)
             return r;
@@ -257,10 +259,15 @@ int tenant_index_make_room(struct tenant *t, const struct pool *p, struct errmsg
 
 /* ---- keys ---- */
 
-int tenant_index_insert(struct tenant *t, const struct pool *p, const struct chunk_key *key, uint32_t slot,
-                        unsigned page_class, uint64_t generation, struct errmsg *e)
+int tenant_index_insert(const struct pool *p, const struct page_handle *h, struct errmsg *e)
 {
-    struct index_hit hit = {.slot = slot, .page_class = page_class, .generation = generation};
+    struct index_hit hit = {
+        .slot = h->number,
+        .page_class = h->group->page_class,
+        .generation = h->slot->generation,
+    };
+    const struct chunk_key *key = &h->slot->key;
+    struct tenant *t = h->group->tenant;
     int r;
 
     tenant_index_step(t, p);
@@ -307,18 +314,18 @@ void tenant_index_remove(struct tenant *t, const struct chunk_key *key)
         (void) index_remove(&t->next_index, key);
 }
 
-uint32_t tenant_index_find(const struct tenant *t, const struct pool *p, const struct chunk_key *key)
+bool tenant_index_find(const struct tenant *t, const struct pool *p, const struct chunk_key *key,
+                       struct page_handle *ret)
 {
     struct index_reader reader = {t->index.object, t->index.bytes, t->index.n_buckets};
     struct index_hit hit;
-    const struct slot *slot;
+    struct page_handle h;
 
-    if (index_lookup(&reader, key, &hit) != INDEX_FOUND)
-        return SLOT_NONE;
+    if (index_lookup(&reader, key, &hit) != INDEX_FOUND || !pool_resolve(p, hit.slot, &h) ||
+        h.slot->state != SLOT_COMMITTED || h.slot->generation != hit.generation ||
+        memcmp(&h.slot->key, key, sizeof(*key)) != 0 || h.group->tenant != t)
+        return false;
 
-    slot = pool_slot(p, hit.slot);
-    if (!slot || slot->state != SLOT_COMMITTED || slot->generation != hit.generation ||
-        memcmp(&slot->key, key, sizeof(*key)) != 0 || pool_slot_span(p, hit.slot)->group->tenant != t)
-        return SLOT_NONE;
-    return hit.slot;
+    *ret = h;
+    return true;
 }

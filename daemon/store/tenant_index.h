@@ -34,17 +34,17 @@ void tenant_index_deinit(struct tenant *t);
 int tenant_index_make_room(struct tenant *t, const struct pool *p, struct errmsg *e);
 
 /**
- * tenant_index_insert() - publish a key
+ * tenant_index_insert() - publish the key of a page, which its slot has
  * @p: read for the tenant's pages while a larger index is filled
  *
  * Return: 0; -ENOSPC: the buckets that may have the key are full. Nothing changed then.
  */
-int tenant_index_insert(struct tenant *t, const struct pool *p, const struct chunk_key *key, uint32_t slot,
-                        unsigned page_class, uint64_t generation, struct errmsg *e);
+int tenant_index_insert(const struct pool *p, const struct page_handle *h, struct errmsg *e);
 
 /* At the start, before the index has a key: makes room for @n_pages. Return: 0; errno of the memory. */
 int tenant_index_reserve(struct tenant *t, uint64_t n_pages, struct errmsg *e);
 void tenant_index_remove(struct tenant *t, const struct chunk_key *key);
 
-/* The slot of @key, confirmed by the slot record; SLOT_NONE: the key has no page. */
-uint32_t tenant_index_find(const struct tenant *t, const struct pool *p, const struct chunk_key *key);
+/* The page of @key, confirmed by the slot record. False: the key has none. */
+bool tenant_index_find(const struct tenant *t, const struct pool *p, const struct chunk_key *key,
+                       struct page_handle *ret);

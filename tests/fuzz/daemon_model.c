@@ -131,10 +131,10 @@ static uint32_t check_page(const struct model *m, unsigned tenant, const struct 
 
     if (m->unknown)
         return 0;
-    rig_check(store_resolve(st, p->slot, &h));
+    rig_check(pool_resolve(&st->pool, p->slot, &h));
     rig_check(h.slot->state == SLOT_COMMITTED && h.slot->generation == p->generation);
     rig_check(h.group->tenant->account->uid == MODEL_UID + tenant);
-    bytes = store_page_data(st, &h);
+    bytes = pool_slot_data(&st->pool, &h);
     rig_check(page_header_load(bytes, &header, &e) == 0);
     if (p->key != MODEL_KEY_UNKNOWN) {
         struct chunk_key key = model_key(p->key);
@@ -432,28 +432,20 @@ struct model_pending *model_request(struct model *m, struct model_client *c, uns
 
 /* ---- the whole ---- */
 
-struct holds {
-    const struct store *st;
-    uint64_t n;
-};
-
-static void count_holds(void *ctx, uint32_t slot)
+static void count_holds(void *ctx, const struct page_handle *p)
 {
-    struct holds *h = ctx;
-    struct page_handle p;
+    uint64_t *n = ctx;
 
-    if (store_resolve(h->st, slot, &p))
-        h->n += p.slot->holds;
+    *n += p->slot->holds;
 }
 
 static void check_holds(const struct model *m)
 {
-    struct holds h = {.st = model_store(m)};
-    uint64_t n = 0;
+    uint64_t n = 0, n_held = 0;
 
-    for (const struct tenant *t = h.st->tenants; t; t = t->next)
+    for (const struct tenant *t = model_store(m)->tenants; t; t = t->next)
         for (struct group *g = t->groups; g; g = g->next)
-            span_visit_slots(g, count_holds, &h);
+            span_visit_slots(g, count_holds, &n_held);
     for (unsigned s = 0; s < MODEL_SESSIONS_MAX; s++) {
         const struct model_session *x = &m->sessions[s];
 
@@ -467,7 +459,7 @@ static void check_holds(const struct model *m)
                 n++;
             }
     }
-    rig_check(n == h.n);
+    rig_check(n == n_held);
 }
 
 static void check_sessions(struct model *m)

@@ -216,13 +216,12 @@ uint32_t offload_fixture_publish(struct offload_fixture *f, unsigned tenant, uin
     struct store *st = &f->devices.list[0].store;
     struct chunk_key key = offload_fixture_key(number);
     struct page_handle h;
-    uint32_t slot, crc;
+    uint32_t crc;
 
-    assert(reserve_slot(st, offload_fixture_group(f, tenant), 0, 0, &slot, NULL) == 0);
-    assert(store_resolve(st, slot, &h));
-    crc = offload_fixture_make_page(f, tenant, number, store_page_data(st, &h));
-    assert(store_publish(st, slot, &key, crc, NULL) == 0);
-    return slot;
+    assert(reserve_slot(st, offload_fixture_group(f, tenant), 0, 0, &h, NULL) == 0);
+    crc = offload_fixture_make_page(f, tenant, number, pool_slot_data(&st->pool, &h));
+    assert(store_publish(st, &h, &key, crc, NULL) == 0);
+    return h.number;
 }
 
 bool offload_fixture_is_page(struct offload_fixture *f, unsigned tenant, uint64_t number, uint32_t slot)
@@ -235,8 +234,9 @@ bool offload_fixture_is_page(struct offload_fixture *f, unsigned tenant, uint64_
 
     assert(expected);
     (void) offload_fixture_make_page(f, tenant, number, expected);
-    is_page = store_resolve(st, slot, &h) && h.slot->state == SLOT_COMMITTED &&
-              h.group->tenant == f->tenants[tenant] && memcmp(store_page_data(st, &h), expected, bytes) == 0;
+    is_page = pool_resolve(&st->pool, slot, &h) && h.slot->state == SLOT_COMMITTED &&
+              h.group->tenant == f->tenants[tenant] &&
+              memcmp(pool_slot_data(&st->pool, &h), expected, bytes) == 0;
     free(expected);
     return is_page;
 }
@@ -245,19 +245,19 @@ struct slot *offload_fixture_slot(struct offload_fixture *f, unsigned tenant, ui
 {
     struct store *st = &f->devices.list[0].store;
     struct chunk_key key = offload_fixture_key(number);
-    uint32_t slot = store_find(st, f->tenants[tenant], &key);
+    struct page_handle h;
 
-    return slot == SLOT_NONE ? NULL : pool_slot(&st->pool, slot);
+    return store_find(st, f->tenants[tenant], &key, &h) ? h.slot : NULL;
 }
 
 void offload_fixture_drop(struct offload_fixture *f, unsigned tenant, uint64_t number)
 {
     struct store *st = &f->devices.list[0].store;
     struct chunk_key key = offload_fixture_key(number);
-    uint32_t slot = store_find(st, f->tenants[tenant], &key);
+    struct page_handle h;
 
-    assert(slot != SLOT_NONE);
-    store_drop(st, slot, GHOST_EVICTED);
+    assert(store_find(st, f->tenants[tenant], &key, &h));
+    store_drop(st, &h, GHOST_EVICTED);
 }
 
 void offload_fixture_write_out(struct offload_fixture *f, unsigned tenant, uint64_t first, unsigned n)
@@ -269,7 +269,7 @@ void offload_fixture_write_out(struct offload_fixture *f, unsigned tenant, uint6
             uint32_t slot = offload_fixture_publish(f, tenant, first + done + i);
 
             evict_queue_note_use(pool_slot(&f->devices.list[0].store.pool, slot));
-            store_unhold(&f->devices.list[0].store, slot);
+            store_unhold(&f->devices.list[0].store, PAGE(&f->devices.list[0].store, slot));
         }
         offload_fixture_run(f, offload_fixture_is_idle);
         for (unsigned i = 0; i < part; i++) {
@@ -332,14 +332,14 @@ bool offload_fixture_is_off(struct offload_fixture *f)
 
 /* ---- fetches ---- */
 
-static void offload_fixture_on_ended(struct offload_waiter *w, uint32_t slot)
+static void offload_fixture_on_ended(struct offload_waiter *w, const struct page_handle *page)
 {
     struct offload_arrival *a = (struct offload_arrival *) w;
 
     a->n_ended++;
-    a->slot = slot;
-    if (slot != SLOT_NONE)
-        store_hold(&a->fixture->devices.list[0].store, slot);
+    a->slot = page->number;
+    if (page->slot)
+        store_hold(&a->fixture->devices.list[0].store, page);
 }
 
 int offload_fixture_fetch(struct offload_fixture *f, struct offload_arrival *a, unsigned tenant,
@@ -380,6 +380,6 @@ bool offload_fixture_finds(struct offload_fixture *f, unsigned tenant, uint64_t 
         return false;
 
     CU_ASSERT(offload_fixture_is_page(f, tenant, number, a.slot));
-    store_unhold(&f->devices.list[0].store, a.slot);
+    store_unhold(&f->devices.list[0].store, PAGE(&f->devices.list[0].store, a.slot));
     return true;
 }

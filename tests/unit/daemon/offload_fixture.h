@@ -14,6 +14,7 @@
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/table_entry.h"
+#include "tests/unit/daemon/store_numbers.h"
 
 enum {
     OFFLOAD_PAGE_BYTES = 120064,

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "daemon/store/reserve.h"
 #include "gpu/device.h"
 #include "tests/lib/test.h"
 
@@ -105,13 +104,13 @@ struct chunk_key store_fixture_key(uint64_t n)
 uint32_t store_fixture_publish(struct store_fixture *f, struct group *g, uint64_t n, int *ret_err)
 {
     struct chunk_key key = store_fixture_key(n);
-    uint32_t slot;
-    int r = reserve_slot(&f->device.store, g, 0, 1, &slot, NULL);
+    struct page_handle h;
+    int r = reserve_slot(&f->device.store, g, 0, 1, &h, NULL);
 
     if (ret_err)
         *ret_err = r;
     if (r < 0)
         return SLOT_NONE;
-    assert(store_publish(&f->device.store, slot, &key, 0, NULL) == 0);
-    return slot;
+    assert(store_publish(&f->device.store, &h, &key, 0, NULL) == 0);
+    return h.number;
 }

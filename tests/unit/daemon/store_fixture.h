@@ -3,6 +3,7 @@
 
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
+#include "tests/unit/daemon/store_numbers.h"
 
 enum { FIXTURE_TENANTS = 3, FIXTURE_SPACES = 3 };
 

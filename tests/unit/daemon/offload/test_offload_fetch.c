@@ -81,7 +81,7 @@ static void test_shared_fetch(void)
     CU_ASSERT_EQUAL(pool_slot(&store()->pool, a[0].slot)->holds, 3); /* that of the fetch has ended */
     CU_ASSERT_TRUE(pool_slot(&store()->pool, a[0].slot)->is_on_disk);
     for (unsigned i = 0; i < 3; i++)
-        store_unhold(store(), a[0].slot);
+        store_unhold(store(), PAGE(store(), a[0].slot));
     expect_nothing_left();
     offload_fixture_deinit(&f);
 }
@@ -115,8 +115,8 @@ static void test_published_meanwhile(void)
     offload_fixture_await(&a);
     CU_ASSERT_EQUAL(a.slot, slot);
     CU_ASSERT_EQUAL(pool_slot(&store()->pool, slot)->holds, 2);
-    store_unhold(store(), slot);
-    store_unhold(store(), slot);
+    store_unhold(store(), PAGE(store(), slot));
+    store_unhold(store(), PAGE(store(), slot));
     expect_nothing_left();
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
     offload_fixture_deinit(&f);
@@ -138,7 +138,7 @@ static void test_replaced_meanwhile(void)
     offload_fixture_await(&a);
     CU_ASSERT_FATAL(a.slot != SLOT_NONE);
     CU_ASSERT_FALSE(pool_slot(&store()->pool, a.slot)->is_on_disk);
-    store_unhold(store(), a.slot);
+    store_unhold(store(), PAGE(store(), a.slot));
     expect_nothing_left();
     offload_fixture_deinit(&f);
 }
@@ -222,7 +222,7 @@ static void test_other_group(void)
     faulty_release();
     offload_fixture_await(&a);
     CU_ASSERT_FATAL(a.slot != SLOT_NONE);
-    store_unhold(store(), a.slot);
+    store_unhold(store(), PAGE(store(), a.slot));
     expect_nothing_left();
     offload_fixture_drop(&f, 0, 0);
 
@@ -252,7 +252,7 @@ static void test_quota(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "uid-1000"));
     CU_ASSERT_EQUAL(f.offload->n_fetches, 0);
     CU_ASSERT_PTR_NULL(f.offload->fetch_tree);
-    store_unhold(store(), slot); /* now it can be evicted */
+    store_unhold(store(), PAGE(store(), slot)); /* now it can be evicted */
     CU_ASSERT_TRUE(offload_fixture_finds(&f, 0, 0));
     expect_nothing_left();
     offload_fixture_deinit(&f);
@@ -394,7 +394,7 @@ static void test_left_while_opening(void)
     (void) pthread_mutex_unlock(&blocker.gate);
     offload_fixture_await(&b);
     CU_ASSERT(a.n_ended == 0 && b.slot != SLOT_NONE);
-    store_unhold(store(), b.slot);
+    store_unhold(store(), PAGE(store(), b.slot));
     expect_nothing_left();
 
     block_thread();
@@ -474,7 +474,7 @@ static void test_off_while_reading(void)
         if (a[i].slot == SLOT_NONE)
             continue;
         CU_ASSERT_TRUE(offload_fixture_is_page(&f, 0, i, a[i].slot));
-        store_unhold(store(), a[i].slot);
+        store_unhold(store(), PAGE(store(), a[i].slot));
     }
     CU_ASSERT_EQUAL(a[0].slot, SLOT_NONE);
     expect_nothing_left();

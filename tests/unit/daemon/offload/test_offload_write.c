@@ -35,7 +35,7 @@ static void publish(unsigned tenant, uint64_t first, unsigned n, bool used)
 
         if (used)
             evict_queue_note_use(pool_slot(&store()->pool, slot));
-        store_unhold(store(), slot);
+        store_unhold(store(), PAGE(store(), slot));
     }
 }
 
@@ -61,7 +61,7 @@ static void test_written_ahead(void)
     CU_ASSERT_TRUE(offload_is_flushed(f.offload));
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_written, 9);
     CU_ASSERT_TRUE(pool_slot(&store()->pool, held)->is_on_disk);
-    store_unhold(store(), held);
+    store_unhold(store(), PAGE(store(), held));
     settle();
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_written, 9); /* each page once */
     CU_ASSERT(evict_oldest(store(), f.tenants[0]));
@@ -152,7 +152,7 @@ static void test_pass_goes_on(void)
     settle();
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_written, 20);
     for (unsigned i = 0; i < 20; i++)
-        store_unhold(store(), slots[i]);
+        store_unhold(store(), PAGE(store(), slots[i]));
     offload_fixture_deinit(&f);
 }
 
@@ -166,13 +166,13 @@ static void test_many_queues(void)
     offload_fixture_open(&f);
     for (unsigned t = 0; t < 36; t++)
         for (unsigned i = 0; i < 64; i++)
-            store_unhold(store(), offload_fixture_publish(&f, t, i));
+            store_unhold(store(), PAGE(store(), offload_fixture_publish(&f, t, i)));
     settle();
     held = offload_fixture_publish(&f, 35, 1000);
     offload_flush(f.offload);
     settle();
     CU_ASSERT_TRUE(pool_slot(&store()->pool, held)->is_on_disk);
-    store_unhold(store(), held);
+    store_unhold(store(), PAGE(store(), held));
     offload_fixture_deinit(&f);
 }
 
@@ -351,10 +351,10 @@ static void test_damaged_in_memory(void)
     begin();
     for (unsigned i = 0; i < 2; i++) {
         slots[i] = offload_fixture_publish(&f, 0, i);
-        CU_ASSERT_FATAL(store_resolve(store(), slots[i], &h));
-        store_page_data(store(), &h)[5000] ^= 1;
+        CU_ASSERT_FATAL(pool_resolve(&store()->pool, slots[i], &h));
+        pool_slot_data(&store()->pool, &h)[5000] ^= 1;
     }
-    store_unhold(store(), slots[0]);
+    store_unhold(store(), PAGE(store(), slots[0]));
     settle();
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_written, 0);
     CU_ASSERT_EQUAL(store()->n_damaged, 2);
@@ -362,7 +362,7 @@ static void test_damaged_in_memory(void)
     CU_ASSERT_FATAL(offload_fixture_slot(&f, 0, 1) != NULL);
     CU_ASSERT_TRUE(offload_fixture_slot(&f, 0, 1)->is_refused);
     CU_ASSERT_EQUAL(f.offload->pause_until_ms, 0);
-    store_unhold(store(), slots[1]);
+    store_unhold(store(), PAGE(store(), slots[1]));
     offload_fixture_deinit(&f);
 }
 

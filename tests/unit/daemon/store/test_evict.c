@@ -39,14 +39,14 @@ static void publish(struct group *g, uint64_t first, unsigned n)
         uint32_t slot = store_fixture_publish(&f, g, key, NULL);
 
         CU_ASSERT_NOT_EQUAL_FATAL(slot, SLOT_NONE);
-        store_unhold(&f.device.store, slot);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     }
 }
 
 static bool is_present(unsigned tenant, uint64_t key)
 {
     struct chunk_key k = store_fixture_key(key);
-    uint32_t slot = store_find(&f.device.store, f.tenants[tenant], &k);
+    uint32_t slot = numbers_find(&f.device.store, f.tenants[tenant], &k);
 
     return slot != SLOT_NONE;
 }
@@ -64,7 +64,7 @@ static struct slot *slot_of(uint64_t key, uint32_t *ret_number)
 {
     struct chunk_key k = store_fixture_key(key);
 
-    *ret_number = store_find(&f.device.store, f.tenants[0], &k);
+    *ret_number = numbers_find(&f.device.store, f.tenants[0], &k);
     return pool_slot(&f.device.store.pool, *ret_number);
 }
 
@@ -81,20 +81,20 @@ static void test_pinned_page_is_passed_over(void)
     g = store_fixture_group(&f, 0, 0, 1);
     publish(g, 0, 4);
     (void) slot_of(0, &first);
-    store_pin(st, first);
+    store_pin(PAGE(st, first));
     CU_ASSERT_EQUAL(g->space->n_busy, 1);
     CU_ASSERT_TRUE(evict_oldest(st, f.tenants[0]));
     CU_ASSERT_TRUE(is_present(0, 0));
     CU_ASSERT_FALSE(is_present(0, 1));
     CU_ASSERT_EQUAL(st->n_lost, 1);
 
-    store_hold(st, first);
+    store_hold(st, PAGE(st, first));
     CU_ASSERT_EQUAL(g->space->n_busy, 1);
     CU_ASSERT_TRUE(store_is_valid(st, &e));
-    store_unpin(st, first);
+    store_unpin(st, PAGE(st, first));
     CU_ASSERT_EQUAL(g->space->n_busy, 1);
-    store_pin(st, first);
-    store_unhold(st, first);
+    store_pin(PAGE(st, first));
+    store_unhold(st, PAGE(st, first));
     CU_ASSERT_EQUAL(g->space->n_busy, 1);
     CU_ASSERT_TRUE(store_is_valid(st, &e));
     CU_ASSERT_EQUAL(evict_some(st, f.tenants[0], NULL, 100, &bytes), 2);
@@ -103,7 +103,7 @@ static void test_pinned_page_is_passed_over(void)
 
     slot_of(0, &other)->is_on_disk = 1;
     CU_ASSERT_EQUAL(other, first);
-    store_unpin(st, first);
+    store_unpin(st, PAGE(st, first));
     CU_ASSERT_EQUAL(g->space->n_busy, 0);
     CU_ASSERT_TRUE(evict_oldest(st, f.tenants[0]));
     CU_ASSERT_FALSE(is_present(0, 0));
@@ -199,7 +199,7 @@ static void test_evict_some(void)
     CU_ASSERT_EQUAL(f.spaces[0].n_evictions, 9);
     CU_ASSERT_EQUAL(f.spaces[1].n_evictions, 6);
     CU_ASSERT_EQUAL(f.tenants[0]->counters.evictions, 15);
-    store_unhold(&f.device.store, held);
+    store_unhold(&f.device.store, PAGE(&f.device.store, held));
     teardown();
 }
 
@@ -244,11 +244,11 @@ static void find_all(uint64_t first, unsigned n)
 {
     for (uint64_t key = first; key < first + n; key++) {
         struct chunk_key k = store_fixture_key(key);
-        uint32_t slot = store_find(&f.device.store, f.tenants[0], &k);
+        uint32_t slot = numbers_find(&f.device.store, f.tenants[0], &k);
 
         CU_ASSERT_NOT_EQUAL_FATAL(slot, SLOT_NONE);
-        store_hold(&f.device.store, slot);
-        store_unhold(&f.device.store, slot);
+        store_hold(&f.device.store, PAGE(&f.device.store, slot));
+        store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     }
 }
 

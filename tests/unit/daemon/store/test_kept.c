@@ -58,13 +58,13 @@ static void fill(unsigned tenant, unsigned first, unsigned n)
     for (unsigned i = first; i < first + n; i++) {
         slots[i] = store_fixture_publish(&f, store_fixture_group(&f, tenant, 0, 1), next_key++, &r);
         CU_ASSERT_NOT_EQUAL_FATAL(slots[i], SLOT_NONE);
-        store_unhold(st, slots[i]);
+        store_unhold(st, PAGE(st, slots[i]));
     }
 }
 
-static int keep(unsigned tenant, unsigned page, uint64_t until_ms)
+static int keep(unsigned page, uint64_t until_ms)
 {
-    return kept_begin(st, f.tenants[tenant], slots[page], until_ms, NULL);
+    return kept_begin(st, PAGE(st, slots[page]), until_ms, NULL);
 }
 
 static bool is_kept(unsigned page)
@@ -87,7 +87,7 @@ static void test_victims_pass_over(void)
     setup(4, UINT64_C(1) << 40);
     fill(0, 0, 100);
     for (unsigned i = 10; i < 20; i++)
-        CU_ASSERT_EQUAL(keep(0, i, 1000), 0);
+        CU_ASSERT_EQUAL(keep(i, 1000), 0);
     CU_ASSERT_EQUAL(f.tenants[0]->kept.bytes, 10 * SLOT);
     CU_ASSERT_EQUAL(f.tenants[0]->held_bytes, 10 * SLOT);
     valid();
@@ -104,20 +104,20 @@ static void test_time(void)
     setup(4, UINT64_C(1) << 40);
     fill(0, 0, 4);
     CU_ASSERT_FALSE(kept_tick(st, 0));
-    CU_ASSERT_EQUAL(keep(0, 0, 1000), 0);
-    CU_ASSERT_EQUAL(keep(0, 1, 2000), 0);
-    CU_ASSERT_EQUAL(keep(0, 2, 1000), 0);
-    CU_ASSERT_EQUAL(keep(0, 2, 3000), 0); /* again: the later time counts, and one hold */
+    CU_ASSERT_EQUAL(keep(0, 1000), 0);
+    CU_ASSERT_EQUAL(keep(1, 2000), 0);
+    CU_ASSERT_EQUAL(keep(2, 1000), 0);
+    CU_ASSERT_EQUAL(keep(2, 3000), 0); /* again: the later time counts, and one hold */
     CU_ASSERT_EQUAL(f.tenants[0]->kept.n, 3);
-    CU_ASSERT_EQUAL(kept_left_ms(st, slots[2], 1000), 2000);
-    CU_ASSERT_EQUAL(kept_left_ms(st, slots[3], 0), 0);
+    CU_ASSERT_EQUAL(kept_left_ms(PAGE(st, slots[2]), 1000), 2000);
+    CU_ASSERT_EQUAL(kept_left_ms(PAGE(st, slots[3]), 0), 0);
     CU_ASSERT(kept_tick(st, 999));
     CU_ASSERT(is_kept(0) && is_kept(1) && is_kept(2));
     CU_ASSERT(kept_tick(st, 1000));
     CU_ASSERT(!is_kept(0) && is_kept(1) && is_kept(2));
     CU_ASSERT(kept_tick(st, 2999));
     CU_ASSERT(!is_kept(1) && is_kept(2));
-    CU_ASSERT_EQUAL(keep(0, 2, 2500), 0); /* a shorter time than before */
+    CU_ASSERT_EQUAL(keep(2, 2500), 0); /* a shorter time than before */
     CU_ASSERT_FALSE(kept_tick(st, 2999));
     CU_ASSERT_EQUAL(f.tenants[0]->kept.bytes, 0);
     CU_ASSERT_EQUAL(f.tenants[0]->held_bytes, 0);
@@ -132,17 +132,17 @@ static void test_held_too(void)
 {
     setup(4, UINT64_C(1) << 40);
     fill(0, 0, 2);
-    store_hold(st, slots[0]);
-    CU_ASSERT_EQUAL(keep(0, 0, 1000), 0);
+    store_hold(st, PAGE(st, slots[0]));
+    CU_ASSERT_EQUAL(keep(0, 1000), 0);
     CU_ASSERT_EQUAL(pool_slot(&st->pool, slots[0])->holds, 2);
-    store_unhold(st, slots[0]);
+    store_unhold(st, PAGE(st, slots[0]));
     evict_all(0);
     CU_ASSERT(is_kept(0));
-    store_hold(st, slots[0]);
-    kept_end(st, slots[0]);
-    kept_end(st, slots[0]); /* once more: nothing */
+    store_hold(st, PAGE(st, slots[0]));
+    kept_end(st, PAGE(st, slots[0]));
+    kept_end(st, PAGE(st, slots[0])); /* once more: nothing */
     CU_ASSERT_EQUAL(pool_slot(&st->pool, slots[0])->holds, 1);
-    store_unhold(st, slots[0]);
+    store_unhold(st, PAGE(st, slots[0]));
     teardown();
 }
 
@@ -158,16 +158,16 @@ static void test_limit_of_a_tenant(void)
     n = (unsigned) (limit / SLOT);
     fill(0, 0, n + 1);
     for (unsigned i = 0; i < n; i++)
-        CU_ASSERT_EQUAL_FATAL(keep(0, i, 1000), 0);
-    CU_ASSERT_EQUAL(kept_begin(st, f.tenants[0], slots[n], 1000, &e), -EDQUOT);
+        CU_ASSERT_EQUAL_FATAL(keep(i, 1000), 0);
+    CU_ASSERT_EQUAL(kept_begin(st, PAGE(st, slots[n]), 1000, &e), -EDQUOT);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "unpin other prefixes"));
     CU_ASSERT_FALSE(is_kept(n));
-    CU_ASSERT_EQUAL(keep(0, 0, 2000), 0); /* those that are kept may be kept longer */
-    kept_end(st, slots[1]);
-    CU_ASSERT_EQUAL(keep(0, n, 1000), 0);
+    CU_ASSERT_EQUAL(keep(0, 2000), 0); /* those that are kept may be kept longer */
+    kept_end(st, PAGE(st, slots[1]));
+    CU_ASSERT_EQUAL(keep(n, 1000), 0);
     f.tenants[0]->quota_bytes /= 2; /* lowered below what is kept */
-    kept_end(st, slots[2]);
-    CU_ASSERT_EQUAL(keep(0, 2, 1000), -EDQUOT);
+    kept_end(st, PAGE(st, slots[2]));
+    CU_ASSERT_EQUAL(keep(2, 1000), -EDQUOT);
     f.tenants[0]->quota_bytes *= 2;
     teardown();
 }
@@ -182,12 +182,12 @@ static void test_limit_of_all(void)
     fill(0, 0, first);
     fill(1, first, n + 1 - first);
     for (unsigned i = 0; i < first; i++)
-        CU_ASSERT_EQUAL_FATAL(keep(0, i, 1000), 0);
+        CU_ASSERT_EQUAL_FATAL(keep(i, 1000), 0);
     for (unsigned i = first; i < n; i++)
-        CU_ASSERT_EQUAL_FATAL(keep(1, i, 1000), 0);
-    CU_ASSERT_EQUAL(keep(1, n, 1000), -EDQUOT);
+        CU_ASSERT_EQUAL_FATAL(keep(i, 1000), 0);
+    CU_ASSERT_EQUAL(keep(n, 1000), -EDQUOT);
     kept_end_tenant(st, f.tenants[0], NULL);
-    CU_ASSERT_EQUAL(keep(1, n, 1000), 0);
+    CU_ASSERT_EQUAL(keep(n, 1000), 0);
     teardown();
 }
 
@@ -198,11 +198,11 @@ static void test_limit_of_pages(void)
     setup(140, UINT64_C(1) << 40);
     fill(0, 0, KEPT_PAGES_MAX + 1);
     for (unsigned i = 0; i < KEPT_PAGES_MAX; i++)
-        CU_ASSERT_EQUAL_FATAL(keep(0, i, 1000 + i), 0);
-    CU_ASSERT_EQUAL(kept_begin(st, f.tenants[0], slots[KEPT_PAGES_MAX], 1000, &e), -EDQUOT);
+        CU_ASSERT_EQUAL_FATAL(keep(i, 1000 + i), 0);
+    CU_ASSERT_EQUAL(kept_begin(st, PAGE(st, slots[KEPT_PAGES_MAX]), 1000, &e), -EDQUOT);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "16384 pages pinned"));
     CU_ASSERT(kept_tick(st, 1000));
-    CU_ASSERT_EQUAL(keep(0, KEPT_PAGES_MAX, 1000), 0);
+    CU_ASSERT_EQUAL(keep(KEPT_PAGES_MAX, 1000), 0);
     teardown();
 }
 
@@ -215,8 +215,8 @@ static void test_operators_eviction(void)
     setup(4, UINT64_C(1) << 40);
     fill(0, 0, 10);
     fill(1, 10, 10);
-    CU_ASSERT_EQUAL(keep(0, 3, 1000), 0);
-    CU_ASSERT_EQUAL(keep(1, 13, 1000), 0);
+    CU_ASSERT_EQUAL(keep(3, 1000), 0);
+    CU_ASSERT_EQUAL(keep(13, 1000), 0);
     CU_ASSERT_EQUAL(evict_some(st, f.tenants[0], f.spaces[1].table_digest, 100, &bytes), 0);
     CU_ASSERT(is_kept(3)); /* another table */
     CU_ASSERT_EQUAL(evict_some(st, f.tenants[0], NULL, 100, &bytes), 10);
@@ -231,7 +231,7 @@ static void test_space(void)
     fill(0, 0, 2);
     fill(1, 2, 2);
     for (unsigned i = 0; i < 4; i++)
-        CU_ASSERT_EQUAL(keep(i / 2, i, 1000), 0);
+        CU_ASSERT_EQUAL(keep(i, 1000), 0);
     kept_end_space(st, &f.spaces[1]);
     CU_ASSERT(is_kept(0) && is_kept(3));
     kept_end_space(st, &f.spaces[0]);
@@ -247,15 +247,15 @@ static void test_reclaim(void)
 
     setup(4, UINT64_C(1) << 40);
     fill(1, 0, 4 * PER_EXTENT);
-    x = pool_slot_span(&st->pool, slots[0])->extent;
+    x = pool_handle(&st->pool, slots[0]).span->extent;
     for (unsigned i = 0; i < 4 * PER_EXTENT;
          i++) { /* the extents are equally busy: the first one is chosen */
-        bool in_x = pool_slot_span(&st->pool, slots[i])->extent == x;
+        bool in_x = pool_handle(&st->pool, slots[i]).span->extent == x;
 
         if (in_x)
-            CU_ASSERT_EQUAL_FATAL(keep(1, i, 1000), 0);
+            CU_ASSERT_EQUAL_FATAL(keep(i, 1000), 0);
         if (!in_x)
-            store_hold(st, slots[i]);
+            store_hold(st, PAGE(st, slots[i]));
     }
     f.tenants[0]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(f.tenants[1]->kept.n, PER_EXTENT);
@@ -265,7 +265,7 @@ static void test_reclaim(void)
     CU_ASSERT_EQUAL(share_awaited_bytes(st, f.tenants[0]), 0); /* the pages are gone */
     for (unsigned i = 0; i < 4 * PER_EXTENT; i++)
         if (pool_slot(&st->pool, slots[i]) && pool_slot(&st->pool, slots[i])->holds > 0)
-            store_unhold(st, slots[i]);
+            store_unhold(st, PAGE(st, slots[i]));
     teardown();
 }
 
@@ -273,15 +273,15 @@ static void test_damage(void)
 {
     setup(4, UINT64_C(1) << 40);
     fill(0, 0, 2);
-    CU_ASSERT_EQUAL(keep(0, 0, 1000), 0);
-    store_page_checked(st, slots[0], false);
+    CU_ASSERT_EQUAL(keep(0, 1000), 0);
+    store_page_checked(st, PAGE(st, slots[0]), false);
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
     CU_ASSERT_EQUAL(f.tenants[0]->kept.n, 0);
-    CU_ASSERT_EQUAL(keep(0, 1, 1000), 0);
-    store_hold(st, slots[1]);
-    store_page_checked(st, slots[1], false); /* a client holds it: it stays until that ends */
+    CU_ASSERT_EQUAL(keep(1, 1000), 0);
+    store_hold(st, PAGE(st, slots[1]));
+    store_page_checked(st, PAGE(st, slots[1]), false); /* a client holds it: it stays until that ends */
     CU_ASSERT_EQUAL(pool_slot(&st->pool, slots[1])->holds, 1);
-    store_unhold(st, slots[1]);
+    store_unhold(st, PAGE(st, slots[1]));
     teardown();
 }
 

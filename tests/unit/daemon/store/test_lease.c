@@ -33,8 +33,11 @@ static void setup(struct leases *l, uint32_t n_max)
 }
 
 /* A lease of all pages, which have a hold for it. */
-static uint64_t add(struct leases *l, const uint32_t *pages)
+static uint64_t add(struct leases *l, const uint32_t *numbers)
 {
+    struct page_handle pages[N];
+
+    numbers_resolve(&f.device.store, numbers, N, pages);
     CU_ASSERT_EQUAL_FATAL(lease_make_room(l, N, NULL), 0);
     return lease_add(l, pages, N);
 }
@@ -43,7 +46,7 @@ static void hold_all(void)
 {
     for (unsigned i = 0; i < N; i++)
         if (slots[i] != SLOT_NONE)
-            store_hold(&f.device.store, slots[i]);
+            store_hold(&f.device.store, PAGE(&f.device.store, slots[i]));
 }
 
 static uint32_t holds(unsigned i)
@@ -57,7 +60,7 @@ static void teardown(struct leases *l)
     lease_deinit(l);
     for (unsigned i = 0; i < N; i++) {
         CU_ASSERT_EQUAL(holds(i), 0);
-        store_unhold(&f.device.store, slots[i]);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slots[i]));
     }
     store_fixture_deinit(&f);
     journal_deinit(&journal);
@@ -172,7 +175,7 @@ static void test_items_without_page(void)
     memcpy(with_gap, slots, sizeof(slots));
     with_gap[1] = SLOT_NONE;
     hold_all();
-    store_unhold(&f.device.store, slots[1]);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slots[1]));
     id = add(&l, with_gap);
     CU_ASSERT_EQUAL(l.n_held, N - 1);
     CU_ASSERT_EQUAL(lease_release(&l, &f.device.store, id, (const uint8_t[]){0x02}, 1), 0);
@@ -227,9 +230,9 @@ static void test_limits_of_a_tenant(void)
     CU_ASSERT_EQUAL(lease_make_room(&l, 1, NULL), 0);
     refuses(&l, 2, "pages in its leases");
     CU_ASSERT_EQUAL(lease_make_room(&other, 2 * N + 1, NULL), 0);
-    store_hold(&f.device.store, slots[0]);
+    store_hold(&f.device.store, PAGE(&f.device.store, slots[0]));
     CU_ASSERT_EQUAL(lease_make_room(&same, 1, NULL), 0);
-    (void) lease_add(&same, slots, 1);
+    (void) lease_add(&same, PAGE(&f.device.store, slots[0]), 1);
     refuses(&l, 0, "leases, the maximum");
     CU_ASSERT_EQUAL(f.tenants[0]->account->n_leases, 3);
     lease_release_all(&same, &f.device.store);
@@ -279,8 +282,8 @@ static void test_limit_of_tables(void)
             r = lease_make_room(&more[n], 1, NULL);
             if (r < 0)
                 break;
-            store_hold(&f.device.store, slots[0]);
-            ids[i] = lease_add(&more[n], slots, 1);
+            store_hold(&f.device.store, PAGE(&f.device.store, slots[0]));
+            ids[i] = lease_add(&more[n], PAGE(&f.device.store, slots[0]), 1);
         }
         if (r < 0) {
             CU_ASSERT_EQUAL(r, -EDQUOT);

@@ -12,7 +12,7 @@
 
 const char test_suite[] = "lease_restore";
 
-enum { N = 5, SESSION = 7 };
+enum { N = 5, MANY = 12, SESSION = 7 };
 
 static struct store_fixture f;
 static struct journal journal;
@@ -31,8 +31,11 @@ static void setup(void)
 }
 
 /* A lease of pages that have a hold for it. */
-static uint64_t add(const uint32_t *pages, uint32_t n)
+static uint64_t add(const uint32_t *numbers, uint32_t n)
 {
+    struct page_handle pages[MANY];
+
+    numbers_resolve(&f.device.store, numbers, n, pages);
     CU_ASSERT_EQUAL_FATAL(lease_make_room(&leases, n, NULL), 0);
     return lease_add(&leases, pages, n);
 }
@@ -66,7 +69,7 @@ static uint64_t lease_id(uint64_t serial, uint64_t index)
 static void test_restore(void)
 {
     uint64_t ids[2] = {lease_id(40, 3), lease_id(41, 20)};
-    uint32_t slot;
+    struct page_handle page;
 
     setup();
     CU_ASSERT_EQUAL(
@@ -82,7 +85,8 @@ static void test_restore(void)
     CU_ASSERT_EQUAL(leases.n_leases, 2);
     CU_ASSERT_EQUAL(leases.n_held, N);
     CU_ASSERT_EQUAL(leases.n_granted, 0);
-    CU_ASSERT_EQUAL(lease_find_slot(&leases, ids[0], 0, &slot), -ESTALE); /* no grant outlives a restart */
+    CU_ASSERT_EQUAL(lease_find(&leases, &f.device.store, ids[0], 0, &page),
+                    -ESTALE); /* no grant outlives a restart */
 
     CU_ASSERT_EQUAL(lease_release(&leases, &f.device.store, ids[0], (const uint8_t[]){0x05}, 1), 0);
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, slots[0])->holds, 0);
@@ -121,21 +125,21 @@ static void test_contradicting_cells(void)
 static void test_expired_lease_gives_no_slot(void)
 {
     uint64_t id;
-    uint32_t slot = 77;
+    struct page_handle page = {.number = 77};
 
     setup();
     id = add(slots, N);
-    CU_ASSERT_EQUAL(lease_find_slot(&leases, id, N - 1, &slot), 0);
-    CU_ASSERT_EQUAL(slot, slots[N - 1]);
-    CU_ASSERT_EQUAL(lease_find_slot(&leases, id, N, &slot), -ESTALE);
-    CU_ASSERT_EQUAL(lease_find_slot(&leases, id + (1u << LEASE_INDEX_BITS), 0, &slot), -ESTALE);
+    CU_ASSERT_EQUAL(lease_find(&leases, &f.device.store, id, N - 1, &page), 0);
+    CU_ASSERT_EQUAL(page.number, slots[N - 1]);
+    CU_ASSERT_EQUAL(lease_find(&leases, &f.device.store, id, N, &page), -ESTALE);
+    CU_ASSERT_EQUAL(lease_find(&leases, &f.device.store, id + (1u << LEASE_INDEX_BITS), 0, &page), -ESTALE);
     CU_ASSERT_EQUAL(lease_release(&leases, &f.device.store, id, (const uint8_t[]){0x01}, 1), 0);
-    CU_ASSERT_EQUAL(lease_find_slot(&leases, id, 0, &slot), -ESTALE);
-    CU_ASSERT_EQUAL(lease_find_slot(&leases, id, 1, &slot), 0);
+    CU_ASSERT_EQUAL(lease_find(&leases, &f.device.store, id, 0, &page), -ESTALE);
+    CU_ASSERT_EQUAL(lease_find(&leases, &f.device.store, id, 1, &page), 0);
     CU_ASSERT_EQUAL(lease_expire(&leases), 1);
-    slot = 77;
-    CU_ASSERT_EQUAL(lease_find_slot(&leases, id, 1, &slot), -ESTALE);
-    CU_ASSERT_EQUAL(slot, 77);
+    page.number = 77;
+    CU_ASSERT_EQUAL(lease_find(&leases, &f.device.store, id, 1, &page), -ESTALE);
+    CU_ASSERT_EQUAL(page.number, 77);
     CU_ASSERT_EQUAL(leases.n_held, N - 1);
     teardown();
 }
@@ -144,7 +148,6 @@ static void test_expired_lease_gives_no_slot(void)
  * more. */
 static void test_bitmap_shorter_than_the_lease(void)
 {
-    enum { MANY = 12 };
     uint32_t items[MANY];
     uint8_t *bitmap = malloc(1);
     uint64_t id;

@@ -87,8 +87,8 @@ static struct group *group_of(unsigned tenant)
 /* The extent that a page of this session gets. */
 static struct pool_extent *place_of(uint32_t session, pid_t pid, uint32_t *ret_slot)
 {
-    CU_ASSERT_EQUAL_FATAL(reserve_slot(store(), group_of(0), session, pid, ret_slot, NULL), 0);
-    return pool_slot_span(&store()->pool, *ret_slot)->extent;
+    CU_ASSERT_EQUAL_FATAL(numbers_reserve(store(), group_of(0), session, pid, ret_slot, NULL), 0);
+    return pool_handle(&store()->pool, *ret_slot).span->extent;
 }
 
 /* Publishes @n pages of tenant 0. The fixture reserves them for process 1. */
@@ -119,11 +119,11 @@ static void test_used_except_by_other_sessions_of_its_process(void)
     CU_ASSERT_PTR_EQUAL(place_of(NEIGHBOUR, PID, &again), own);
     CU_ASSERT_PTR_EQUAL(place_of(LENDER, 0, &of_daemon), own); /* pid 0: the mover writes the page */
     valid();
-    store_discard(store(), of_daemon);
-    store_discard(store(), of_lender);
-    store_discard(store(), of_stranger);
-    store_discard(store(), of_neighbour);
-    store_discard(store(), again);
+    store_discard(store(), PAGE(store(), of_daemon));
+    store_discard(store(), PAGE(store(), of_lender));
+    store_discard(store(), PAGE(store(), of_stranger));
+    store_discard(store(), PAGE(store(), of_neighbour));
+    store_discard(store(), PAGE(store(), again));
     teardown();
 }
 
@@ -168,16 +168,16 @@ static void test_never_taken_or_reclaimed(void)
     for (unsigned i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(lend(0, &x), 0);
     f.tenants[1]->guarantee_bytes = EXTENT; /* raised after the pool was full */
-    CU_ASSERT_EQUAL(reserve_slot(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(numbers_reserve(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
     publish(1);
-    CU_ASSERT_EQUAL(reserve_slot(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
-    store_unhold(store(), slots[0]);
-    CU_ASSERT_EQUAL(reserve_slot(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(numbers_reserve(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
+    store_unhold(store(), PAGE(store(), slots[0]));
+    CU_ASSERT_EQUAL(numbers_reserve(store(), group_of(1), 9, 9, &slot, NULL), -ENOSPC);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
     CU_ASSERT_EQUAL(store()->pool.n_extents, 4);
     valid();
-    store_drop(store(), slots[0], GHOST_EVICTED);
+    store_drop(store(), PAGE(store(), slots[0]), GHOST_EVICTED);
     teardown();
 }
 
@@ -185,7 +185,8 @@ static void test_pages_after_its_client_ended(void)
 {
     struct pool_extent *x = NULL;
     struct chunk_key held = store_fixture_key(1000), unheld = store_fixture_key(1001);
-    uint32_t found = 77, slot;
+    struct page_handle found = {.number = 77};
+    uint32_t slot;
     uint64_t id;
 
     setup();
@@ -193,26 +194,26 @@ static void test_pages_after_its_client_ended(void)
     id = x->id;
     publish(10);
     for (unsigned i = 1; i < 10; i++)
-        store_unhold(store(), slots[i]);
-    CU_ASSERT_TRUE(store_page_is_whole(store(), slots[0]));
+        store_unhold(store(), PAGE(store(), slots[i]));
+    CU_ASSERT_TRUE(store_page_is_whole(store(), PAGE(store(), slots[0])));
     retire_external(store(), x);
     valid();
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
-    CU_ASSERT_FALSE(store_page_is_whole(store(), slots[0]));
-    CU_ASSERT_FALSE(store_page_is_unchecked(store(), slots[0])); /* no check is needed */
+    CU_ASSERT_FALSE(store_page_is_whole(store(), PAGE(store(), slots[0])));
+    CU_ASSERT_FALSE(pool_slot(&store()->pool, slots[0])->unchecked); /* no check is needed */
     CU_ASSERT_EQUAL(store_find_whole(store(), f.tenants[0], &held, &found, NULL), -EAGAIN);
-    CU_ASSERT_EQUAL(found, 77);
+    CU_ASSERT_EQUAL(found.number, 77);
     CU_ASSERT_EQUAL(store_find_whole(store(), f.tenants[0], &unheld, &found, NULL), 0);
-    CU_ASSERT_EQUAL(found, SLOT_NONE);
+    CU_ASSERT_PTR_NULL(found.slot);
     CU_ASSERT_PTR_NOT_EQUAL(place_of(STRANGER, OTHER_PID, &slot), x);
-    store_discard(store(), slot);
+    store_discard(store(), PAGE(store(), slot));
     retire_tick(store());
     CU_ASSERT_PTR_NOT_NULL(pool_extent_find(&store()->pool, id));
-    store_unhold(store(), slots[0]);
+    store_unhold(store(), PAGE(store(), slots[0]));
     retire_tick(store());
     CU_ASSERT_PTR_NULL(pool_extent_find(&store()->pool, id));
     CU_ASSERT_EQUAL(store_find_whole(store(), f.tenants[0], &held, &found, NULL), 0);
-    CU_ASSERT_EQUAL(found, SLOT_NONE);
+    CU_ASSERT_PTR_NULL(found.slot);
     teardown();
 }
 

@@ -85,12 +85,12 @@ static int fill(unsigned tenant, unsigned first, unsigned n)
 static void unhold(unsigned first, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
-        store_unhold(&f.device.store, slots[first + i]);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slots[first + i]));
 }
 
 static struct pool_extent *extent_of(unsigned page)
 {
-    return pool_slot_span(&f.device.store.pool, slots[page])->extent;
+    return pool_handle(&f.device.store.pool, slots[page]).span->extent;
 }
 
 static void test_extents_come_from_the_source(void)
@@ -124,14 +124,14 @@ static void test_retry_while_an_extent_is_created(void)
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT), 0);
     unhold(0, PER_EXTENT);
     source_err = -EAGAIN;
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, &e), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, &e), -EAGAIN);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -11");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     valid();
     source_err = 0;
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, &e), 0);
-    store_discard(&f.device.store, slot);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, &e), 0);
+    store_discard(&f.device.store, PAGE(&f.device.store, slot));
     teardown();
 }
 
@@ -147,55 +147,55 @@ static void test_a_full_device_is_a_full_pool(void)
     unhold(0, PER_EXTENT);
     source_err = -ENOMEM;
     /* all pages of this tenant are held */
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, &e), -ENOSPC);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e), -ENOSPC);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -12");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 2);
-    store_unhold(&f.device.store, slots[PER_EXTENT + 3]);
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, &e), 0);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slots[PER_EXTENT + 3]));
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e), 0);
     CU_ASSERT_EQUAL(slot, slots[PER_EXTENT + 3]); /* the only unheld one */
-    store_discard(&f.device.store, slot);
+    store_discard(&f.device.store, PAGE(&f.device.store, slot));
     for (unsigned i = 0; i < PER_EXTENT; i++)
         if (i != 3)
-            store_unhold(&f.device.store, slots[PER_EXTENT + i]);
+            store_unhold(&f.device.store, PAGE(&f.device.store, slots[PER_EXTENT + i]));
     teardown();
 }
 
 /* As on the host, a lender takes an idle extent of a borrower; then its memory must be created again. */
 static void test_lender_takes_an_extent_and_waits_for_its_own(void)
 {
-    uint32_t slot;
+    uint32_t slot = SLOT_NONE;
 
     setup();
     f.tenants[1]->guarantee_bytes = 2 * EXTENT;
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0); /* borrows all */
     unhold(0, 4 * PER_EXTENT);
     source_err = -EAGAIN;
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 3);
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 3); /* one is enough */
     valid();
     source_err = 0;
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
     CU_ASSERT_EQUAL(f.tenants[1]->n_extents, 1);
-    store_discard(&f.device.store, slot);
+    store_discard(&f.device.store, PAGE(&f.device.store, slot));
     teardown();
 }
 
 static void test_held_borrower_is_reclaimed(void)
 {
-    uint32_t slot;
+    uint32_t slot = SLOT_NONE;
 
     setup();
     f.tenants[1]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[1]), EXTENT);
     unhold(0, 4 * PER_EXTENT);
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
-    store_discard(&f.device.store, slot);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    store_discard(&f.device.store, PAGE(&f.device.store, slot));
     teardown();
 }
 
@@ -203,19 +203,19 @@ static void test_held_borrower_is_reclaimed(void)
 static void test_retired_extent_is_destroyed_when_empty(void)
 {
     struct pool_extent *x;
-    uint32_t reserved, slot;
+    uint32_t reserved = SLOT_NONE, slot = SLOT_NONE;
     uint64_t id;
     int fd;
 
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT - 1), 0);
     /* session 9 is the dead one */
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 9, 0, &reserved, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 9, 0, &reserved, NULL), 0);
     x = extent_of(0);
     id = x->id;
     fd = x->gpu_fd;
     for (unsigned i = 0; i < PER_EXTENT - 1; i += 2)
-        store_unhold(&f.device.store, slots[i]);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slots[i]));
     retire_reserved(&f.device.store, 8); /* another session */
     CU_ASSERT_FALSE(x->retired);
     retire_reserved(&f.device.store, 9);
@@ -223,16 +223,16 @@ static void test_retired_extent_is_destroyed_when_empty(void)
     retire_extent(&f.device.store, x); /* again: no change */
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT / 2 - 1);
     valid();
-    store_discard(&f.device.store, reserved);
+    store_discard(&f.device.store, PAGE(&f.device.store, reserved));
     valid();
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
     /* not in that extent, although it has room */
-    CU_ASSERT_NOT_EQUAL(pool_slot_span(&f.device.store.pool, slot)->extent->id, id);
-    store_discard(&f.device.store, slot);
+    CU_ASSERT_NOT_EQUAL(pool_handle(&f.device.store.pool, slot).span->extent->id, id);
+    store_discard(&f.device.store, PAGE(&f.device.store, slot));
     for (unsigned i = 1; i < PER_EXTENT - 1; i += 2) {
         retire_tick(&f.device.store);
         CU_ASSERT_PTR_NOT_NULL_FATAL(pool_extent_find(&f.device.store.pool, id));
-        store_unhold(&f.device.store, slots[i]);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slots[i]));
         valid();
     }
     retire_tick(&f.device.store);
@@ -244,19 +244,19 @@ static void test_retired_extent_is_destroyed_when_empty(void)
 /* A retired extent counts until it is destroyed, and then makes room. */
 static void test_empty_retired_extent_makes_room(void)
 {
-    uint32_t slot;
+    uint32_t slot = SLOT_NONE;
 
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
     for (unsigned i = 0; i < 4; i++)
         retire_extent(&f.device.store, extent_of(i * PER_EXTENT));
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), -ENOSPC);
     unhold(0, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 4);
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
     CU_ASSERT_EQUAL(n_taken, 5);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 4);
-    store_discard(&f.device.store, slot);
+    store_discard(&f.device.store, PAGE(&f.device.store, slot));
     unhold(PER_EXTENT, 3 * PER_EXTENT);
     retire_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 1); /* the new one */
@@ -266,22 +266,22 @@ static void test_empty_retired_extent_makes_room(void)
 /* A retired extent is never reclaimed. */
 static void test_retired_extent_is_not_reclaimed(void)
 {
-    uint32_t slot;
+    uint32_t slot = SLOT_NONE;
 
     setup();
     f.tenants[1]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
     for (unsigned i = 0; i < 3; i++)
         retire_extent(&f.device.store, extent_of(i * PER_EXTENT));
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_TRUE(extent_of(3 * PER_EXTENT)->reclaimed);
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT_FALSE(extent_of(i * PER_EXTENT)->reclaimed);
     unhold(0, 4 * PER_EXTENT);
     retire_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 1);
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
-    store_discard(&f.device.store, slot);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    store_discard(&f.device.store, PAGE(&f.device.store, slot));
     teardown();
 }
 
@@ -301,11 +301,11 @@ static void leave_records(struct kept *k, bool retired)
 
     setup();
     CU_ASSERT_EQUAL_FATAL(fill(0, 0, 1), 0);
-    assert(reserve_slot(&f.device.store, group_of(0), 5, 0, &k->reserved, NULL) == 0);
-    assert(reserve_slot(&f.device.store, group_of(0), 6, 0, &freed, NULL) == 0);
-    assert(reserve_slot(&f.device.store, group_of(0), 7, 0, &k->copying, NULL) == 0);
-    store_discard(&f.device.store, freed);
-    store_claim(&f.device.store, k->copying);
+    assert(numbers_reserve(&f.device.store, group_of(0), 5, 0, &k->reserved, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group_of(0), 6, 0, &freed, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group_of(0), 7, 0, &k->copying, NULL) == 0);
+    store_discard(&f.device.store, PAGE(&f.device.store, freed));
+    store_claim(PAGE(&f.device.store, k->copying));
     k->page = slots[0];
     x = extent_of(0);
     if (retired)
@@ -313,10 +313,10 @@ static void leave_records(struct kept *k, bool retired)
     assert(slot_records_init(&copy, x->n_units, UNIT, NULL) == 0 && copy.bytes == x->records.bytes);
     memcpy(copy.data, x->records.data, copy.bytes);
     k->records = copy;
-    store_unclaim(&f.device.store, k->copying);
-    store_discard(&f.device.store, k->copying);
-    store_discard(&f.device.store, k->reserved);
-    store_unhold(&f.device.store, k->page);
+    store_unclaim(PAGE(&f.device.store, k->copying));
+    store_discard(&f.device.store, PAGE(&f.device.store, k->copying));
+    store_discard(&f.device.store, PAGE(&f.device.store, k->reserved));
+    store_unhold(&f.device.store, PAGE(&f.device.store, k->page));
     teardown();
 }
 
@@ -329,9 +329,9 @@ static struct pool_extent *adopt(struct kept *k)
     setup();
     assert(pool_extent_adopt(&f.device.store.pool, f.tenants[0], 1, NULL, fd, &k->records, &x, NULL) == 0);
     CU_ASSERT_EQUAL_FATAL(span_adopt(&f.device.store.pool, x, group_of(0), 0, &span), 0);
-    CU_ASSERT_EQUAL_FATAL(store_adopt(&f.device.store, k->page, NULL), 0);
-    store_adopt_reserved(&f.device.store, k->reserved);
-    store_adopt_reserved(&f.device.store, k->copying);
+    CU_ASSERT_EQUAL_FATAL(store_adopt(&f.device.store, PAGE(&f.device.store, k->page), NULL), 0);
+    store_adopt_reserved(PAGE(&f.device.store, k->reserved));
+    store_adopt_reserved(PAGE(&f.device.store, k->copying));
     return x;
 }
 
@@ -341,7 +341,7 @@ static void test_reservations_survive_a_restart(void)
 
     leave_records(&k, false);
     (void) adopt(&k);
-    store_adopt_holds(&f.device.store, k.page);
+    store_adopt_holds(&f.device.store, PAGE(&f.device.store, k.page));
     valid();
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.reserved)->state, SLOT_RESERVED);
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.reserved)->session, 5);
@@ -349,20 +349,21 @@ static void test_reservations_survive_a_restart(void)
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->session, SLOT_WITHOUT_SESSION);
     CU_ASSERT_EQUAL(f.tenants[0]->held_bytes, 2 * 1024);
     for (unsigned i = 0; i < PER_SPAN - 3; i++) { /* a new reservation gets another slot */
-        assert(reserve_slot(&f.device.store, group_of(0), 0, 0, &slots[i], NULL) == 0);
+        assert(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slots[i], NULL) == 0);
         CU_ASSERT_TRUE(slots[i] != k.reserved && slots[i] != k.copying && slots[i] != k.page);
     }
     for (unsigned i = 0; i < PER_SPAN - 3; i++)
-        store_discard(&f.device.store, slots[i]);
+        store_discard(&f.device.store, PAGE(&f.device.store, slots[i]));
     store_discard_reserved(&f.device.store, SLOT_WITHOUT_SESSION);
     /* the page and the reservation of session 5 */
     CU_ASSERT_EQUAL(f.device.store.pool.spans[k.reserved >> POOL_SLOT_BITS]->n_used, 2);
-    store_discard(&f.device.store, k.reserved);
-    CU_ASSERT_FALSE(store_page_is_whole(&f.device.store, k.page)); /* until the mover compared it */
-    CU_ASSERT_EQUAL(store_find(&f.device.store, f.tenants[0], &pool_slot(&f.device.store.pool, k.page)->key),
-                    k.page);
-    store_page_checked(&f.device.store, k.page, true);
-    CU_ASSERT_TRUE(store_page_is_whole(&f.device.store, k.page));
+    store_discard(&f.device.store, PAGE(&f.device.store, k.reserved));
+    CU_ASSERT_FALSE(store_page_is_whole(&f.device.store,
+                                        PAGE(&f.device.store, k.page))); /* until the mover compared it */
+    CU_ASSERT_EQUAL(
+        numbers_find(&f.device.store, f.tenants[0], &pool_slot(&f.device.store.pool, k.page)->key), k.page);
+    store_page_checked(&f.device.store, PAGE(&f.device.store, k.page), true);
+    CU_ASSERT_TRUE(store_page_is_whole(&f.device.store, PAGE(&f.device.store, k.page)));
     teardown();
 }
 
@@ -374,11 +375,11 @@ static void test_a_retired_extent_stays_retired(void)
     leave_records(&k, true);
     x = adopt(&k);
     CU_ASSERT_TRUE(x->retired);
-    store_adopt_holds(&f.device.store, k.page); /* no longer held: it is dropped */
+    store_adopt_holds(&f.device.store, PAGE(&f.device.store, k.page)); /* no longer held: it is dropped */
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 0);
     valid();
-    store_discard(&f.device.store, k.reserved);
-    store_discard(&f.device.store, k.copying);
+    store_discard(&f.device.store, PAGE(&f.device.store, k.reserved));
+    store_discard(&f.device.store, PAGE(&f.device.store, k.copying));
     retire_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 0);
     teardown();
@@ -410,14 +411,15 @@ static void test_two_pages_of_one_key(void)
     assert(pool_extent_adopt(&f.device.store.pool, f.tenants[0], 1, NULL,
                              open("/dev/null", O_RDONLY | O_CLOEXEC), &copy, &x, NULL) == 0);
     CU_ASSERT_EQUAL_FATAL(span_adopt(&f.device.store.pool, x, group_of(0), 0, &span), 0);
-    CU_ASSERT_EQUAL(store_adopt(&f.device.store, pages[0], NULL), 0);
-    CU_ASSERT_EQUAL(store_adopt(&f.device.store, pages[1], NULL), -EEXIST);
-    store_adopt_holds(&f.device.store, pages[0]);
+    CU_ASSERT_EQUAL(store_adopt(&f.device.store, PAGE(&f.device.store, pages[0]), NULL), 0);
+    CU_ASSERT_EQUAL(store_adopt(&f.device.store, PAGE(&f.device.store, pages[1]), NULL), -EEXIST);
+    store_adopt_holds(&f.device.store, PAGE(&f.device.store, pages[0]));
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, 1);
     CU_ASSERT_EQUAL(f.tenants[0]->page_bytes, 1024);
     CU_ASSERT_EQUAL(span->n_used, 1);
     CU_ASSERT_EQUAL(
-        store_find(&f.device.store, f.tenants[0], &pool_slot(&f.device.store.pool, pages[0])->key), pages[0]);
+        numbers_find(&f.device.store, f.tenants[0], &pool_slot(&f.device.store.pool, pages[0])->key),
+        pages[0]);
     CU_ASSERT_EQUAL(fill(0, 0, 1), 0);
     CU_ASSERT_EQUAL(slots[0], pages[1]); /* used again */
     unhold(0, 1);

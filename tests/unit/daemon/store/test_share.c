@@ -53,7 +53,7 @@ static unsigned fill(unsigned tenant, unsigned n, int *ret_err)
 static void release(unsigned tenant)
 {
     while (n_slots[tenant] > 0)
-        store_unhold(&f.device.store, slots[tenant][--n_slots[tenant]]);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slots[tenant][--n_slots[tenant]]));
 }
 
 static void teardown(void)
@@ -158,14 +158,15 @@ static void test_held_pages_are_reclaimed(void)
     setup(100);
     f.tenants[0]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(1, PAGES_MAX, &err), PAGES_MAX);
-    store_unhold(&f.device.store,
-                 slots[1][0]); /* in the first extent, which then has the fewest held bytes */
+    store_unhold(
+        &f.device.store,
+        PAGE(&f.device.store, slots[1][0])); /* in the first extent, which then has the fewest held bytes */
     CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
     CU_ASSERT_EQUAL(err, -EAGAIN);
     id = reclaimed_extent(1);
     x = pool_extent_find(&f.device.store.pool, id);
     CU_ASSERT_FATAL(x && x->tenant == f.tenants[1]);
-    CU_ASSERT_PTR_EQUAL(x, pool_slot_span(&f.device.store.pool, slots[1][1])->extent);
+    CU_ASSERT_PTR_EQUAL(x, pool_handle(&f.device.store.pool, slots[1][1]).span->extent);
     CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[0]), (PER_EXTENT - 1) * 1024);
     CU_ASSERT_EQUAL(share_reclaimed_bytes(&f.device.store, f.tenants[1]), (PER_EXTENT - 1) * 1024);
     CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX - 1); /* the unheld one was evicted at once */
@@ -175,13 +176,13 @@ static void test_held_pages_are_reclaimed(void)
     CU_ASSERT_EQUAL(fill(1, 1, &err), 0); /* the extent takes no new page of the borrower */
     CU_ASSERT_EQUAL(err, -ENOSPC);
     for (unsigned i = 1; i < PAGES_MAX; i++) {
-        if (pool_slot_span(&f.device.store.pool, slots[1][i])->extent != x) {
+        if (pool_handle(&f.device.store.pool, slots[1][i]).span->extent != x) {
             slots[1][n++] = slots[1][i];
             continue;
         }
         CU_ASSERT_EQUAL(fill(0, 1, &err), 0);
         CU_ASSERT_EQUAL(err, -EAGAIN);
-        store_unhold(&f.device.store, slots[1][i]);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slots[1][i]));
         valid();
     }
     n_slots[1] = n;
@@ -251,7 +252,8 @@ static void test_reclaiming_stops_without_requests(void)
     share_tick(&f.device.store, 1999, 500);
     CU_ASSERT(reclaimed_extent(1) == 0 && f.tenants[0]->awaited_extent == 0);
     valid();
-    store_unhold(&f.device.store, slots[1][--n_slots[1]]); /* unheld pages are not evicted any longer */
+    store_unhold(&f.device.store,
+                 PAGE(&f.device.store, slots[1][--n_slots[1]])); /* unheld pages are not evicted any longer */
     CU_ASSERT_EQUAL(f.tenants[1]->n_pages, PAGES_MAX);
     CU_ASSERT_EQUAL(fill(1, 1, &err), 1); /* the unheld page is replaced */
     teardown();

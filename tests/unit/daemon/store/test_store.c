@@ -70,7 +70,7 @@ static void learn_evictions(void)
         struct model_page *p = &pages[i];
         struct chunk_key key = store_fixture_key(p->key);
 
-        if (!p->committed || store_find(&f.device.store, f.tenants[p->tenant], &key) == p->slot) {
+        if (!p->committed || numbers_find(&f.device.store, f.tenants[p->tenant], &key) == p->slot) {
             i++;
             continue;
         }
@@ -92,12 +92,14 @@ static void check_pages(void)
         CU_ASSERT_EQUAL_FATAL(slot->state, p->committed ? SLOT_COMMITTED : SLOT_RESERVED);
         CU_ASSERT_EQUAL_FATAL(slot->holds, holds_of(p));
         /* the bytes of the page are unchanged: no other page got the same slot */
-        CU_ASSERT_EQUAL_FATAL(memcmp(pool_slot_data(&f.device.store.pool, p->slot), &p->generation, 8), 0);
         CU_ASSERT_EQUAL_FATAL(
-            memcmp((uint8_t *) pool_slot_data(&f.device.store.pool, p->slot) + slot_bytes - 8, &p->generation,
-                   8),
+            memcmp(pool_slot_data(&f.device.store.pool, PAGE(&f.device.store, p->slot)), &p->generation, 8),
             0);
-        CU_ASSERT_FATAL(pool_slot_span(&f.device.store.pool, p->slot)->extent->tenant ==
+        CU_ASSERT_EQUAL_FATAL(
+            memcmp(pool_slot_data(&f.device.store.pool, PAGE(&f.device.store, p->slot)) + slot_bytes - 8,
+                   &p->generation, 8),
+            0);
+        CU_ASSERT_FATAL(pool_handle(&f.device.store.pool, p->slot).span->extent->tenant ==
                         f.tenants[p->tenant]);
         bytes[p->tenant] += slot_bytes;
         held[p->tenant] += p->reserved || holds_of(p) > 0 ? slot_bytes : 0;
@@ -135,7 +137,7 @@ static void step_reserve(void)
     size_t slot_bytes = g->slot_bytes;
     uint64_t before = f.serials.generation;
     struct errmsg e = {""};
-    int r = reserve_slot(&f.device.store, g, 0, 0, &p.slot, &e);
+    int r = numbers_reserve(&f.device.store, g, 0, 0, &p.slot, &e);
 
     if (r < 0) {
         CU_ASSERT_FATAL(r == -ENOSPC || r == -EDQUOT);
@@ -150,8 +152,9 @@ static void step_reserve(void)
     }
     p.generation = pool_slot(&f.device.store.pool, p.slot)->generation;
     CU_ASSERT_FATAL(p.generation > before);
-    memcpy(pool_slot_data(&f.device.store.pool, p.slot), &p.generation, 8);
-    memcpy((uint8_t *) pool_slot_data(&f.device.store.pool, p.slot) + slot_bytes - 8, &p.generation, 8);
+    memcpy(pool_slot_data(&f.device.store.pool, PAGE(&f.device.store, p.slot)), &p.generation, 8);
+    memcpy(pool_slot_data(&f.device.store.pool, PAGE(&f.device.store, p.slot)) + slot_bytes - 8,
+           &p.generation, 8);
     assert(n_pages < PAGES_MAX);
     pages[n_pages++] = p;
 }
@@ -175,16 +178,16 @@ static void step_commit(void)
     if (!p)
         return;
     present = find_key(p->tenant, n);
-    CU_ASSERT_EQUAL_FATAL(store_find(&f.device.store, f.tenants[p->tenant], &key),
+    CU_ASSERT_EQUAL_FATAL(numbers_find(&f.device.store, f.tenants[p->tenant], &key),
                           present ? present->slot : SLOT_NONE);
     if (present) { /* the first page stays */
         present->holds[p->reserved_by]++;
-        store_hold(&f.device.store, present->slot);
-        store_discard(&f.device.store, p->slot);
+        store_hold(&f.device.store, PAGE(&f.device.store, present->slot));
+        store_discard(&f.device.store, PAGE(&f.device.store, p->slot));
         forget((unsigned) (p - pages));
         return;
     }
-    CU_ASSERT_EQUAL_FATAL(store_publish(&f.device.store, p->slot, &key, 0, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(store_publish(&f.device.store, PAGE(&f.device.store, p->slot), &key, 0, NULL), 0);
     p->reserved = false;
     p->committed = true;
     p->key = n;
@@ -197,7 +200,7 @@ static void step_abort(void)
 
     if (!p)
         return;
-    store_discard(&f.device.store, p->slot);
+    store_discard(&f.device.store, PAGE(&f.device.store, p->slot));
     forget((unsigned) (p - pages));
 }
 
@@ -208,7 +211,7 @@ static void step_lease(void)
     if (!p)
         return;
     p->holds[test_rand_below(CLIENTS)]++;
-    store_hold(&f.device.store, p->slot);
+    store_hold(&f.device.store, PAGE(&f.device.store, p->slot));
     evict_queue_note_use(pool_slot(&f.device.store.pool, p->slot));
 }
 
@@ -220,7 +223,7 @@ static void step_release(void)
     if (!p || p->holds[client] == 0)
         return;
     p->holds[client]--;
-    store_unhold(&f.device.store, p->slot);
+    store_unhold(&f.device.store, PAGE(&f.device.store, p->slot));
 }
 
 static void die(int client)
@@ -229,9 +232,9 @@ static void die(int client)
         struct model_page *p = &pages[i];
 
         for (; p->holds[client] > 0; p->holds[client]--)
-            store_unhold(&f.device.store, p->slot);
+            store_unhold(&f.device.store, PAGE(&f.device.store, p->slot));
         if (p->reserved && p->reserved_by == client) {
-            store_discard(&f.device.store, p->slot);
+            store_discard(&f.device.store, PAGE(&f.device.store, p->slot));
             forget(i);
         } else {
             i++;
@@ -292,19 +295,19 @@ static void test_scan_does_not_flush_popular_pages(void)
     for (uint64_t n = 0; n < POPULAR; n++) {
         uint32_t slot = store_fixture_publish(&f, g, n, NULL);
 
-        store_unhold(&f.device.store, slot);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slot));
         for (int i = 0; i < EVICT_PROMOTE_USES; i++) {
-            store_hold(&f.device.store, slot);
+            store_hold(&f.device.store, PAGE(&f.device.store, slot));
             evict_queue_note_use(pool_slot(&f.device.store.pool, slot));
-            store_unhold(&f.device.store, slot);
+            store_unhold(&f.device.store, PAGE(&f.device.store, slot));
         }
     }
     for (uint64_t n = 1000; n < 3000; n++) /* several times the pool's size */
-        store_unhold(&f.device.store, store_fixture_publish(&f, g, n, NULL));
+        store_unhold(&f.device.store, PAGE(&f.device.store, store_fixture_publish(&f, g, n, NULL)));
     for (uint64_t n = 0; n < POPULAR; n++) {
         struct chunk_key key = store_fixture_key(n);
 
-        left += store_find(&f.device.store, f.tenants[0], &key) != SLOT_NONE;
+        left += numbers_find(&f.device.store, f.tenants[0], &key) != SLOT_NONE;
     }
     CU_ASSERT_EQUAL(left, POPULAR);
     CU_ASSERT(f.tenants[0]->counters.evictions > 1000);
@@ -321,13 +324,13 @@ static void test_ghost_readmits_to_main(void)
     store_fixture_init(&f, POOL, EXTENT, UNIT, UINT64_C(1) << 40);
     g = store_fixture_group(&f, 0, 0, 1);
     slot = store_fixture_publish(&f, g, 0, NULL);
-    store_unhold(&f.device.store, slot);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     CU_ASSERT_EQUAL(g->small_queue.n, 1);
-    store_drop(&f.device.store, slot, GHOST_EVICTED);
+    store_drop(&f.device.store, PAGE(&f.device.store, slot), GHOST_EVICTED);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_EVICTED);
     slot = store_fixture_publish(&f, g, 0, NULL);
     CU_ASSERT_EQUAL(ghosts_find(&f.tenants[0]->ghosts, &key), GHOST_NONE);
-    store_unhold(&f.device.store, slot);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     CU_ASSERT_EQUAL(g->main_queue.n, 1);
     store_fixture_deinit(&f);
 }
@@ -342,14 +345,14 @@ static void test_old_ghost_does_not_readmit(void)
     g = store_fixture_group(&f, 0, 0, 1);
     for (uint64_t n = 0; n < 4; n++) {
         slot = store_fixture_publish(&f, g, n, NULL);
-        store_unhold(&f.device.store, slot);
-        store_drop(&f.device.store, slot, GHOST_EVICTED);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slot));
+        store_drop(&f.device.store, PAGE(&f.device.store, slot), GHOST_EVICTED);
     }
     slot = store_fixture_publish(&f, g, 2, NULL); /* no page is left, and one was evicted since */
-    store_unhold(&f.device.store, slot);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     CU_ASSERT(g->small_queue.n == 1 && g->main_queue.n == 0);
     slot = store_fixture_publish(&f, g, 3, NULL); /* the last one */
-    store_unhold(&f.device.store, slot);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     CU_ASSERT(g->small_queue.n == 1 && g->main_queue.n == 1);
     store_fixture_deinit(&f);
 }
@@ -364,7 +367,7 @@ static void test_new_space_takes_over(void)
     old = store_fixture_group(&f, 0, 0, 1);
     new = store_fixture_group(&f, 0, 1, 1);
     for (uint64_t n = 0; n < 1000; n++)
-        store_unhold(&f.device.store, store_fixture_publish(&f, old, n, NULL));
+        store_unhold(&f.device.store, PAGE(&f.device.store, store_fixture_publish(&f, old, n, NULL)));
     CU_ASSERT(old->n_used > 300);
     for (uint64_t n = 10000; n < 10300; n++)
         n_new += store_fixture_publish(&f, new, n, NULL) != SLOT_NONE; /* held, so not evicted */
@@ -373,10 +376,10 @@ static void test_new_space_takes_over(void)
     CU_ASSERT_EQUAL(old->n_used, 0);
     for (uint64_t n = 10000; n < 10300; n++) {
         struct chunk_key key = store_fixture_key(n);
-        uint32_t slot = store_find(&f.device.store, f.tenants[0], &key);
+        uint32_t slot = numbers_find(&f.device.store, f.tenants[0], &key);
 
         if (slot != SLOT_NONE)
-            store_unhold(&f.device.store, slot);
+            store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     }
     store_fixture_deinit(&f);
 }
@@ -391,10 +394,10 @@ static void test_tenants_share_the_pool(void)
     a = store_fixture_group(&f, 0, 0, 1);
     b = store_fixture_group(&f, 1, 0, 1);
     for (uint64_t n = 0; n < 1000; n++)
-        store_unhold(&f.device.store, store_fixture_publish(&f, a, n, NULL));
+        store_unhold(&f.device.store, PAGE(&f.device.store, store_fixture_publish(&f, a, n, NULL)));
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 6);
     for (uint64_t n = 0; n < 1000; n++)
-        store_unhold(&f.device.store, store_fixture_publish(&f, b, n, NULL));
+        store_unhold(&f.device.store, PAGE(&f.device.store, store_fixture_publish(&f, b, n, NULL)));
     CU_ASSERT(store_is_valid(&f.device.store, &e));
     /* B takes extents until both tenants have the same number: 3 of 6 */
     CU_ASSERT_EQUAL(b->n_used, 3 * EXTENT / 1024);
@@ -410,7 +413,7 @@ static void test_page_larger_than_an_extent(void)
 
     store_fixture_init(&f, 2 * UNIT, UNIT, UNIT, UINT64_C(1) << 40);
     g = store_fixture_group(&f, 0, 2, 1); /* 36 KiB in extents of 16 KiB */
-    CU_ASSERT_EQUAL(reserve_slot(&f.device.store, g, 0, 0, &slot, &e), -EFBIG);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, g, 0, 0, &slot, &e), -EFBIG);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--extent-bytes"));
     store_fixture_deinit(&f);
@@ -431,7 +434,7 @@ static void test_nonsense_slot_numbers(void)
 
         CU_ASSERT((pool_slot(&f.device.store.pool, n) != NULL) == (n == slot));
     }
-    store_unhold(&f.device.store, slot);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     store_fixture_deinit(&f);
 }
 
@@ -453,13 +456,13 @@ static void test_records_are_given_back(void)
     used = usage_of_fd(fd);
     CU_ASSERT(used >= N * sizeof(struct slot));
     for (unsigned n = 0; n < N; n++) {
-        store_unhold(&f.device.store, slots[n]);
-        store_drop(&f.device.store, slots[n], GHOST_EVICTED);
+        store_unhold(&f.device.store, PAGE(&f.device.store, slots[n]));
+        store_drop(&f.device.store, PAGE(&f.device.store, slots[n]), GHOST_EVICTED);
     }
     CU_ASSERT(usage_of_fd(fd) <= used - N * sizeof(struct slot) + 2 * POOL_PAGE_BYTES);
     slots[0] = store_fixture_publish(&f, g, 1, NULL); /* the same units again */
     CU_ASSERT(store_is_valid(&f.device.store, NULL));
-    store_unhold(&f.device.store, slots[0]);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slots[0]));
     store_fixture_deinit(&f);
 }
 

@@ -32,7 +32,7 @@ static void publish(void)
 {
     struct chunk_key key = store_fixture_key(2);
 
-    (void) store_publish(&f.device.store, number, &key, NEW_CRC, NULL);
+    (void) store_publish(&f.device.store, PAGE(&f.device.store, number), &key, NEW_CRC, NULL);
 }
 
 /* The slot had another page before, whose key and checksum are still in the record. */
@@ -51,9 +51,9 @@ static void check_page(void)
 /* Drops the page, and takes its slot again for another key. */
 static void replace(void)
 {
-    store_unhold(&f.device.store, number);
-    store_drop(&f.device.store, number, GHOST_EVICTED);
-    (void) reserve_slot(&f.device.store, group, 0, 1, &number, NULL);
+    store_unhold(&f.device.store, PAGE(&f.device.store, number));
+    store_drop(&f.device.store, PAGE(&f.device.store, number), GHOST_EVICTED);
+    (void) numbers_reserve(&f.device.store, group, 0, 1, &number, NULL);
     publish();
 }
 
@@ -64,8 +64,8 @@ static void test_page(void)
 
     store_fixture_init(&f, POOL, EXTENT, UNIT, POOL);
     group = store_fixture_group(&f, 0, 0, 1);
-    assert(reserve_slot(&f.device.store, group, 0, 1, &number, NULL) == 0);
-    assert(store_publish(&f.device.store, number, &key, OLD_CRC, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group, 0, 1, &number, NULL) == 0);
+    assert(store_publish(&f.device.store, PAGE(&f.device.store, number), &key, OLD_CRC, NULL) == 0);
     record = pool_slot(&f.device.store.pool, number);
     memset(n_seen, 0, sizeof(n_seen));
     n = steps_run(replace, check_page);
@@ -74,7 +74,8 @@ static void test_page(void)
     else
         CU_ASSERT(n > INSTRUCTIONS_MIN && n_seen[SLOT_FREE] && n_seen[SLOT_RESERVED] &&
                   n_seen[SLOT_COMMITTED]);
-    store_unhold(&f.device.store, number); /* as before the child changed the shared record */
+    store_unhold(&f.device.store,
+                 PAGE(&f.device.store, number)); /* as before the child changed the shared record */
     store_fixture_deinit(&f);
 }
 
@@ -83,7 +84,7 @@ static void test_page(void)
 /* The first slot of a group takes a span. */
 static void reserve_first(void)
 {
-    (void) reserve_slot(&f.device.store, other_group, 0, 1, &number, NULL);
+    (void) numbers_reserve(&f.device.store, other_group, 0, 1, &number, NULL);
 }
 
 static void check_heads(void)
@@ -113,7 +114,7 @@ static void test_span(void)
     store_fixture_init(&f, POOL, EXTENT, UNIT, POOL);
     group = store_fixture_group(&f, 0, 0, 1);
     other_group = store_fixture_group(&f, 0, 1, 0);
-    assert(reserve_slot(&f.device.store, group, 0, 1, &number, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group, 0, 1, &number, NULL) == 0);
     assert(f.device.store.pool.n_extents == 1);
     memset(n_seen, 0, sizeof(n_seen));
     n = steps_run(reserve_first, check_heads);
@@ -121,7 +122,7 @@ static void test_span(void)
         test_skip("this system does not allow ptrace(2)");
     else
         CU_ASSERT(n > INSTRUCTIONS_MIN && n_seen[0] > 0 && n_seen[1] > 0);
-    store_discard(&f.device.store, number);
+    store_discard(&f.device.store, PAGE(&f.device.store, number));
     store_fixture_deinit(&f);
 }
 

@@ -37,12 +37,12 @@ static void publish(uint64_t n)
 {
     slots[n] = store_fixture_publish(&f, store_fixture_group(&f, 0, 0, 1), n, NULL);
     assert(slots[n] != SLOT_NONE);
-    store_unhold(&f.device.store, slots[n]);
+    store_unhold(&f.device.store, PAGE(&f.device.store, slots[n]));
 }
 
 static void drop(uint64_t n)
 {
-    store_drop(&f.device.store, slots[n], GHOST_EVICTED);
+    store_drop(&f.device.store, PAGE(&f.device.store, slots[n]), GHOST_EVICTED);
     slots[n] = SLOT_NONE;
 }
 
@@ -50,7 +50,7 @@ static void check_found(uint64_t n)
 {
     struct chunk_key key = store_fixture_key(n);
 
-    CU_ASSERT_EQUAL(store_find(&f.device.store, f.tenants[0], &key), slots[n]);
+    CU_ASSERT_EQUAL(numbers_find(&f.device.store, f.tenants[0], &key), slots[n]);
 }
 
 static void test_growth(void)
@@ -104,15 +104,15 @@ static void test_growth(void)
 static int publish_key(const struct chunk_key *key, uint32_t *ret_slot)
 {
     struct errmsg e = {""};
-    int r = reserve_slot(&f.device.store, store_fixture_group(&f, 0, 0, 1), 0, 1, ret_slot, &e);
+    int r = numbers_reserve(&f.device.store, store_fixture_group(&f, 0, 0, 1), 0, 1, ret_slot, &e);
 
     if (r < 0)
         return r;
 
-    r = store_publish(&f.device.store, *ret_slot, key, 0, &e);
+    r = store_publish(&f.device.store, PAGE(&f.device.store, *ret_slot), key, 0, &e);
     CU_ASSERT_EQUAL(r < 0, e.text[0] != '\0');
     if (r < 0)
-        store_discard(&f.device.store, *ret_slot);
+        store_discard(&f.device.store, PAGE(&f.device.store, *ret_slot));
     return r;
 }
 
@@ -154,18 +154,18 @@ static void test_equal_homes(void)
     for (uint32_t i = 0; i < REPEATS; i++) {
         key = chosen_key(0x12345678, 0x9abcdef0, PLACES + i % 3);
         CU_ASSERT_EQUAL(publish_key(&key, &slot), -ENOSPC);
-        CU_ASSERT_EQUAL(store_find(&f.device.store, t, &key), SLOT_NONE);
+        CU_ASSERT_EQUAL(numbers_find(&f.device.store, t, &key), SLOT_NONE);
     }
     CU_ASSERT(t->index_object == object && !t->next_memory && t->index_bytes == 0);
     CU_ASSERT_EQUAL(tenant_used_bytes(t), used);
     publish(1); /* other keys of the tenant find places */
     check_found(1);
-    store_unhold(&f.device.store, held[9]);
-    store_drop(&f.device.store, held[9], GHOST_EVICTED);
+    store_unhold(&f.device.store, PAGE(&f.device.store, held[9]));
+    store_drop(&f.device.store, PAGE(&f.device.store, held[9]), GHOST_EVICTED);
     CU_ASSERT_EQUAL(publish_key(&key, &held[9]), 0); /* the place of a page that is gone */
     check_valid();
     for (uint32_t i = 0; i < PLACES; i++)
-        store_unhold(&f.device.store, held[i]);
+        store_unhold(&f.device.store, PAGE(&f.device.store, held[i]));
     store_fixture_deinit(&f);
 }
 
@@ -213,8 +213,8 @@ static void test_larger_index_does_not_help(void)
     CU_ASSERT(t->index_object == object && !t->next_memory && t->index_bytes == 0);
     check_valid();
     for (uint32_t i = 0; i < EVIL; i++) {
-        store_unhold(&f.device.store, held[i]);
-        store_drop(&f.device.store, held[i], GHOST_EVICTED);
+        store_unhold(&f.device.store, PAGE(&f.device.store, held[i]));
+        store_drop(&f.device.store, PAGE(&f.device.store, held[i]), GHOST_EVICTED);
     }
     for (uint64_t i = 0; i < 2 * t->n_slots && t->index_object == object; i++)
         publish(n++);
@@ -283,9 +283,9 @@ static void test_growth_within_quota(void)
     for (uint64_t i = 0; i < n; i++) {
         struct chunk_key key = store_fixture_key(i);
 
-        slots[i] = store_find(&f.device.store, t, &key);
+        slots[i] = numbers_find(&f.device.store, t, &key);
         if (slots[i] != SLOT_NONE)
-            store_hold(&f.device.store, slots[i]);
+            store_hold(&f.device.store, PAGE(&f.device.store, slots[i]));
     }
     CU_ASSERT_EQUAL(store_fixture_publish(&f, store_fixture_group(&f, 0, 0, 1), n, &err), SLOT_NONE);
     CU_ASSERT_EQUAL(err, -EDQUOT);
@@ -295,10 +295,10 @@ static void test_growth_within_quota(void)
     check_valid();
     for (uint64_t i = 0; i <= n; i++) {
         struct chunk_key key = store_fixture_key(i);
-        uint32_t slot = store_find(&f.device.store, t, &key);
+        uint32_t slot = numbers_find(&f.device.store, t, &key);
 
         if (slot != SLOT_NONE)
-            store_unhold(&f.device.store, slot);
+            store_unhold(&f.device.store, PAGE(&f.device.store, slot));
     }
     store_fixture_deinit(&f);
 }
