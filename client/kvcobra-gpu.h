@@ -54,35 +54,6 @@ KVC_EXPORT int kvc_client_set_stream(kvc_client *c, void *stream);
  */
 KVC_EXPORT int kvc_client_synchronize(kvc_client *c);
 
-/**
- * kvc_client_lend() - add external GPU memory to the daemon's pool on this client's GPU
- * @device_memory: one whole allocation by cudaMalloc() or cuMemAlloc() on that GPU
- * @bytes:         the size of an extent of the pool (kvcobrad's gpu-extent-bytes), a multiple of 2 MiB
- *
- * For engines that allocate all GPU memory themselves. This call sets the memory to zero, even if it then
- * fails. After success the memory holds pages of all clients of this user, and only this process keeps it
- * allocated. Do not free, write or read it before kvc_client_free() has returned, even if the daemon ends
- * first. When kvc_client_free() has returned, or this process has ended, clients get no new pages in it.
- *
- * Other processes may still use pages in it, however: if the memory is freed or written, or this process
- * ends, their reads return UNDEFINED data and no error is reported. End those clients first. (Their sequences
- * fail with -ESTALE only after a restart of the daemon.)
- *
- * After a restart of the daemon the memory is no longer in the pool, and this client cannot add it again.
- *
- * Return: 0, or
- *   -EINVAL           the memory does not meet the conditions above, or the client is not on a GPU
- *   -EEXIST           this memory was added before
- *   -ENOTCONN         no daemon. If this call lost the connection, the memory may be in the pool, and the
- *                     rules above apply
- *   -EOPNOTSUPP       kvcobrad is not configured to accept external memory (gpu-lend)
- *   -EDQUOT, -ENOSPC  the limit of this client, or of the pool, is reached
- *   -EBUSY            the stream is being captured
- *   -ESHUTDOWN        kvcobrad is draining
- *   -EIO              the GPU is lost
- */
-KVC_EXPORT int kvc_client_lend(kvc_client *c, void *device_memory, size_t bytes);
-
 /* ---- CUDA graphs ---- */
 
 /**

@@ -557,8 +557,6 @@ KVC_EXPORT int kvc_seq_read_blocks(kvc_seq *s, size_t first, size_t n, const kvc
  *   -EINVAL        an input was not finite; nothing is published
  *   -EBUSY         the stream is being captured
  *   -ENOMEM, -EIO  errors of the GPU
- *   -EXDEV         a chunk is published in memory that this client cannot use, which another client of this
- *                  process registered (kvc_client_lend()); the chunk stays private
  */
 KVC_EXPORT int kvc_seq_commit(kvc_seq *s, const uint32_t *tokens, size_t n_tokens, size_t *ret_published);
 

@@ -28,14 +28,6 @@ static int extents_import_host(struct extent_cache *cache, int fd, size_t bytes,
     return 0;
 }
 
-static int extents_import_external_host(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply,
-                                        struct mapped_extent *x, struct errmsg *e)
-{
-    (void) cache;
-    (void) reply;
-    return fail(e, -EPROTO, "kvcobrad sent no usable handle for extent %" PRIu64, x->id);
-}
-
 static void extents_unmap_host(struct mapped_extent *x)
 {
     x->host_extent = extent_free(x->host_extent);
@@ -43,7 +35,6 @@ static void extents_unmap_host(struct mapped_extent *x)
 
 static const struct extent_ops extents_host_ops = {
     .import = extents_import_host,
-    .import_external = extents_import_external_host,
     .unmap = extents_unmap_host,
     .unmaps_at_once = true,
 };
@@ -111,15 +102,10 @@ static int extents_import(struct extent_cache *cache, struct connection *c, stru
     get.extent = x->id;
     r = connection_call(c, KVCOBRA__REQUEST__BODY_GET_EXTENT, &get, KVCOBRA__REPLY__BODY_GET_EXTENT, &reply,
                         e);
-    if (r == -ESTALE || r == -ENOENT) /* external memory whose client has ended */
-        return -EXDEV;
     if (r < 0)
         return r;
 
     got = reply.message->get_extent;
-    if (got->ipc_handle.len > 0)
-        return cache->ops->import_external(cache, got, x, e);
-
     fd = reply_take_fd(&reply, 0);
     if (fd < 0 || got->bytes == 0 || got->bytes > SIZE_MAX)
         return fail(e, -EPROTO, "kvcobrad sent no usable descriptor for extent %" PRIu64, x->id);
@@ -215,20 +201,13 @@ void extents_put(struct extent_cache *cache, struct mapped_extent *x)
         extents_trim(cache);
 }
 
-void extents_orphan(struct extent_cache *cache, bool only_external)
+void extents_orphan(struct extent_cache *cache)
 {
-    for (struct mapped_extent **at = &cache->first; *at;) {
-        struct mapped_extent *x;
+    while (cache->first) {
+        struct mapped_extent *x = extents_unlink_at(&cache->first);
 
-        if (only_external && !(*at)->external) {
-            at = &(*at)->next;
-            continue;
-        }
-
-        x = extents_unlink_at(at);
         x->next = NULL;
         x->orphan = true;
-        x->lost = x->external && !x->ours;
         if (x->n_pages == 0)
             extents_retire(cache, x);
     }

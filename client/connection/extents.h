@@ -28,9 +28,6 @@ struct mapped_extent {
     struct mapped_extent *next; /* NULL for an orphan: only its pages reference it */
 
     bool orphan;   /* its pool is gone: no daemon writes it, and its number belongs to no extent */
-    bool external; /* registered by a client (kvc_client_lend()): a restarted daemon does not have it */
-    bool ours;     /* external memory of this client */
-    bool lost; /* an orphan in memory of another client, which may have freed it: its bytes are undefined */
     bool unwanted; /* the daemon reclaims it: it is unmapped when its last page is dropped */
 
     uint64_t id;
@@ -50,10 +47,6 @@ struct extent_ops {
      * Return: 0; -EPROTO, -ENOMEM ... */
     int (*import)(struct extent_cache *cache, int fd, size_t bytes, struct mapped_extent *x,
                   struct errmsg *e);
-
-    /* Maps external memory by the handle in @reply. Return: 0; -EXDEV, -EPROTO ... */
-    int (*import_external)(struct extent_cache *cache, const Kvcobra__GetExtentReply *reply,
-                           struct mapped_extent *x, struct errmsg *e);
 
     void (*unmap)(struct mapped_extent *x);
 
@@ -75,8 +68,7 @@ void extents_deinit(struct extent_cache *cache);
 /**
  * extents_get() - the mapping of extent @id, imported if it is not mapped; counts one page in it
  *
- * Return: 0; -EXDEV: external memory that this client cannot use: it belongs to another client of this
- * process, or to a client that ended; -ENOTCONN, -EPROTO, -EMFILE, -ENOMEM ...
+ * Return: 0; -ENOTCONN, -EPROTO, -EMFILE, -ENOMEM ...
  */
 int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, struct mapped_extent **ret,
                 struct errmsg *e);
@@ -85,11 +77,10 @@ int extents_get(struct extent_cache *cache, struct connection *c, uint64_t id, s
 void extents_put(struct extent_cache *cache, struct mapped_extent *x);
 
 /*
- * Makes orphans of all extents or, with @only_external, of those in external memory: the pool, or the
- * external memory, is gone. An orphan stays mapped while pages in it are used, and extents_get() does not
- * return it. Orphans in memory of other clients become lost.
+ * Makes orphans of all extents: the pool is gone. An orphan stays mapped while pages in it are used, and
+ * extents_get() does not return it.
  */
-void extents_orphan(struct extent_cache *cache, bool only_external);
+void extents_orphan(struct extent_cache *cache);
 
 /* The daemon reclaims extent @id: it is unmapped as soon as no page in it is held. */
 void extents_unwant(struct extent_cache *cache, uint64_t id);

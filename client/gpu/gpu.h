@@ -18,8 +18,6 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/kernels.h"
 
-struct external_memory;
-
 /* Cached memory above this is freed when the stream is waited for. */
 #define GPU_CACHED_BYTES ((size_t) 64 << 20)
 #define GPU_WORKSPACE_BYTES ((size_t) 256 << 20)
@@ -62,8 +60,7 @@ struct gpu {
     size_t cached_bytes;
     struct gpu_flag_slab **flags;
     size_t n_flag_slabs;
-    struct gpu_workspace workspace;   /* of attention */
-    struct external_memory *external; /* registered by kvc_client_lend() */
+    struct gpu_workspace workspace; /* of attention */
 };
 
 /* Before the GPU is used. Return: 0; -EIO: it is lost, with the sentence of the loss. */

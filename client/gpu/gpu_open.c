@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "client/gpu/external_memory.h"
 #include "client/gpu/gpu.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_open.h"
@@ -24,7 +23,6 @@ struct gpu *gpu_close(struct gpu *g)
     gpu_trim(g, 0);
     assert(g->n_memories == 0);
     free(g->cached);
-    external_memory_deinit(&g->external);
     g->kernels = cuda_kernels_free(g->kernels);
     g->space = cuda_space_free(g->space);
     g->driver = cuda_driver_close(g->driver);

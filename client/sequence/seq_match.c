@@ -266,9 +266,7 @@ int seq_match_finish(struct seq_match *m, int r)
     client_flush(c);
     if (added && s->ops->lengths_changed(s) == -EIO) /* after -ENOMEM it is repeated before it is used */
         return -EIO;
-    /* without a page the caller gets the error, but one in external memory that this client cannot use is a
-     * miss */
-    if (r < 0 && r != -ENOTCONN && r != -EXDEV && (!added || r == -EIO))
+    if (r < 0 && r != -ENOTCONN && (!added || r == -EIO)) /* without a page the caller gets the error */
         return r;
 
     errmsg_clear(&c->error);

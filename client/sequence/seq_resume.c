@@ -10,11 +10,10 @@
 
 /* ---- unprotected pages ---- */
 
-/* Whether the page lies in the present pool without a lease that the daemon has, or
- * in memory that may be freed. */
+/* Whether the page lies in the present pool without a lease that the daemon has. */
 static bool seq_resume_is_unprotected(const struct page *p)
 {
-    return p->place == PAGE_POOL && (p->extent->lost || (p->lease->forgotten && !p->extent->orphan));
+    return p->place == PAGE_POOL && p->lease->forgotten && !p->extent->orphan;
 }
 
 static size_t seq_resume_first_unprotected(const struct kvc_seq *s)
@@ -115,14 +114,9 @@ static void seq_resume_protect(struct kvc_seq *s)
     while (r == 0) {
         size_t n = 0;
 
-        for (size_t i = 0; i < s->n_pages && n < most; i++) {
-            if (!seq_resume_is_unprotected(s->pages[i]))
-                continue;
-            if (s->pages[i]->extent->lost) /* pages after it cannot be used */
-                break;
-
-            chunks[n++] = i;
-        }
+        for (size_t i = 0; i < s->n_pages && n < most; i++)
+            if (seq_resume_is_unprotected(s->pages[i]))
+                chunks[n++] = i;
 
         if (n == 0)
             break;
@@ -180,8 +174,8 @@ static int seq_resume_reconnected(struct kvc_client *c, const struct resumption 
     seq_resume_update_references(c, same_session);
     if (!how->resumed)
         client_leases_forget(&c->leases);
-    if (!how->same_pool || !how->same_daemon)
-        extents_orphan(&c->extents, how->same_pool);
+    if (!how->same_pool)
+        extents_orphan(&c->extents);
     seq_resume_mark_lost(c);
     if (how->resumed)
         r = client_leases_confirm(&c->leases, &c->connection, &c->error);

@@ -38,42 +38,6 @@ void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_preallocat
            sizeof(a->args));
 }
 
-void gpu_args_external(struct gpu_args *a, const char *option)
-{
-    size_t n = 0;
-
-    gpu_args_init(a, 4, 0);
-    (void) snprintf(a->extent, sizeof(a->extent), "--gpu-extent-bytes=%d", GPU_EXTERNAL_BYTES);
-    (void) snprintf(a->pool, sizeof(a->pool), "--gpu-pool-bytes=%d", 4 * GPU_EXTERNAL_BYTES);
-    while (a->args[n])
-        n++;
-    assert(n + 2 < sizeof(a->args) / sizeof(a->args[0]));
-    a->args[n] = option;
-    a->args[n + 1] = "--quota-bytes=64M"; /* arenas of many clients */
-}
-
-void *gpu_engine_memory(const struct embedded *m, size_t bytes)
-{
-    struct gpu *g = m->client->gpu;
-    cu_ptr at = 0;
-    int r = cuda_space_enter(g->space, NULL);
-
-    assert(r == 0);
-    r = g->driver->mem_alloc(&at, bytes);
-    assert(r == CU_SUCCESS);
-    cuda_space_leave(g->space);
-    return (void *) (uintptr_t) at;
-}
-
-size_t gpu_n_extents(const struct embedded *m)
-{
-    size_t n = 0;
-
-    for (const struct mapped_extent *x = m->client->extents.first; x; x = x->next)
-        n += !x->external;
-    return n;
-}
-
 void gpu_scene_start(struct scene *sc, unsigned n_preallocated)
 {
     struct gpu_args a;

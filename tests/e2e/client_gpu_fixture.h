@@ -23,18 +23,6 @@ struct gpu_args {
 };
 void gpu_args_init(struct gpu_args *a, unsigned n_extents, unsigned n_preallocated);
 
-/* For external memory: four extents of GPU_EXTERNAL_BYTES, none preallocated; @option: "--gpu-lend=yes". */
-enum { GPU_EXTERNAL_BYTES = 2 << 20 };
-void gpu_args_external(struct gpu_args *a, const char *option);
-
-/*
- * Allocates memory by the driver's own call, like an engine. Its contents are undefined; it is never freed.
- */
-void *gpu_engine_memory(const struct embedded *m, size_t bytes);
-
-/* Extents that the client has mapped, without external memory. */
-size_t gpu_n_extents(const struct embedded *m);
-
 /*
  * A scene with a daemon that has two extents on the GPU, @n_preallocated of them preallocated. A text of 512
  * tokens has seven chunks: 64 (c + 2) <= 512.

@@ -19,14 +19,11 @@ enum loss { KEPT, STORE_LOST };
 
 static enum loss loss; /* of the running case; children inherit it */
 
-static void begin(struct scene *sc, bool lend)
+static void begin(struct scene *sc)
 {
     static struct gpu_args a; /* later daemons of the supervisor get them too */
 
-    if (lend)
-        gpu_args_external(&a, "--gpu-lend=yes");
-    else
-        gpu_args_init(&a, 4, 1);
+    gpu_args_init(&a, 4, 1);
     supervisor_begin(a.args);
     scene_attach(sc, &raw_daemon, random_table_geometry(2, 4, 2, 64), 3, 1);
 }
@@ -112,7 +109,7 @@ static void over_a_restart(enum loss what)
     struct child a, b;
 
     loss = what;
-    begin(&sc, false);
+    begin(&sc);
     a = child_start(survivor, &sc);
     CU_ASSERT_FATAL(pipe_wait(a.from));
     supervisor_kill();
@@ -143,132 +140,5 @@ static void test_lost(void)
     over_a_restart(STORE_LOST);
 }
 
-/* ---- external memory, which does not outlive the daemon ---- */
-
-/*
- * External memory belongs to the client: its sequence uses the memory privately, and
- * publishes the pages elsewhere.
- */
-static bool lender(const struct scene *sc, int from_parent, int to_parent)
-{
-    struct embedded m = gpu_scene_client(sc);
-    void *memory = gpu_engine_memory(&m, GPU_EXTERNAL_BYTES);
-    uint32_t *tokens = scene_tokens(0, 400);
-    kvc_usage u = {.struct_bytes = sizeof(u)};
-    kvc_seq *s = NULL;
-    size_t n = 0;
-
-    CU_ASSERT_EQUAL_FATAL(kvc_client_lend(m.client, memory, GPU_EXTERNAL_BYTES), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL(gpu_publish(&m, s, 0, 0, 400, 200, &n), 0);
-    CU_ASSERT_EQUAL(n, 320);
-    CU_ASSERT_EQUAL(gpu_n_extents(&m), 0);
-    meet_parent(from_parent, to_parent); /* the daemon is dead */
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
-    meet_parent(from_parent, to_parent); /* back */
-    CU_ASSERT_EQUAL_FATAL(kvc_client_connect(m.client, sc->daemon.socket), 0);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
-    CU_ASSERT_EQUAL(kvc_seq_get_usage(s, &u), 0);
-    CU_ASSERT_EQUAL(u.shared_bytes, 0);
-    /* another process may still read it */
-    CU_ASSERT_EQUAL(kvc_client_lend(m.client, memory, GPU_EXTERNAL_BYTES), -EEXIST);
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 400, &n), 0);
-    CU_ASSERT_EQUAL(n, 320);
-    CU_ASSERT_EQUAL(gpu_n_extents(&m), 1);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
-    meet_parent(from_parent, to_parent);
-    free(tokens);
-    embedded_free(&m);
-    return true;
-}
-
-/* @others: publishes enough for the daemon to make an extent, so its session outlives the restart. */
-static bool read_lent(const struct scene *sc, int from_parent, int to_parent, bool others)
-{
-    struct embedded m = gpu_scene_client(sc);
-    uint32_t *tokens = scene_tokens(0, 400), text = 1;
-    kvc_client_info i = {.struct_bytes = sizeof(i)};
-    kvc_seq *s = NULL, *t = NULL, *own = NULL;
-    size_t n = 0, kept = 0;
-
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_match(s, tokens, 321, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(n, 320);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 320));
-    for (; others && text < 200 && gpu_n_extents(&m) == 0; text++) {
-        CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &own), 0);
-        CU_ASSERT_EQUAL(gpu_publish(&m, own, text, 0, 400, 200, &n), 0);
-    }
-    meet_parent(from_parent, to_parent); /* the daemon is dead */
-    meet_parent(from_parent, to_parent); /* back */
-    CU_ASSERT_EQUAL_FATAL(kvc_client_connect(m.client, sc->daemon.socket), 0);
-    CU_ASSERT_EQUAL(kvc_client_get_info(m.client, &i), 0);
-    CU_ASSERT_EQUAL(i.resumed, others);
-    /* the daemon cannot know whether its owner lives */
-    CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 320, &n), -ESTALE);
-    CU_ASSERT_EQUAL(kvc_seq_truncate(s, 0, &kept), 0);
-    CU_ASSERT_EQUAL(kept, 0);
-    CU_ASSERT_EQUAL(gpu_append(&m, s, 0, 0, 400), 0);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, s, 0, 0));
-    meet_parent(from_parent, to_parent); /* the owner published its text again */
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &t), 0);
-    CU_ASSERT_EQUAL(kvc_seq_match(t, tokens, 321, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(n, 320);
-    CU_ASSERT(gpu_is_like_cpu(sc, &m, t, 0, 320));
-    free(tokens);
-    embedded_free(&m);
-    return true;
-}
-
-static bool reader(const struct scene *sc, int from_parent, int to_parent)
-{
-    return read_lent(sc, from_parent, to_parent, false);
-}
-
-static bool reader_with_others(const struct scene *sc, int from_parent, int to_parent)
-{
-    return read_lent(sc, from_parent, to_parent, true);
-}
-
-static void wait_for_all(const struct child *c, unsigned first)
-{
-    for (unsigned i = first; i < 3; i++)
-        CU_ASSERT_FATAL(pipe_wait(c[i].from));
-}
-
-static void tell_all(const struct child *c)
-{
-    for (unsigned i = 0; i < 3; i++)
-        pipe_signal(c[i].to);
-}
-
-static void test_external_memory(void)
-{
-    struct scene sc;
-    struct child c[3];
-
-    begin(&sc, true);
-    c[0] = child_start(lender, &sc);
-    CU_ASSERT_FATAL(pipe_wait(c[0].from));
-    c[1] = child_start(reader, &sc);
-    c[2] = child_start(reader_with_others, &sc);
-    wait_for_all(c, 1);
-    supervisor_kill();
-    tell_all(c);
-    wait_for_all(c, 0);
-    CU_ASSERT_FATAL(supervisor_again());
-    scene_reconnect(sc.control, sc.daemon.operator_socket);
-    tell_all(c);
-    wait_for_all(c, 0);
-    for (unsigned i = 3; i-- > 0;) { /* the owner last */
-        pipe_signal(c[i].to);
-        CU_ASSERT(child_end(&c[i]));
-    }
-    CU_ASSERT(scene_wait(&sc, no_session_holds));
-    scene_detach(&sc);
-    supervisor_finish();
-}
-
 const char test_suite[] = "client_gpu_restart";
-const struct test_case test_cases[] = {TEST(test_kept), TEST(test_lost), TEST(test_external_memory),
-                                       TEST_END};
+const struct test_case test_cases[] = {TEST(test_kept), TEST(test_lost), TEST_END};

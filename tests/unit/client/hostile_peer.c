@@ -246,29 +246,12 @@ static void answer_commit(const struct peer *p, Kvcobra__Reply *reply)
     reply->commit = &commit;
 }
 
-/* External memory that another client would have registered. */
-static size_t answer_handle(size_t handle_bytes, Kvcobra__Reply *reply)
-{
-    static Kvcobra__GetExtentReply get;
-    static uint8_t handle[LENT_HANDLE_BYTES];
-
-    memset(handle, 0x5a, sizeof(handle));
-    kvcobra__get_extent_reply__init(&get);
-    get.bytes = PEER_EXTENT_BYTES;
-    get.ipc_handle = (ProtobufCBinaryData){handle_bytes, handle};
-    reply->body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
-    reply->get_extent = &get;
-    return 0;
-}
-
 /* Memory of the stand-in's first device, as another process would allocate it. */
 static size_t answer_gpu_extent(const struct peer *p, Kvcobra__Reply *reply, int *fds)
 {
     static Kvcobra__GetExtentReply get;
     int fd, r;
 
-    if (p->wrong == GPU_HANDLE_SHORT || p->wrong == GPU_HANDLE_UNKNOWN)
-        return answer_handle(p->wrong == GPU_HANDLE_SHORT ? LENT_HANDLE_BYTES - 1 : LENT_HANDLE_BYTES, reply);
     fd = memfd_create(p->wrong == GPU_ON_HOST ? "kvcobra-pages" : "standin-gpu-0", MFD_CLOEXEC);
     r = fd < 0 ? -1 : ftruncate(fd, PEER_EXTENT_BYTES);
 
@@ -277,6 +260,10 @@ static size_t answer_gpu_extent(const struct peer *p, Kvcobra__Reply *reply, int
     get.bytes = PEER_EXTENT_BYTES * (p->wrong == GPU_SHORT ? 2 : 1) - (p->wrong == GPU_FRACTION);
     reply->body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
     reply->get_extent = &get;
+    if (p->wrong == GPU_NO_DESCRIPTOR) {
+        (void) close(fd);
+        return 0;
+    }
     fds[0] = fd;
     return 1;
 }
@@ -305,7 +292,7 @@ static size_t answer_extent(struct peer *p, Kvcobra__Reply *reply, int *fds)
     reply->body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
     reply->get_extent = &get;
     fds[0] = extent_fd(x);
-    return 1;
+    return p->wrong != LEASE_NO_DESCRIPTOR;
 }
 
 static void answer(struct peer *p, const Kvcobra__Request *m)
@@ -328,8 +315,6 @@ static void answer(struct peer *p, const Kvcobra__Request *m)
         answer_list(p, &reply);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_LEASE)
         answer_lease(p, &reply);
-    else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT && p->wrong == LEASE_HANDLE)
-        n_fds = answer_handle(LENT_HANDLE_BYTES, &reply);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_GET_EXTENT)
         n_fds = is_gpu(p) ? answer_gpu_extent(p, &reply, fds) : answer_extent(p, &reply, fds);
     else if (m->body_case == KVCOBRA__REQUEST__BODY_RESERVE)

@@ -55,7 +55,7 @@ static const struct {
     [LEASE_BYTES] = {"page of another size", 0, 0, -EPROTO},
     [LEASE_DAMAGED] = {"page without a header", 0, 0, -EBADMSG},
     [LEASE_OTHER_POSITION] = {"page of another position", 0, 0, -EPROTO},
-    [LEASE_HANDLE] = {"memory of a GPU", 0, 0, -EPROTO},
+    [LEASE_NO_DESCRIPTOR] = {"extent without a descriptor", 0, 0, -EPROTO},
     [LEASE_MORE] = {"more pages than requested", 0, 0, 0},
     [LEASE_OTHER_ID] = {"lease for another request", 0, 0, -EPROTO, true},
     [LEASE_NO_BODY] = {"lease without a body", 0, 0, -EPROTO, true},
