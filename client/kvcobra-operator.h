@@ -484,7 +484,6 @@ typedef struct kvc_device_status {
     uint32_t spare_extents;     /* preallocated, not yet owned by a tenant */
     uint32_t retired_extents;   /* take no new pages, because an exited process may still access them */
     uint64_t quarantined_slots; /* written by exited processes, not reused yet */
-    uint32_t lent_extents;      /* external memory of clients: kvc_client_lend() */
     kvc_advice advice;          /* of all tenants of the device together */
 } kvc_device_status;
 

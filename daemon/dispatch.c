@@ -28,7 +28,6 @@ static const struct dispatch_entry {
     [KVCOBRA__REQUEST__BODY_BYE] = {handshake_handle_bye, CONN_NEW, ON_BOTH},
     [KVCOBRA__REQUEST__BODY_OPEN_MODEL] = {models_handle_open, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_GET_EXTENT] = {models_handle_get_extent, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_LEND_EXTENT] = {lend_extent_handle, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_GET_FILTER] = {models_handle_get_filter, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_LIST_TABLES] = {tables_requests_handle_list, CONN_OPEN, ON_BOTH},
     [KVCOBRA__REQUEST__BODY_FETCH_TABLE] = {tables_requests_handle_fetch, CONN_OPEN, ON_BOTH},

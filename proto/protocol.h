@@ -40,6 +40,5 @@ static inline uint32_t protocol_common(uint32_t own_min, uint32_t own_max, uint3
 #define WIRE_CLIENT_NAME_BYTES_MAX 64
 #define WIRE_UNPACK_BYTES_MAX (1u << 18) /* heap that decoding one packet may take */
 
-#define LENT_HANDLE_BYTES 64 /* cuIpcGetMemHandle() */
 #define SESSION_TOKEN_BYTES 32
 #define BOOT_ID_BYTES 16

@@ -259,11 +259,6 @@ static int config_check_gpus(const struct config *c, struct errmsg *e)
         return fail(e, -EINVAL,
                     "--gpu needs kvcobra-mover, and --mover is none: give the path of kvcobra-mover");
 
-    if (c->gpu_lend && c->gpu_extent_bytes % EXTERNAL_MEMORY_UNIT != 0)
-        return fail(e, -EINVAL,
-                    "--gpu-lend yes: --gpu-extent-bytes must be a multiple of %d bytes, not %" PRIu64,
-                    EXTERNAL_MEMORY_UNIT, c->gpu_extent_bytes);
-
     if (c->pool_bytes / c->extent_bytes + n * (c->gpu_pool_bytes / c->gpu_extent_bytes) > JOURNAL_EXTENTS_MAX)
         return fail(e, -EINVAL,
                     "--pool-bytes and --gpu-pool-bytes of %" PRIu32

@@ -50,7 +50,6 @@ struct config {
     uint64_t gpu_pool_bytes, gpu_extent_bytes, gpu_span_bytes;
     uint64_t gpu_quota_bytes, gpu_guarantee_bytes;
     uint32_t spare_extents, gpu_spare_extents;
-    bool gpu_lend;
     uint64_t gpu_reuse_ms;
     const char *mover_path;
 
@@ -73,7 +72,6 @@ struct config {
     uint32_t groups_per_tenant_max;
     uint32_t leases_per_session_max, leases_per_tenant_max;
     uint32_t leased_pages_per_session_max, leased_pages_per_tenant_max;
-    uint32_t lent_extents_per_session_max;
     uint32_t tables_max;
 
     /* running */

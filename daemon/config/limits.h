@@ -32,6 +32,3 @@
 #define OPERATOR_CONNECTIONS_MAX 32
 
 #define PREALLOCATED_MAX 16 /* extents of a GPU that exist before a tenant needs them */
-
-/* External memory is a multiple of this: smaller allocations share a block of the driver with others. */
-#define EXTERNAL_MEMORY_UNIT (2 << 20)

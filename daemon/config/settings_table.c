@@ -269,14 +269,6 @@ const struct setting settings[] = {
     ROW("gpu-spare-extents", SETTING_U32, SETTINGS_GPUS, uint32_t, gpu_spare_extents, "N",
         .max = PREALLOCATED_MAX, .number = 1, .help = "Number of extents that are preallocated on each GPU",
         .details = "A client that needs an extent while none is preallocated gets EAGAIN and retries."),
-    ROW("gpu-lend", SETTING_BOOL, SETTINGS_GPUS, bool, gpu_lend, "YES|NO", .reloads = true,
-        .help = "Whether clients may register GPU memory that they allocated as external memory of the pool: "
-                "yes or no",
-        .details =
-            "Clients register memory with kvc_client_lend(). Pages in external memory are lost when the "
-            "client that registered it exits, and when kvcobrad exits; a client that reads such a page at "
-            "that "
-            "moment reads undefined data. With yes, gpu-extent-bytes must be a multiple of 2M."),
     ROW("gpu-reuse-ms", SETTING_U64, SETTINGS_GPUS, uint64_t, gpu_reuse_ms, "MS", .max = DAY_MS,
         .number = 2000,
         .help = "Delay before GPU memory of an exited process is reused; it begins when the driver no longer "
@@ -463,8 +455,6 @@ const struct setting settings[] = {
             "have no more than are left."),
     COUNT("reservations-per-session", reservations_per_session_max, 1u << 24, 8192,
           .help = "Maximum number of reserved pages per session"),
-    COUNT("lent-extents-per-session", lent_extents_per_session_max, 1u << 16, 256,
-          .help = "Maximum number of extents of external memory per session"),
     COUNT("tables", tables_max, 1u << 16, 256, .help = "Maximum number of tables in all states"),
     /* ---- running ---- */
     {

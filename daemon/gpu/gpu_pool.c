@@ -89,16 +89,6 @@ static int gpu_pool_begin_extent(void *ctx, struct errmsg *e)
     return r < 0 ? fail(e, r, "cannot send a request to kvcobra-mover: %s", strerror(-r)) : 0;
 }
 
-static void gpu_pool_drop_extent(void *ctx, struct pool_memory *m)
-{
-    const struct gpu_pool *g = ctx;
-    const struct pool_keeper *keeper = g->device->store.pool.keeper;
-
-    if (keeper)
-        keeper->dropped(keeper->ctx, m->id, true);
-    pool_memory_deinit(m);
-}
-
 /* A request does not wait for the mover, which may have to open the GPU first: its client retries. */
 static int gpu_pool_take_extent(void *ctx, struct pool_memory *ret, struct errmsg *e)
 {
@@ -212,7 +202,7 @@ int gpu_pool_new(struct device *d, struct gpus *gpus, struct gpu_pool **ret, str
 {
     _cleanup_(freep) struct gpu_pool *g = calloc(1, sizeof(*g));
     struct quarantine_owner owner = {gpu_pool_on_release, gpu_pool_on_retire, g};
-    struct preallocated_maker maker = {gpu_pool_begin_extent, gpu_pool_drop_extent, g};
+    struct preallocated_maker maker = {gpu_pool_begin_extent, g};
     int r;
 
     if (!g)

@@ -387,7 +387,7 @@ static void offload_fetch_fill(struct offload_fetch *f, struct offload *o, struc
 /* Reserves the slot and begins to read. *@f is in the tree, but not in the list. */
 static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struct group *g, struct errmsg *e)
 {
-    int r = reserve_slot(o->store, g, SLOT_WITHOUT_SESSION, 0, &f->slot, e);
+    int r = reserve_slot(o->store, g, SLOT_WITHOUT_SESSION, &f->slot, e);
 
     if (r < 0)
         return r;

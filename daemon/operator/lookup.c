@@ -112,7 +112,7 @@ static void lookup_memory(const struct request *rq, const struct prefix *p, int 
     const struct store *st = store_of(p->tenant);
     struct page_handle h;
 
-    if (!store_find(st, p->tenant, &p->keys[key], &h) || pool_extent_is_gone(h.span->extent)) {
+    if (!store_find(st, p->tenant, &p->keys[key], &h)) {
         ret->reason = ghosts_find(&p->tenant->ghosts, &p->keys[key]);
         return;
     }

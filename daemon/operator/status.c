@@ -200,7 +200,6 @@ void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
     out->pool_bytes = st->pool.pool_bytes;
     out->extent_bytes = st->pool.n_extents * st->pool.extent_bytes;
     out->waste_bytes = pool_waste_bytes(&st->pool);
-    out->lent_extents = pool_external_extents(&st->pool);
     if (d->gpu)
         status_fill_gpu(d->gpu, out);
 

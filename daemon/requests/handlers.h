@@ -13,7 +13,6 @@ int handshake_handle_bye(struct request *rq);
 int models_handle_open(struct request *rq);
 int models_handle_get_extent(struct request *rq);
 int models_handle_get_filter(struct request *rq);
-int lend_extent_handle(struct request *rq);
 int tables_requests_handle_list(struct request *rq);
 int tables_requests_handle_fetch(struct request *rq);
 int tables_requests_handle_ref(struct request *rq);

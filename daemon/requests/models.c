@@ -146,22 +146,6 @@ int models_handle_open(struct request *rq)
     return 0;
 }
 
-/* No process can open the handle of its own memory: only the session that registered it has the address. */
-static int models_check_external(struct request *rq, const struct pool_extent *x)
-{
-    const struct session *s = rq->session;
-
-    if (x->external->gone)
-        return fail(&rq->error, -ESTALE, "extent %" PRIu64 " was external memory of a client that is gone",
-                    x->id);
-    if (x->external->pid == s->pid && x->external->session != s->number)
-        return fail(&rq->error, -EXDEV,
-                    "extent %" PRIu64 " is external memory of another client of this process: only that "
-                    "client can use it in this process",
-                    x->id);
-    return 0;
-}
-
 int models_handle_get_extent(struct request *rq)
 {
     Kvcobra__GetExtentReply *reply = &rq->server->scratch->body.get_extent;
@@ -173,7 +157,7 @@ int models_handle_get_extent(struct request *rq)
     if (!x || x->tenant != rq->tenant)
         return fail(&rq->error, -ENOENT, "there is no extent %" PRIu64, id);
 
-    r = x->external ? models_check_external(rq, x) : request_may_send_fds(rq);
+    r = request_may_send_fds(rq);
     if (r < 0)
         return r;
 
@@ -182,11 +166,6 @@ int models_handle_get_extent(struct request *rq)
     reply->bytes = rq->store->pool.extent_bytes;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_GET_EXTENT;
     rq->reply.get_extent = reply;
-    if (x->external) {
-        reply->ipc_handle = bytes_view(x->external->handle, LENT_HANDLE_BYTES);
-        return 0;
-    }
-
     rq->fds[0] = x->memory ? extent_fd(x->memory) : x->gpu_fd;
     rq->n_fds = 1;
     return 0;

@@ -29,7 +29,7 @@ static int pages_write_reserve_new(struct request *rq, const struct page_context
     if (r < 0)
         return r;
 
-    r = reserve_slot(rq->store, g, x->number, x->pid, ret, &rq->error);
+    r = reserve_slot(rq->store, g, x->number, ret, &rq->error);
     if (r < 0)
         return r;
 

@@ -269,7 +269,7 @@ static int raw_append_take_slot(struct request *rq, const struct page_context *c
 
     r = page_group(rq, c->space, page_class, &g);
     if (r == 0)
-        r = reserve_slot(rq->store, g, x->number, 0, ret, &rq->error);
+        r = reserve_slot(rq->store, g, x->number, ret, &rq->error);
     if (r < 0)
         return r;
 

@@ -22,9 +22,6 @@ int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct r
     size_t bytes;
     int r;
 
-    if (h->span->extent->gpu_fd < 0)
-        return fail(&rq->error, -EOPNOTSUPP,
-                    "the page is in external memory of a client, which kvcobra-mover cannot read");
     if (!account_may_take(account->n_raw_stages, rq->server->n_raw_stages, RAW_STAGES_MAX, RAW_STAGES_MAX))
         return fail(
             &rq->error, -EAGAIN,

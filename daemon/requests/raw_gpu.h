@@ -33,8 +33,8 @@ struct raw_stage {
 /**
  * raw_gpu_stage_init() - host memory for page @h of the session's device
  *
- * Return: 0; -EAGAIN with a sentence: RAW_STAGES_MAX are in use, or the tenant's share of them; -EOPNOTSUPP:
- * external memory; errno of the memory.
+ * Return: 0; -EAGAIN with a sentence: RAW_STAGES_MAX are in use, or the tenant's share of them; errno of the
+ * memory.
  */
 int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct raw_stage *ret_stage);
 void raw_gpu_stage_deinit(struct raw_stage *s); /* when no copy is under way; accepts a zeroed stage */

@@ -200,8 +200,6 @@ int request_check_draining(struct request *rq)
     switch (rq->message->body_case) {
     case KVCOBRA__REQUEST__BODY_OPEN_MODEL:
         return request_refuse_draining(rq, "models");
-    case KVCOBRA__REQUEST__BODY_LEND_EXTENT:
-        return request_refuse_draining(rq, "memory");
     case KVCOBRA__REQUEST__BODY_RESERVE:
         return request_refuse_draining(rq, "pages");
     case KVCOBRA__REQUEST__BODY_APPEND_RAW:

@@ -118,7 +118,6 @@ struct reply_scratch {
         Kvcobra__ConfirmReply confirm;
         Kvcobra__OpenModelReply open_model;
         Kvcobra__GetExtentReply get_extent;
-        Kvcobra__LendExtentReply lend_extent;
         Kvcobra__ListTablesReply list_tables;
         Kvcobra__FetchTableReply fetch_table;
         Kvcobra__RefTableReply ref_table;

@@ -17,7 +17,6 @@
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
-#include "daemon/session/external_memory.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/reservations.h"
 #include "daemon/store/control.h"
@@ -41,7 +40,6 @@ static void session_on_exit_of_process(void *ctx)
     log_client_event(&x->tenant->account->log, LOG_INFO, "process-gone",
                      "session=%" PRIu64 " pid=%ld held=%" PRIu32 " reserved=%" PRIu32, x->serial,
                      (long) x->pid, x->leases.n_held, x->n_reservations);
-    external_memory_end(x);
     if (!session_quarantine(x))
         (void) session_close(x, "the process exited");
     if (c)
@@ -265,7 +263,6 @@ struct session *session_free(struct session *x)
     reservations_discard_all(x);
     lease_release_all(&x->leases, store_of(x->tenant));
     lease_deinit(&x->leases);
-    external_memory_end(x);
     orphans_end(x->sessions, x->number);
     session_forget_record(x);
     (void) close(x->pidfd);
@@ -296,8 +293,7 @@ void session_reap(struct session *x)
 
 bool session_has_anything(const struct session *x)
 {
-    return x->leases.n_held + orphans_holds(x->sessions, x->number) + x->n_reservations > 0 ||
-           external_memory_count(x) > 0;
+    return x->leases.n_held + orphans_holds(x->sessions, x->number) + x->n_reservations > 0;
 }
 
 void session_detach(struct session *x)

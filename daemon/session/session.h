@@ -60,7 +60,7 @@ void session_detach(struct session *x);
 /* Continues the session over connection @c. */
 void session_resume(struct session *x, struct conn *c);
 
-/* Whether the session has holds, reservations or external memory, so that it must outlive its connection. */
+/* Whether the session has holds or reservations, so that it must outlive its connection. */
 bool session_has_anything(const struct session *x);
 
 /* Whether a HELLO with @token from this process resumes @x. */

@@ -43,15 +43,6 @@ static int host_extents_begin(void *ctx, struct errmsg *e)
     return extent_maker_begin(h->memory, h->pool, -1, &owner, e);
 }
 
-static void host_extents_drop(void *ctx, struct pool_memory *m)
-{
-    const struct host_extents *h = ctx;
-
-    if (h->pool->keeper)
-        h->pool->keeper->dropped(h->pool->keeper->ctx, m->id, false);
-    pool_memory_deinit(m);
-}
-
 static int host_extents_take(void *ctx, struct pool_memory *ret, struct errmsg *e)
 {
     struct host_extents *h = ctx;
@@ -62,7 +53,7 @@ static int host_extents_take(void *ctx, struct pool_memory *ret, struct errmsg *
 void host_extents_init(struct host_extents *h, struct ev *ev, struct host_memory *memory, struct pool *p,
                        uint32_t n_spare, const struct host_extents_owner *owner)
 {
-    const struct preallocated_maker maker = {host_extents_begin, host_extents_drop, h};
+    const struct preallocated_maker maker = {host_extents_begin, h};
 
     *h = (struct host_extents){
         .ev = ev,

@@ -35,7 +35,7 @@ void persist_write_list(struct persist *p)
         const struct pool *pool = &p->devices->list[i].store.pool;
 
         for (uint32_t k = 0; k < pool->n_extents; k++)
-            if (!pool->extents[k]->external && n < p->n_list_max) /* external memory belongs to its client */
+            if (n < p->n_list_max)
                 p->list[n++] = pool->extents[k]->id;
     }
 
@@ -112,15 +112,6 @@ static void persist_on_not_stored(void *ctx, uint64_t id, int err)
               persist_name(name, "pages", id), strerror(-err));
 }
 
-static void persist_on_dropped(void *ctx, uint64_t id, bool on_gpu)
-{
-    struct persist *p = ctx;
-    char name[PERSIST_NAME_BYTES];
-
-    supervisor_remove(p->supervisor, persist_memory_name(name, id, on_gpu));
-    supervisor_remove(p->supervisor, persist_name(name, "slots", id));
-}
-
 static void persist_on_added(void *ctx, const struct pool_extent *x)
 {
     (void) x;
@@ -129,11 +120,12 @@ static void persist_on_added(void *ctx, const struct pool_extent *x)
 
 static void persist_on_removed(void *ctx, const struct pool_extent *x)
 {
-    if (x->external)
-        return;
+    struct persist *p = ctx;
+    char name[PERSIST_NAME_BYTES];
 
-    persist_write_list(ctx);
-    persist_on_dropped(ctx, x->id, x->gpu_fd >= 0);
+    persist_write_list(p);
+    supervisor_remove(p->supervisor, persist_memory_name(name, x->id, x->gpu_fd >= 0));
+    supervisor_remove(p->supervisor, persist_name(name, "slots", x->id));
 }
 
 /* ---- opening ---- */
@@ -277,7 +269,6 @@ int persist_open(struct persist *p, struct supervisor *supervisor, struct device
     p->keeper = (struct pool_keeper){
         .store = persist_on_store,
         .not_stored = persist_on_not_stored,
-        .dropped = persist_on_dropped,
         .added = persist_on_added,
         .removed = persist_on_removed,
         .ctx = p,

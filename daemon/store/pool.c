@@ -48,7 +48,6 @@ static struct pool_extent *pool_extent_free(struct pool_extent *x)
 
     x->memory = extent_free(x->memory);
     closep(&x->gpu_fd);
-    free(x->external);
     slot_records_deinit(&x->records);
     free(x->span_of_unit);
     free(x);
@@ -124,18 +123,7 @@ static struct pool_extent *pool_extent_alloc(const struct pool *p, struct tenant
 static void pool_append_extent(struct pool *p, struct pool_extent *x)
 {
     x->tenant->n_extents++;
-    x->tenant->n_external += x->external != NULL;
     p->extents[p->n_extents++] = x;
-}
-
-static int pool_copy_external(struct pool_extent *x, const struct pool_external *external, struct errmsg *e)
-{
-    x->external = malloc(sizeof(*external));
-    if (!x->external)
-        return fail(e, -ENOMEM, "out of memory for an extent");
-
-    *x->external = *external;
-    return 0;
 }
 
 static int pool_take_memory(struct pool *p, struct pool_extent *x, struct errmsg *e)
@@ -153,25 +141,17 @@ static int pool_take_memory(struct pool *p, struct pool_extent *x, struct errmsg
     return 0;
 }
 
-/* @external: NULL: the memory comes from the source. */
 static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct span_owner *owner,
-                           const struct pool_external *external, struct pool_extent **ret, struct errmsg *e)
+                           struct pool_extent **ret, struct errmsg *e)
 {
     _cleanup_(pool_extent_freep) struct pool_extent *x =
         pool_extent_alloc(p, tenant, p->serials->next_extent);
-    int r = 0;
+    int r;
 
     if (!x)
         return fail(e, -ENOMEM, "out of memory for an extent");
 
-    if (external) {
-        r = slot_records_init(&x->records, x->n_units, p->unit_bytes, e);
-        if (r == 0)
-            r = pool_copy_external(x, external, e);
-        p->serials->next_extent += r == 0;
-    } else {
-        r = pool_take_memory(p, x, e);
-    }
+    r = pool_take_memory(p, x, e);
     if (r < 0)
         return r;
 
@@ -191,15 +171,6 @@ static int pool_extent_add(struct pool *p, struct tenant *tenant, const struct s
     if (p->keeper)
         p->keeper->added(p->keeper->ctx, *ret);
     return 0;
-}
-
-int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,
-                         const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e)
-{
-    assert(p->on_gpu);
-    if (!pool_can_grow(p))
-        return fail(e, -ENOSPC, "the pool has %" PRIu32 " extents, the maximum", p->n_extents);
-    return pool_extent_add(p, tenant, owner, external, ret, e);
 }
 
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
@@ -222,15 +193,6 @@ int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct
     pool_append_extent(p, x);
     *ret = x;
     return 0;
-}
-
-uint32_t pool_external_extents(const struct pool *p)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < p->n_extents; i++)
-        n += p->extents[i]->external != NULL;
-    return n;
 }
 
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id)
@@ -273,7 +235,6 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 {
     assert(x->n_units_used == 0);
     x->tenant->n_extents--;
-    x->tenant->n_external -= x->external != NULL;
     for (uint32_t i = 0; i < p->n_extents; i++) {
         if (p->extents[i] == x) {
             p->extents[i] = p->extents[--p->n_extents];
@@ -292,12 +253,6 @@ void pool_extent_destroy(struct pool *p, struct pool_extent *x)
 
 /* ---- slots ---- */
 
-static bool pool_may_use(const struct pool_extent *x, const struct span_owner *owner)
-{
-    return !x->external ||
-           (owner->pid != 0 && (x->external->session == owner->session || x->external->pid != owner->pid));
-}
-
 static int pool_add_span(struct pool *p, struct group *g, const struct span_owner *owner, struct span **ret,
                          struct errmsg *e)
 {
@@ -306,8 +261,7 @@ static int pool_add_span(struct pool *p, struct group *g, const struct span_owne
     int r;
 
     for (uint32_t i = 0; i < p->n_extents; i++) {
-        if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]) ||
-            !pool_may_use(p->extents[i], owner))
+        if (p->extents[i]->tenant != g->tenant || pool_extent_is_closed(p->extents[i]))
             continue;
 
         r = span_new(p, p->extents[i], g, n_units, owner, ret);
@@ -320,7 +274,7 @@ static int pool_add_span(struct pool *p, struct group *g, const struct span_owne
                     "the pool of %" PRIu64 " bytes is full, or the rest of it is guaranteed to others",
                     p->pool_bytes);
 
-    r = pool_extent_add(p, g->tenant, owner, NULL, &x, e);
+    r = pool_extent_add(p, g->tenant, owner, &x, e);
     if (r == 0)
         r = span_new(p, x, g, n_units, owner, ret);
     return r;
@@ -332,8 +286,6 @@ int pool_slot_take(struct pool *p, struct group *g, const struct span_owner *own
     struct span *s = g->partial.head;
 
     assert(g->slot_bytes <= p->extent_bytes);
-    while (s && !pool_may_use(s->extent, owner))
-        s = s->next;
     if (!s) {
         int r = pool_add_span(p, g, owner, &s, e);
 
@@ -488,11 +440,8 @@ static bool pool_extent_is_valid(const struct pool *p, const struct pool_extent 
 {
     uint32_t n = 0;
 
-    if (p->on_gpu ? x->memory || (x->gpu_fd >= 0) == (x->external != NULL)
-                  : !x->memory || x->gpu_fd >= 0 || x->external)
+    if (p->on_gpu ? x->memory || x->gpu_fd < 0 : !x->memory || x->gpu_fd >= 0)
         return refute(e, "extent %" PRIu64 " is not in the memory that the pool is for", x->id);
-    if (pool_extent_is_gone(x) && !x->retired)
-        return refute(e, "extent %" PRIu64 " accepts pages although its client is gone", x->id);
     if (x->retired != (slot_records_head(&x->records)->retired != 0) || (x->retired && !p->on_gpu))
         return refute(e, "extent %" PRIu64 " is retired, or its record says so, without reason", x->id);
 

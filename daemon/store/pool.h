@@ -59,15 +59,6 @@ void pool_memory_deinit(struct pool_memory *m);
 int pool_extent_adopt(struct pool *p, struct tenant *tenant, uint64_t id, struct extent *memory, int gpu_fd,
                       struct slot_records *records, struct pool_extent **ret, struct errmsg *e);
 
-/*
- * Adds an extent of external memory. @external: copied. @owner: its place. Return: 0; -ENOSPC: the pool
- * has its maximum of extents; -ENOMEM.
- */
-int pool_extent_register(struct pool *p, struct tenant *tenant, const struct pool_external *external,
-                         const struct span_owner *owner, struct pool_extent **ret, struct errmsg *e);
-
-uint32_t pool_external_extents(const struct pool *p);
-
 struct pool_extent *pool_extent_find(const struct pool *p, uint64_t id);
 bool pool_can_grow(const struct pool *p);
 bool pool_extent_is_idle(const struct pool *p, const struct pool_extent *x); /* no slot is RESERVED or held */

@@ -58,19 +58,11 @@ struct span {
     struct span *prev, *next;
 };
 
-struct pool_external { /* external memory: external_memory.h */
-    uint8_t handle[LENT_HANDLE_BYTES];
-    uint32_t session;
-    pid_t pid;
-    bool gone; /* the session ended: reads return undefined data */
-};
-
 struct pool_extent {
     uint64_t id; /* never used again */
     struct tenant *tenant;
-    struct extent *memory;          /* of the host; NULL: on a GPU, never mapped here */
-    int gpu_fd;                     /* on a GPU: the descriptor that clients import; else -1 */
-    struct pool_external *external; /* external memory, instead of a descriptor; not persisted; or NULL */
+    struct extent *memory; /* of the host; NULL: on a GPU, never mapped here */
+    int gpu_fd;            /* on a GPU: the descriptor that clients import; else -1 */
     struct slot_records records;
     uint32_t *span_of_unit; /* [n_units] number of the span; UINT32_MAX: none */
     uint32_t n_units, n_units_used;
@@ -90,11 +82,6 @@ struct page_handle {
 };
 
 #define PAGE_NONE ((struct page_handle){.number = SLOT_NONE})
-
-static inline bool pool_extent_is_gone(const struct pool_extent *x)
-{
-    return x->external && x->external->gone;
-}
 
 static inline bool pool_extent_is_closed(const struct pool_extent *x) /* takes no new page */
 {
@@ -125,8 +112,6 @@ struct pool_keeper { /* persists extents over a restart */
      */
     int (*store)(void *ctx, uint64_t id, bool on_gpu, int memory_fd, int records_fd);
     void (*not_stored)(void *ctx, uint64_t id, int err);
-    /* The descriptors are not needed: no pool took the extent. */
-    void (*dropped)(void *ctx, uint64_t id, bool on_gpu);
     /* Called before the first use of @x, which is in the list of extents. */
     void (*added)(void *ctx, const struct pool_extent *x);
     /* Called when @x is not in the list of extents any longer. Its memory still exists. */
@@ -161,7 +146,5 @@ struct span_owner {
     uint32_t first_head, n_heads;
     uint32_t place; /* of the device in the journal */
     uint32_t session;
-    /* 0: use no external memory; else none of this process's other sessions: it cannot open its own handle */
-    pid_t pid;
     bool may_grow;
 };

@@ -37,8 +37,6 @@ void preallocated_tick(struct preallocated *s, uint32_t room, uint64_t now_ms)
     struct errmsg why = {""};
     int r;
 
-    while (s->n > room) /* a client registered external memory, which took the room */
-        s->maker.drop(s->maker.ctx, &s->extents[--s->n]);
     if (s->is_being_created || s->n >= wanted || s->n >= room || now_ms < s->try_ms)
         return;
 

@@ -26,7 +26,6 @@ struct preallocated_maker {
      * Return: 0; errno with a sentence: a failure, as reported by preallocated_fail().
      */
     int (*begin)(void *ctx, struct errmsg *e);
-    void (*drop)(void *ctx, struct pool_memory *m); /* frees an extent that has no room; transferred */
     void *ctx;
 };
 

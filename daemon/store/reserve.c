@@ -50,7 +50,7 @@ static int reserve_index_room(struct store *st, struct tenant *t, struct errmsg 
     return r;
 }
 
-int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid, struct page_handle *ret,
+int reserve_slot(struct store *st, struct group *g, uint32_t session, struct page_handle *ret,
                  struct errmsg *e)
 {
     struct tenant *t = g->tenant;
@@ -60,7 +60,6 @@ int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid,
         .n_heads = g->space->layout.shard.n_heads,
         .place = st->place,
         .session = session,
-        .pid = pid,
     };
     struct page_handle h;
     int r;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <stdint.h>
-#include <sys/types.h>
 
 struct errmsg;
 struct group;
@@ -12,7 +11,6 @@ struct store;
 /**
  * reserve_slot() - get a RESERVED slot for a page of @g; evicts pages if necessary
  * @session: number of the session that will commit it; recorded
- * @pid:     its process; 0: the page must not be in external memory
  *
  * Return: 0; -EINPROGRESS: an extent of the host's pool is being created: wait for it (host_extents.h);
  * -EDQUOT: the tenant's quota, or the index that it has room for, is used by pages that cannot be evicted;
@@ -21,5 +19,5 @@ struct store;
  * being reclaimed, see share_awaited_bytes(), or an extent is being created on the GPU, or a larger index is
  * being filled; -EFBIG: a page is larger than an extent; errno of the memory.
  */
-int reserve_slot(struct store *st, struct group *g, uint32_t session, pid_t pid, struct page_handle *ret,
+int reserve_slot(struct store *st, struct group *g, uint32_t session, struct page_handle *ret,
                  struct errmsg *e);

@@ -21,18 +21,6 @@ void retire_extent(struct store *st, struct pool_extent *x)
     evict_extent(st, x);
 }
 
-void retire_external(struct store *st, struct pool_extent *x)
-{
-    x->external->gone = true;
-    if (!x->retired)
-        pool_extent_retire(&st->pool, x);
-    log_event(LOG_NOTICE, "external-memory-gone",
-              "extent=%" PRIu64 " tenant=%s pid=%ld message=\"its pages are "
-              "no longer granted; reads of held ones return undefined data\"",
-              x->id, x->tenant->name, (long) x->external->pid);
-    evict_extent(st, x);
-}
-
 void retire_reserved(struct store *st, uint32_t session)
 {
     for (uint32_t i = 0; i < st->pool.n_spans_max; i++) {

@@ -70,7 +70,7 @@ bool share_is_at_limit(const struct store *st, const struct tenant *t)
 {
     uint64_t by_quota = share_extents(&st->pool, t->quota_bytes) + 1, by_guarantee = share_guaranteed(st, t);
 
-    return t->n_extents - t->n_external >= (by_quota > by_guarantee ? by_quota : by_guarantee);
+    return t->n_extents >= (by_quota > by_guarantee ? by_quota : by_guarantee);
 }
 
 /* Extents that @t must leave free when it borrows. */
@@ -90,17 +90,6 @@ bool share_may_grow(const struct store *st, const struct tenant *t)
     return share_borrowed(st, t) < 0 || p->n_extents + 1 + share_left_free(st, t) <= p->n_extents_max;
 }
 
-bool share_may_register(const struct store *st, const struct tenant *t)
-{
-    uint64_t unused = 0;
-
-    for (const struct tenant *o = st->tenants; o; o = o->next)
-        if (o != t && share_borrowed(st, o) < 0)
-            unused += (uint64_t) -share_borrowed(st, o);
-    return pool_can_grow(&st->pool) &&
-           (share_borrowed(st, t) < 0 || st->pool.n_extents + 1 + unused <= st->pool.n_extents_max);
-}
-
 /* An extent without held pages of the tenant that borrowed most, if that is more than @least. */
 static struct pool_extent *share_find_idle(const struct store *st, const struct tenant *taker, int64_t least)
 {
@@ -112,7 +101,7 @@ static struct pool_extent *share_find_idle(const struct store *st, const struct 
     for (uint32_t i = 0; has_borrower && i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->tenant != taker && !x->external && share_borrowed(st, x->tenant) > least &&
+        if (x->tenant != taker && share_borrowed(st, x->tenant) > least &&
             pool_extent_is_idle(&st->pool, x)) {
             least = share_borrowed(st, x->tenant);
             best = x;
@@ -171,7 +160,7 @@ bool share_destroy_empty(struct store *st, const struct tenant *not_of)
     for (uint32_t i = 0; i < st->pool.n_extents; i++) {
         struct pool_extent *x = st->pool.extents[i];
 
-        if (x->n_units_used == 0 && x->tenant != not_of && !x->external) {
+        if (x->n_units_used == 0 && x->tenant != not_of) {
             share_destroy(st, x);
             return true;
         }
@@ -226,7 +215,7 @@ static struct pool_extent *share_find_borrowed(const struct store *st, const str
         struct pool_extent *x = st->pool.extents[i];
         uint64_t bytes;
 
-        if (x->tenant == t || x->external || pool_extent_is_closed(x) || share_borrowed(st, x->tenant) <= 0)
+        if (x->tenant == t || pool_extent_is_closed(x) || share_borrowed(st, x->tenant) <= 0)
             continue;
 
         bytes = share_busy_bytes(&st->pool, x);

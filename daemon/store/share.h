@@ -15,7 +15,6 @@
  * quota and one more, and a tenant above its guarantee leaves a 32nd of the pool's extents, rounded down, to
  * tenants that have none.
  *
- * Extents of external memory count as their tenant's; they are never taken or reclaimed.
  *
  * A borrower takes an extent of the tenant that borrowed most, if that tenant borrowed at least two more. So
  * the first tenant cannot keep nearly the whole pool, and two tenants do not take the same extent from each
@@ -36,17 +35,11 @@ uint64_t share_extents(const struct pool *p, uint64_t bytes);
 /* Whether all guarantees fit the pool, with @bytes for @t and @n_promised extents for tenants to come. */
 bool share_fits(const struct store *st, const struct tenant *t, uint64_t bytes, uint64_t n_promised);
 
-/* Whether @t has as many extents as its quota allows, external memory left out. */
+/* Whether @t has as many extents as its quota allows. */
 bool share_is_at_limit(const struct store *st, const struct tenant *t);
 
 /* Whether @t may add an extent to the pool. */
 bool share_may_grow(const struct store *st, const struct tenant *t);
-
-/*
- * Whether @t may add an extent of external memory, which cannot be reclaimed: the unused guarantees of other
- * tenants must still fit.
- */
-bool share_may_register(const struct store *st, const struct tenant *t);
 
 /* Frees an extent without held pages for @t, by the rules above. False: there is none. */
 bool share_take_extent(struct store *st, const struct tenant *t);

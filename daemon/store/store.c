@@ -165,8 +165,6 @@ bool store_page_is_whole(struct store *st, const struct page_handle *h)
     const uint8_t *page;
     bool whole;
 
-    if (pool_extent_is_gone(h->span->extent))
-        return false;
     if (!h->slot->unchecked)
         return true;
     if (st->pool.on_gpu)
@@ -187,9 +185,9 @@ int store_find_whole(struct store *st, const struct tenant *t, const struct chun
     if (exists && !store_page_is_whole(st, &h)) {
         exists = store_find(st, t, key, &h);
         if (exists)
-            return fail(e, -EAGAIN, "the page of this key %s and is still held: continue without sharing",
-                        pool_extent_is_gone(h.span->extent) ? "is in external memory whose client is gone"
-                                                            : "was damaged over a restart");
+            return fail(e, -EAGAIN,
+                        "the page of this key was damaged over a restart and is still held: continue without "
+                        "sharing");
     }
 
     *ret = exists ? h : PAGE_NONE;

@@ -68,9 +68,9 @@ void store_discard_reserved(struct store *st, uint32_t session);
 /**
  * store_page_is_whole() - whether the page may be leased
  *
- * A page of this process is whole, unless it is in external memory whose client is gone. A page of an earlier
- * process is compared with its checksum once; a damaged page is dropped as soon as no lease holds it. On a
- * GPU the mover compares before this is called: a page that is still unchecked may not be leased.
+ * A page of this process is whole. A page of an earlier process is compared with its checksum once; a
+ * damaged page is dropped as soon as no lease holds it. On a GPU the mover compares before this is called: a
+ * page that is still unchecked may not be leased.
  */
 bool store_page_is_whole(struct store *st, const struct page_handle *h);
 
@@ -81,8 +81,7 @@ void store_page_checked(struct store *st, const struct page_handle *h, bool whol
  * store_find_whole() - store_find() for a caller that will lease the page
  * @ret: PAGE_NONE: the key has no page
  *
- * Return: 0; -EAGAIN: the page was damaged over a restart, or is in external memory whose client is gone,
- * and cannot be dropped before its leases end.
+ * Return: 0; -EAGAIN: the page was damaged over a restart and cannot be dropped before its leases end.
  */
 int store_find_whole(struct store *st, const struct tenant *t, const struct chunk_key *key,
                      struct page_handle *ret, struct errmsg *e);

@@ -74,7 +74,7 @@ struct tenant {
     uint64_t index_bytes; /* of all index objects but the first */
     uint64_t held_bytes;  /* of page_bytes: held or reserved */
     uint64_t arena_bytes;
-    uint32_t n_extents, n_external; /* counted by the pool; external: those of external memory */
+    uint32_t n_extents; /* counted by the pool */
     uint32_t n_sessions;
     uint64_t n_pages; /* committed */
     struct tenant_counters counters;

@@ -38,7 +38,6 @@ enum verb {
     DAMAGE,
     GET_EXTENT,
     READ_RAW,
-    LEND,
     END
 };
 
@@ -80,42 +79,8 @@ static void open_driver(void)
     }
 }
 
-/* External memory of this process. */
-static struct {
-    cu_ptr at;
-    size_t bytes;
-    struct cu_ipc_mem_handle handle;
-} lent[EXTENTS_MAX];
-static size_t n_lent;
-
-static int import(int fd, size_t bytes, const struct cu_ipc_mem_handle *handle, struct cuda_extent **ret,
-                  struct errmsg *e)
-{
-    if (fd >= 0)
-        return cuda_extent_import(space, fd, bytes, CU_ACCESS_READ_WRITE, ret, e);
-    for (size_t i = 0; i < n_lent; i++)
-        if (memcmp(&lent[i].handle, handle, sizeof(*handle)) == 0)
-            return cuda_extent_borrow(space, lent[i].at, lent[i].bytes, ret, e);
-    return cuda_extent_open(space, handle, bytes, ret, e);
-}
-
-static int lend(size_t bytes, uint64_t *ret_extent)
-{
-    struct errmsg e = {""};
-    size_t i = n_lent++;
-
-    assert(i < EXTENTS_MAX);
-    lent[i].bytes = bytes;
-    assert(cuda_space_enter(space, &e) == 0 && driver->mem_alloc(&lent[i].at, bytes) == CU_SUCCESS &&
-           driver->fill(lent[i].at, 0, bytes) == CU_SUCCESS);
-    cuda_space_leave(space);
-    assert(cuda_legacy_export(space, lent[i].at, bytes, &lent[i].handle, &e) == 0);
-    return raw_lend(model.fd, lent[i].handle.bytes, sizeof(lent[i].handle), bytes, ret_extent);
-}
-
 static struct cuda_extent *extent(uint64_t id)
 {
-    struct cu_ipc_mem_handle handle;
     struct errmsg e = {""};
     size_t bytes;
     int fd, r;
@@ -124,11 +89,9 @@ static struct cuda_extent *extent(uint64_t id)
         if (imported[i].id == id)
             return imported[i].extent;
     assert(n_imported < EXTENTS_MAX);
-    if (raw_get_memory(&model, id, &fd, &bytes, (uint8_t *) handle.bytes) < 0)
+    if (raw_get_extent(&model, id, &fd, &bytes) < 0)
         return NULL;
-    r = import(fd, bytes, &handle, &imported[n_imported].extent, &e);
-    if (r == -ESTALE) /* external memory of a process that has died */
-        return NULL;
+    r = cuda_extent_import(space, fd, bytes, CU_ACCESS_READ_WRITE, &imported[n_imported].extent, &e);
     if (r < 0) {
         fprintf(stderr, "extent %llu: %s\n", (unsigned long long) id, e.text);
         _exit(3);
@@ -227,7 +190,7 @@ static int read_raw(uint64_t lease)
 static void obey(const struct order *o, struct answer *a)
 {
     struct chunk_key key = raw_key(o->n);
-    uint8_t payload[GPU_PAGE_BYTES - PAGE_HEADER_BYTES], handle[LENT_HANDLE_BYTES];
+    uint8_t payload[GPU_PAGE_BYTES - PAGE_HEADER_BYTES];
     size_t granted = 0, bytes;
     int reason, fd;
 
@@ -271,12 +234,9 @@ static void obey(const struct order *o, struct answer *a)
         a->err = raw_keep(&model, &o->n, o->n != 0);
         break;
     case GET_EXTENT:
-        a->err = raw_get_memory(&model, o->n, &fd, &bytes, handle);
-        if (a->err == 0 && fd >= 0)
+        a->err = raw_get_extent(&model, o->n, &fd, &bytes);
+        if (a->err == 0)
             (void) close(fd);
-        break;
-    case LEND:
-        a->err = lend(o->n, &a->lease);
         break;
     case READ_RAW:
         a->err = read_raw(o->n);
@@ -483,13 +443,4 @@ int gpu_get_extent(struct gpu_client *a, uint64_t extent)
 int gpu_read_raw(struct gpu_client *a, uint64_t lease)
 {
     return tell_n(a, READ_RAW, lease, NULL).err;
-}
-
-int gpu_lend(struct gpu_client *a, size_t bytes, uint64_t *ret_extent)
-{
-    struct answer x = tell_n(a, LEND, bytes, NULL);
-
-    if (ret_extent)
-        *ret_extent = x.lease;
-    return x.err;
 }

@@ -67,6 +67,3 @@ int gpu_get_extent(struct gpu_client *a, uint64_t extent);
 
 /* READ_RAW. Return: errno. */
 int gpu_read_raw(struct gpu_client *a, uint64_t lease);
-
-/* Allocates and clears memory, and registers it (LEND_EXTENT). Return: errno. */
-int gpu_lend(struct gpu_client *a, size_t bytes, uint64_t *ret_extent);

@@ -72,7 +72,6 @@ struct gpu_status gpu_status(void)
         .mover_restarts = r->status->mover_restarts,
         .spare_extents = d->spare_extents,
         .retired_extents = d->retired_extents,
-        .lent_extents = d->lent_extents,
         .state = (int) d->state,
     };
     wire_reply_free(r);

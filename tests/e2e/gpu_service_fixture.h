@@ -23,7 +23,7 @@ void gpu_stop(void);
 /* STATUS of the GPU. */
 struct gpu_status {
     uint64_t extent_bytes, held_bytes, pages, quarantined_slots, mover_pid, mover_restarts;
-    uint32_t spare_extents, retired_extents, lent_extents;
+    uint32_t spare_extents, retired_extents;
     int state;
 };
 struct gpu_status gpu_status(void);

@@ -466,7 +466,7 @@ int raw_keep(struct raw_model *m, const uint64_t *leases, size_t n)
     return raw_errno(m->fd, &q);
 }
 
-int raw_get_memory(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes, uint8_t *ret_handle)
+int raw_get_extent(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes)
 {
     Kvcobra__GetExtent get = KVCOBRA__GET_EXTENT__INIT;
     Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_GET_EXTENT, &get);
@@ -479,43 +479,12 @@ int raw_get_memory(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *re
     assert(reply);
     r = reply->err;
     if (r == 0) {
-        bool lent = reply->get_extent->ipc_handle.len == LENT_HANDLE_BYTES;
-
-        assert(p.n_fds == (lent ? 0 : 1));
+        assert(p.n_fds == 1);
         *ret_bytes = reply->get_extent->bytes;
-        *ret_fd = lent ? -1 : fcntl(p.fds[0], F_DUPFD_CLOEXEC, 0);
-        assert(lent || *ret_fd >= 0);
-        if (lent)
-            memcpy(ret_handle, reply->get_extent->ipc_handle.data, LENT_HANDLE_BYTES);
+        *ret_fd = fcntl(p.fds[0], F_DUPFD_CLOEXEC, 0);
+        assert(*ret_fd >= 0);
     }
     wire_packet_close_fds(&p);
-    wire_reply_free(reply);
-    return r;
-}
-
-int raw_get_extent(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes)
-{
-    uint8_t handle[LENT_HANDLE_BYTES];
-    int r = raw_get_memory(m, extent, ret_fd, ret_bytes, handle);
-
-    assert(r < 0 || *ret_fd >= 0);
-    return r;
-}
-
-int raw_lend(int fd, const void *handle, size_t handle_bytes, uint64_t bytes, uint64_t *ret_extent)
-{
-    Kvcobra__LendExtent lend = KVCOBRA__LEND_EXTENT__INIT;
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_LEND_EXTENT, &lend);
-    Kvcobra__Reply *reply;
-    int r;
-
-    lend.ipc_handle = (ProtobufCBinaryData){handle_bytes, (uint8_t *) handle};
-    lend.bytes = bytes;
-    reply = raw_request(fd, &q, NULL, 0, NULL);
-    assert(reply && (reply->err == 0 || strlen(reply->message) > 10));
-    r = reply->err;
-    if (r == 0)
-        *ret_extent = reply->lend_extent->extent;
     wire_reply_free(reply);
     return r;
 }

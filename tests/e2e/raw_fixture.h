@@ -109,14 +109,5 @@ int raw_keep(struct raw_model *m, const uint64_t *leases, size_t n);
 /* GET_EXTENT. Return: errno; *ret_fd is the caller's. */
 int raw_get_extent(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes);
 
-/*
- * raw_get_extent() that accepts external memory too: then *ret_fd is -1,
- * and *ret_handle has LENT_HANDLE_BYTES.
- */
-int raw_get_memory(struct raw_model *m, uint64_t extent, int *ret_fd, size_t *ret_bytes, uint8_t *ret_handle);
-
-/* LEND_EXTENT. Return: errno. */
-int raw_lend(int fd, const void *handle, size_t handle_bytes, uint64_t bytes, uint64_t *ret_extent);
-
 /* Maps an extent read-only; asserts. */
 uint8_t *raw_map_extent(struct raw_model *m, uint64_t extent, size_t *ret_bytes);

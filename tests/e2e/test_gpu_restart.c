@@ -421,52 +421,6 @@ static void test_kill_loop(void)
     finish();
 }
 
-/*
- * The owner of external memory may have ended: pages in it are not found, and holds there are dropped.
- * Everything else stays.
- */
-static void test_external_memory_is_not_persistent(void)
-{
-    enum { PER_EXTENT = 16 * 31, LENT = 2 << 20 };
-    static struct raw_slot s[PER_EXTENT];
-    struct gpu_client lender, other;
-    struct raw_slot in_lent, again;
-    uint64_t extent, next = 0, lease;
-
-    begin((const char *const[]){"--gpu-extent-bytes=2M", "--gpu-pool-bytes=8M", "--gpu-spare-extents=0",
-                                "--gpu-lend=yes", NULL});
-    lender = opened();
-    other = opened();
-    for (unsigned i = 0; i < PER_EXTENT; i++)
-        s[i] = gpu_publish(&other, i + 1, NULL);
-    CU_ASSERT_EQUAL_FATAL(gpu_lend(&lender, LENT, &extent), 0);
-    in_lent = gpu_publish(&lender, 9999, NULL);
-    CU_ASSERT_EQUAL(in_lent.extent, extent);
-    CU_ASSERT_EQUAL(gpu_lease(&other, 9999, &in_lent, &lease), 0);
-    CU_ASSERT_EQUAL(supervisor_stored("kvc-gpu-"), 1);
-    CU_ASSERT_EQUAL(supervisor_stored("kvc-slots-"), 1);
-    kill_and_start();
-    CU_ASSERT_EQUAL(gpu_status().lent_extents, 0);
-    CU_ASSERT_EQUAL(gpu_status().pages, PER_EXTENT);
-    gpu_wait_for_held(PER_EXTENT);
-    gpu_disconnect(&other);
-    CU_ASSERT_EQUAL_FATAL(gpu_resume(&other), 0);
-    CU_ASSERT_EQUAL(gpu_release(&other, lease), -ESTALE); /* it held only this page */
-    CU_ASSERT_EQUAL(lease_soon(&other, 9999, &in_lent, NULL), -ENODATA);
-    CU_ASSERT_EQUAL(gpu_get_extent(&other, extent), -ENOENT);
-    CU_ASSERT_EQUAL(lease_soon(&other, PER_EXTENT, &s[PER_EXTENT - 1], NULL), 0);
-    CU_ASSERT_TRUE(gpu_reads(&other, PER_EXTENT, &s[PER_EXTENT - 1]));
-    gpu_disconnect(&lender);
-    CU_ASSERT_EQUAL_FATAL(gpu_open(&lender, GPU_UUID), 0);
-    CU_ASSERT_EQUAL(gpu_lend(&lender, LENT, &next), 0); /* other memory, and another number */
-    CU_ASSERT_TRUE(next > extent);
-    again = gpu_publish(&lender, 9999, NULL);
-    CU_ASSERT_TRUE(again.extent == next && again.generation > in_lent.generation);
-    CU_ASSERT_TRUE(gpu_client_end(&lender));
-    CU_ASSERT_TRUE(gpu_client_end(&other));
-    finish();
-}
-
 const struct test_case test_cases[] = {
     TEST(test_pages_survive_bit_identical),
     TEST(test_checked_before_every_first_lease),
@@ -479,6 +433,5 @@ const struct test_case test_cases[] = {
     TEST(test_an_unavailable_device_keeps_its_pages),
     TEST(test_the_mover_dies_while_it_checks),
     TEST(test_kill_loop),
-    TEST(test_external_memory_is_not_persistent),
     TEST_END,
 };

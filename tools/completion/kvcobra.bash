@@ -26,7 +26,6 @@ _kvcobra_values() {
     kvcobrad/--event-backend) echo auto io_uring epoll ;;
     kvcobrad/--keep-pool | kvcobrad/-k) echo auto yes no ;;
     kvcobrad/--log-format) echo logfmt json ;;
-    kvcobrad/--gpu-lend) echo yes no ;;
     esac
 }
 

@@ -45,8 +45,6 @@ function __kvcobra_values
             string split ' ' 'auto yes no'
         case kvcobrad/--log-format
             string split ' ' 'logfmt json'
-        case kvcobrad/--gpu-lend
-            string split ' ' 'yes no'
     end
 end
 

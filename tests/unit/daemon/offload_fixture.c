@@ -218,7 +218,7 @@ uint32_t offload_fixture_publish(struct offload_fixture *f, unsigned tenant, uin
     struct page_handle h;
     uint32_t crc;
 
-    assert(reserve_slot(st, offload_fixture_group(f, tenant), 0, 0, &h, NULL) == 0);
+    assert(reserve_slot(st, offload_fixture_group(f, tenant), 0, &h, NULL) == 0);
     crc = offload_fixture_make_page(f, tenant, number, pool_slot_data(&st->pool, &h));
     assert(store_publish(st, &h, &key, crc, NULL) == 0);
     return h.number;

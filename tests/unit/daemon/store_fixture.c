@@ -105,7 +105,7 @@ uint32_t store_fixture_publish(struct store_fixture *f, struct group *g, uint64_
 {
     struct chunk_key key = store_fixture_key(n);
     struct page_handle h;
-    int r = reserve_slot(&f->device.store, g, 0, 1, &h, NULL);
+    int r = reserve_slot(&f->device.store, g, 0, &h, NULL);
 
     if (ret_err)
         *ret_err = r;

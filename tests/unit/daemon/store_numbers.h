@@ -7,11 +7,11 @@
 /* The page in slot @number, for a call that takes a handle. */
 #define PAGE(store, number) ((struct page_handle[]){pool_handle(&(store)->pool, number)})
 
-static inline int numbers_reserve(struct store *st, struct group *g, uint32_t session, pid_t pid,
-                                  uint32_t *ret_slot, struct errmsg *e)
+static inline int numbers_reserve(struct store *st, struct group *g, uint32_t session, uint32_t *ret_slot,
+                                  struct errmsg *e)
 {
     struct page_handle h;
-    int r = reserve_slot(st, g, session, pid, &h, e);
+    int r = reserve_slot(st, g, session, &h, e);
 
     if (r == 0)
         *ret_slot = h.number;

@@ -101,16 +101,6 @@ static void test_gpu_checks(void)
     refuses(&c, "--gpu-extent-bytes");
     c = good;
     c.gpu = "first";
-    CU_ASSERT_EQUAL(config_set(&c, "gpu-lend", "maybe", &e), -EINVAL);
-    CU_ASSERT_FALSE(c.gpu_lend);
-    CU_ASSERT_EQUAL(config_set(&c, "gpu-lend", "yes", &e), 0);
-    CU_ASSERT_TRUE(c.gpu_lend);
-    CU_ASSERT_EQUAL(config_check(&c, &e), 0);
-    c.gpu_span_bytes = 1 << 20; /* whole spans, but an odd number of them */
-    c.gpu_extent_bytes = 63 << 20;
-    c.gpu_pool_bytes = 16 * c.gpu_extent_bytes;
-    refuses(&c, "--gpu-lend");
-    CU_ASSERT_EQUAL(config_set(&c, "gpu-lend", "no", &e), 0);
     CU_ASSERT_EQUAL(config_check(&c, &e), 0);
     c = good;
     c.gpu_span_bytes = 0;

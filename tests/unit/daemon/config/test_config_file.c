@@ -178,7 +178,6 @@ static void test_print_and_read_again(void)
     CU_ASSERT_EQUAL(config_set(&c, "socket", "/run/a # \"b\"", &e), 0);
     CU_ASSERT_EQUAL(config_set(&c, "state-dir", " /run/x;y ", &e), 0);
     CU_ASSERT_EQUAL(config_set(&c, "log-level", "debug", &e), 0);
-    CU_ASSERT_EQUAL(config_set(&c, "gpu-lend", "yes", &e), 0);
     CU_ASSERT_EQUAL(config_set(&c, "keep-pool", "no", &e), 0);
     CU_ASSERT_EQUAL(tenant_rules_set(&c.tenants, "tenant a", "users", users, &e), 0);
     CU_ASSERT_EQUAL(tenant_rules_set(&c.tenants, "tenant a", "users", "7-9", &e), 0);
@@ -194,7 +193,7 @@ static void test_print_and_read_again(void)
     CU_ASSERT_STRING_EQUAL(again.socket_path, "/run/a # \"b\"");
     CU_ASSERT_STRING_EQUAL(again.state_dir, " /run/x;y ");
     CU_ASSERT_EQUAL(again.log_level, LOG_DEBUG);
-    CU_ASSERT(again.gpu_lend && again.socket_mode == 0604 && !again.operator_socket_path);
+    CU_ASSERT(again.socket_mode == 0604 && !again.operator_socket_path);
     second = printed(&again);
     CU_ASSERT_STRING_EQUAL(first, second);
     free(first);

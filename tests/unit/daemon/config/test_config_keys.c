@@ -44,7 +44,6 @@ static void test_limits_of_settings(void)
         {"spare-extents", 0, 16},
         {"arenas-bytes", 1, UINT64_MAX},
         {"gpu-reuse-ms", 0, 86400000},
-        {"lent-extents-per-session", 1, 1u << 16},
     };
     struct config c;
 

@@ -72,7 +72,6 @@ static void test_texts(void)
         {"lease-ms", "30000"},
         {"leases-per-session", "65536"},
         {"event-backend", "auto"},
-        {"gpu-lend", "no"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -21,21 +21,12 @@ static int begin(void *ctx, struct errmsg *e)
     return refuses < 0 ? fail(e, refuses, "the maker says %d", refuses) : 0;
 }
 
-static unsigned n_dropped;
-
-static void drop(void *ctx, struct pool_memory *m)
-{
-    assert(ctx == &n_begun);
-    n_dropped++;
-    pool_memory_deinit(m);
-}
-
 static struct preallocated s;
-static const struct preallocated_maker maker = {begin, drop, &n_begun};
+static const struct preallocated_maker maker = {begin, &n_begun};
 
 static void setup(uint32_t n_wanted)
 {
-    n_begun = n_dropped = 0;
+    n_begun = 0;
     refuses = 0;
     preallocated_init(&s, &maker, n_wanted);
 }
@@ -227,24 +218,6 @@ static void test_a_refusal_is_a_failure(void)
     preallocated_deinit(&s);
 }
 
-/* When external memory takes the room in the pool, preallocated extents are closed. */
-static void test_closes_those_without_room(void)
-{
-    int fd = dup(0);
-
-    setup(1);
-    preallocated_tick(&s, 2, 0);
-    add(fd);
-    preallocated_tick(&s, 1, 0);
-    CU_ASSERT_EQUAL(s.n, 1);
-    preallocated_tick(&s, 0, 0);
-    CU_ASSERT_EQUAL(s.n, 0);
-    CU_ASSERT_EQUAL(fcntl(fd, F_GETFD), -1);
-    CU_ASSERT_EQUAL(n_dropped, 1);
-    CU_ASSERT_EQUAL(n_begun, 1);
-    preallocated_deinit(&s);
-}
-
 const struct test_case test_cases[] = {
     TEST(test_filled_one_at_a_time),
     TEST(test_taken_in_order_and_replaced),
@@ -253,6 +226,5 @@ const struct test_case test_cases[] = {
     TEST(test_waits_longer_after_each_failure),
     TEST(test_reports_the_failure),
     TEST(test_a_refusal_is_a_failure),
-    TEST(test_closes_those_without_room),
     TEST_END,
 };

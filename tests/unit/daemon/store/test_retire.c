@@ -124,13 +124,13 @@ static void test_retry_while_an_extent_is_created(void)
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT), 0);
     unhold(0, PER_EXTENT);
     source_err = -EAGAIN;
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, &e), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, &slot, &e), -EAGAIN);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -11");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     valid();
     source_err = 0;
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, &e), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, &slot, &e), 0);
     store_discard(&f.device.store, PAGE(&f.device.store, slot));
     teardown();
 }
@@ -147,13 +147,13 @@ static void test_a_full_device_is_a_full_pool(void)
     unhold(0, PER_EXTENT);
     source_err = -ENOMEM;
     /* all pages of this tenant are held */
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e), -ENOSPC);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, &e), -ENOSPC);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_STRING_EQUAL(e.text, "the source says -12");
     CU_ASSERT_EQUAL(f.tenants[0]->n_pages, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 2);
     store_unhold(&f.device.store, PAGE(&f.device.store, slots[PER_EXTENT + 3]));
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, &e), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, &e), 0);
     CU_ASSERT_EQUAL(slot, slots[PER_EXTENT + 3]); /* the only unheld one */
     store_discard(&f.device.store, PAGE(&f.device.store, slot));
     for (unsigned i = 0; i < PER_EXTENT; i++)
@@ -172,13 +172,13 @@ static void test_lender_takes_an_extent_and_waits_for_its_own(void)
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0); /* borrows all */
     unhold(0, 4 * PER_EXTENT);
     source_err = -EAGAIN;
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 3);
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 3); /* one is enough */
     valid();
     source_err = 0;
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, NULL), 0);
     CU_ASSERT_EQUAL(f.tenants[1]->n_extents, 1);
     store_discard(&f.device.store, PAGE(&f.device.store, slot));
     teardown();
@@ -191,10 +191,10 @@ static void test_held_borrower_is_reclaimed(void)
     setup();
     f.tenants[1]->guarantee_bytes = EXTENT;
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_EQUAL(share_awaited_bytes(&f.device.store, f.tenants[1]), EXTENT);
     unhold(0, 4 * PER_EXTENT);
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, NULL), 0);
     store_discard(&f.device.store, PAGE(&f.device.store, slot));
     teardown();
 }
@@ -210,7 +210,7 @@ static void test_retired_extent_is_destroyed_when_empty(void)
     setup();
     CU_ASSERT_EQUAL(fill(0, 0, PER_EXTENT - 1), 0);
     /* session 9 is the dead one */
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 9, 0, &reserved, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 9, &reserved, NULL), 0);
     x = extent_of(0);
     id = x->id;
     fd = x->gpu_fd;
@@ -225,7 +225,7 @@ static void test_retired_extent_is_destroyed_when_empty(void)
     valid();
     store_discard(&f.device.store, PAGE(&f.device.store, reserved));
     valid();
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, &slot, NULL), 0);
     /* not in that extent, although it has room */
     CU_ASSERT_NOT_EQUAL(pool_handle(&f.device.store.pool, slot).span->extent->id, id);
     store_discard(&f.device.store, PAGE(&f.device.store, slot));
@@ -250,10 +250,10 @@ static void test_empty_retired_extent_makes_room(void)
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
     for (unsigned i = 0; i < 4; i++)
         retire_extent(&f.device.store, extent_of(i * PER_EXTENT));
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, &slot, NULL), -ENOSPC);
     unhold(0, PER_EXTENT);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 4);
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(0), 0, &slot, NULL), 0);
     CU_ASSERT_EQUAL(n_taken, 5);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 4);
     store_discard(&f.device.store, PAGE(&f.device.store, slot));
@@ -273,14 +273,14 @@ static void test_retired_extent_is_not_reclaimed(void)
     CU_ASSERT_EQUAL(fill(0, 0, 4 * PER_EXTENT), 0);
     for (unsigned i = 0; i < 3; i++)
         retire_extent(&f.device.store, extent_of(i * PER_EXTENT));
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), -EAGAIN);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, NULL), -EAGAIN);
     CU_ASSERT_TRUE(extent_of(3 * PER_EXTENT)->reclaimed);
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT_FALSE(extent_of(i * PER_EXTENT)->reclaimed);
     unhold(0, 4 * PER_EXTENT);
     retire_tick(&f.device.store);
     CU_ASSERT_EQUAL(f.device.store.pool.n_extents, 1);
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, 0, &slot, NULL), 0);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, group_of(1), 0, &slot, NULL), 0);
     store_discard(&f.device.store, PAGE(&f.device.store, slot));
     teardown();
 }
@@ -301,9 +301,9 @@ static void leave_records(struct kept *k, bool retired)
 
     setup();
     CU_ASSERT_EQUAL_FATAL(fill(0, 0, 1), 0);
-    assert(numbers_reserve(&f.device.store, group_of(0), 5, 0, &k->reserved, NULL) == 0);
-    assert(numbers_reserve(&f.device.store, group_of(0), 6, 0, &freed, NULL) == 0);
-    assert(numbers_reserve(&f.device.store, group_of(0), 7, 0, &k->copying, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group_of(0), 5, &k->reserved, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group_of(0), 6, &freed, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group_of(0), 7, &k->copying, NULL) == 0);
     store_discard(&f.device.store, PAGE(&f.device.store, freed));
     store_claim(PAGE(&f.device.store, k->copying));
     k->page = slots[0];
@@ -349,7 +349,7 @@ static void test_reservations_survive_a_restart(void)
     CU_ASSERT_EQUAL(pool_slot(&f.device.store.pool, k.copying)->session, SLOT_WITHOUT_SESSION);
     CU_ASSERT_EQUAL(f.tenants[0]->held_bytes, 2 * 1024);
     for (unsigned i = 0; i < PER_SPAN - 3; i++) { /* a new reservation gets another slot */
-        assert(numbers_reserve(&f.device.store, group_of(0), 0, 0, &slots[i], NULL) == 0);
+        assert(numbers_reserve(&f.device.store, group_of(0), 0, &slots[i], NULL) == 0);
         CU_ASSERT_TRUE(slots[i] != k.reserved && slots[i] != k.copying && slots[i] != k.page);
     }
     for (unsigned i = 0; i < PER_SPAN - 3; i++)

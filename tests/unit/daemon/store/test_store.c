@@ -137,7 +137,7 @@ static void step_reserve(void)
     size_t slot_bytes = g->slot_bytes;
     uint64_t before = f.serials.generation;
     struct errmsg e = {""};
-    int r = numbers_reserve(&f.device.store, g, 0, 0, &p.slot, &e);
+    int r = numbers_reserve(&f.device.store, g, 0, &p.slot, &e);
 
     if (r < 0) {
         CU_ASSERT_FATAL(r == -ENOSPC || r == -EDQUOT);
@@ -413,7 +413,7 @@ static void test_page_larger_than_an_extent(void)
 
     store_fixture_init(&f, 2 * UNIT, UNIT, UNIT, UINT64_C(1) << 40);
     g = store_fixture_group(&f, 0, 2, 1); /* 36 KiB in extents of 16 KiB */
-    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, g, 0, 0, &slot, &e), -EFBIG);
+    CU_ASSERT_EQUAL(numbers_reserve(&f.device.store, g, 0, &slot, &e), -EFBIG);
     CU_ASSERT_EQUAL(slot, 77);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "--extent-bytes"));
     store_fixture_deinit(&f);

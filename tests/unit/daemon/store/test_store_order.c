@@ -53,7 +53,7 @@ static void replace(void)
 {
     store_unhold(&f.device.store, PAGE(&f.device.store, number));
     store_drop(&f.device.store, PAGE(&f.device.store, number), GHOST_EVICTED);
-    (void) numbers_reserve(&f.device.store, group, 0, 1, &number, NULL);
+    (void) numbers_reserve(&f.device.store, group, 0, &number, NULL);
     publish();
 }
 
@@ -64,7 +64,7 @@ static void test_page(void)
 
     store_fixture_init(&f, POOL, EXTENT, UNIT, POOL);
     group = store_fixture_group(&f, 0, 0, 1);
-    assert(numbers_reserve(&f.device.store, group, 0, 1, &number, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group, 0, &number, NULL) == 0);
     assert(store_publish(&f.device.store, PAGE(&f.device.store, number), &key, OLD_CRC, NULL) == 0);
     record = pool_slot(&f.device.store.pool, number);
     memset(n_seen, 0, sizeof(n_seen));
@@ -84,7 +84,7 @@ static void test_page(void)
 /* The first slot of a group takes a span. */
 static void reserve_first(void)
 {
-    (void) numbers_reserve(&f.device.store, other_group, 0, 1, &number, NULL);
+    (void) numbers_reserve(&f.device.store, other_group, 0, &number, NULL);
 }
 
 static void check_heads(void)
@@ -114,7 +114,7 @@ static void test_span(void)
     store_fixture_init(&f, POOL, EXTENT, UNIT, POOL);
     group = store_fixture_group(&f, 0, 0, 1);
     other_group = store_fixture_group(&f, 0, 1, 0);
-    assert(numbers_reserve(&f.device.store, group, 0, 1, &number, NULL) == 0);
+    assert(numbers_reserve(&f.device.store, group, 0, &number, NULL) == 0);
     assert(f.device.store.pool.n_extents == 1);
     memset(n_seen, 0, sizeof(n_seen));
     n = steps_run(reserve_first, check_heads);

@@ -104,7 +104,7 @@ static void test_growth(void)
 static int publish_key(const struct chunk_key *key, uint32_t *ret_slot)
 {
     struct errmsg e = {""};
-    int r = numbers_reserve(&f.device.store, store_fixture_group(&f, 0, 0, 1), 0, 1, ret_slot, &e);
+    int r = numbers_reserve(&f.device.store, store_fixture_group(&f, 0, 0, 1), 0, ret_slot, &e);
 
     if (r < 0)
         return r;
