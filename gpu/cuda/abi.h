@@ -101,17 +101,3 @@ enum {
     CU_STREAM_UNORDERED = 1
 }; /* CU_STREAM_NON_BLOCKING: the stream and the default stream do not wait for each other */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1, CU_CAPTURE_INVALIDATED = 2 }; /* CUstreamCaptureStatus */
-
-/* Attributes of a pointer; start and bytes are 8 bytes, the others are an int. */
-enum {
-    CU_POINTER_DEVICE = 9,
-    CU_POINTER_LEGACY_IPC = 10,
-    CU_POINTER_RANGE_START = 11,
-    CU_POINTER_RANGE_BYTES = 12
-};
-
-enum { CU_IPC_LAZY_PEER_ACCESS = 1 };
-
-struct cu_ipc_mem_handle { /* CUipcMemHandle */
-    char bytes[64];
-};

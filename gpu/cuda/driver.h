@@ -44,11 +44,6 @@ struct errmsg;
     X(fill_async, cuMemsetD8Async, (cu_ptr, unsigned char, size_t, cu_stream))                               \
     X(mem_alloc, cuMemAlloc_v2, (cu_ptr *, size_t))                                                          \
     X(mem_free, cuMemFree_v2, (cu_ptr))                                                                      \
-    X(pointer_attribute, cuPointerGetAttribute, (void *, int, cu_ptr))                                       \
-    X(address_range, cuMemGetAddressRange_v2, (cu_ptr *, size_t *, cu_ptr))                                  \
-    X(ipc_export, cuIpcGetMemHandle, (struct cu_ipc_mem_handle *, cu_ptr))                                   \
-    X(ipc_open, cuIpcOpenMemHandle_v2, (cu_ptr *, struct cu_ipc_mem_handle, unsigned) )                      \
-    X(ipc_close, cuIpcCloseMemHandle, (cu_ptr))                                                              \
     X(module_load, cuModuleLoadData, (cu_module *, const void *) )                                           \
     X(module_unload, cuModuleUnload, (cu_module))                                                            \
     X(module_function, cuModuleGetFunction, (cu_function *, cu_module, const char *) )                       \

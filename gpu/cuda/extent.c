@@ -24,11 +24,8 @@ struct cuda_space {
     size_t n_extents;
 };
 
-enum origin { IMPORTED, OPENED, BORROWED };
-
 struct cuda_extent {
     struct cuda_space *space;
-    enum origin origin;
     cu_ptr address;
     size_t bytes;
     bool writable;
@@ -243,76 +240,6 @@ int cuda_extent_import(struct cuda_space *s, int fd_transferred, size_t bytes, i
     return 0;
 }
 
-/* Adds memory that is mapped already to the extents of the space. */
-static int extent_add_legacy(struct cuda_space *s, enum origin origin, cu_ptr at, size_t bytes,
-                             struct cuda_extent **ret, struct errmsg *e)
-{
-    struct cuda_extent *x = calloc(1, sizeof(*x));
-
-    if (!x)
-        return fail(e, -ENOMEM, "out of memory");
-
-    *x = (struct cuda_extent){.space = s, .origin = origin, .address = at, .bytes = bytes, .writable = true};
-    s->n_extents++;
-    *ret = x;
-    return 0;
-}
-
-int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cuda_extent **ret_extent,
-                       struct errmsg *e)
-{
-    return extent_add_legacy(s, BORROWED, at, bytes, ret_extent, e);
-}
-
-/* The handle maps a whole allocation. If its size is not @bytes, pages would lie beyond its end. */
-static int extent_check_opened(const struct cuda_driver *d, cu_ptr at, size_t bytes, struct errmsg *e)
-{
-    size_t all = 0;
-    cu_ptr base = 0;
-
-    if (d->address_range(&base, &all, at) == CU_SUCCESS && base == at && all == bytes)
-        return 0;
-
-    return fail(e, -EBADMSG, "GPU memory that another process shares does not have the announced %zu bytes",
-                bytes);
-}
-
-int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handle, size_t bytes,
-                     struct cuda_extent **ret_extent, struct errmsg *e)
-{
-    const struct cuda_driver *d = s->driver;
-    cu_result result;
-    cu_ptr at = 0;
-    int r = cuda_space_enter(s, e);
-
-    if (r < 0)
-        return r;
-
-    result = d->ipc_open(&at, *handle, CU_IPC_LAZY_PEER_ACCESS);
-    if (result == CU_SUCCESS) {
-        r = extent_check_opened(d, at, bytes, e);
-        if (r == 0)
-            r = extent_add_legacy(s, OPENED, at, bytes, ret_extent, e);
-        if (r < 0)
-            (void) d->ipc_close(at);
-    } else {
-        r = cuda_fail(d, result, e, "cannot open GPU memory that another process shares");
-        if (r != -ENOMEM && r != -EBUSY && !cuda_is_fatal(result))
-            r = -ESTALE;
-    }
-
-    cuda_space_leave(s);
-    return r;
-}
-
-static void extent_close_opened(struct cuda_extent *x)
-{
-    if (cuda_space_enter(x->space, NULL) < 0)
-        return; /* the end of the process closes it */
-    (void) x->space->driver->ipc_close(x->address);
-    cuda_space_leave(x->space);
-}
-
 struct cuda_extent *cuda_extent_free(struct cuda_extent *x)
 {
     struct cuda_space *s;
@@ -321,10 +248,8 @@ struct cuda_extent *cuda_extent_free(struct cuda_extent *x)
         return NULL;
 
     s = x->space;
-    if (x->origin == OPENED)
-        extent_close_opened(x);
     /* Addresses are not reused if unmapping failed; the process keeps them until it ends. */
-    if (x->origin == IMPORTED && s->driver->mem_unmap(x->address, x->bytes) == CU_SUCCESS)
+    if (s->driver->mem_unmap(x->address, x->bytes) == CU_SUCCESS)
         extent_mark_addresses(s, x->address, x->bytes, false);
     s->n_extents--;
     free(x);

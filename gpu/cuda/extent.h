@@ -73,37 +73,6 @@ int cuda_extent_new(struct cuda_space *s, size_t bytes, int *ret_fd, struct errm
 int cuda_extent_import(struct cuda_space *s, int fd, size_t bytes, int access,
                        struct cuda_extent **ret_extent, struct errmsg *e);
 
-/* ---- memory of cuMemAlloc(), which has no descriptor (legacy.c) ---- */
-
-/* The driver puts smaller allocations into a shared one, and their handle would map all of it. */
-#define CUDA_LEGACY_UNIT ((size_t) 2 << 20)
-
-/**
- * cuda_legacy_export() - make the handle with which other processes open memory of this process
- * @at, @bytes: a whole allocation of this device by cuMemAlloc() or cudaMalloc()
- *
- * Return: 0; -EINVAL with a sentence: not the whole of one allocation, no multiple of CUDA_LEGACY_UNIT, of
- * another kind or device; else as cuda_fail().
- */
-int cuda_legacy_export(struct cuda_space *s, cu_ptr at, size_t bytes, struct cu_ipc_mem_handle *ret,
-                       struct errmsg *e);
-
-/**
- * cuda_extent_open() - map memory that another process exported
- *
- * The mapping is always for reading and writing.
- *
- * Return: 0; -ESTALE: the driver refuses to open it in this process, because this process exported it or
- * because its process has ended; -EBADMSG: its size is not @bytes; else as cuda_fail().
- */
-int cuda_extent_open(struct cuda_space *s, const struct cu_ipc_mem_handle *handle, size_t bytes,
-                     struct cuda_extent **ret_extent, struct errmsg *e);
-
-/* Makes an extent of memory that this process exported itself; the memory still belongs to the caller.
- * Return: 0; -ENOMEM. */
-int cuda_extent_borrow(struct cuda_space *s, cu_ptr at, size_t bytes, struct cuda_extent **ret_extent,
-                       struct errmsg *e);
-
 /* All work that uses the extent must have ended. Accepts NULL; returns NULL. */
 struct cuda_extent *cuda_extent_free(struct cuda_extent *x);
 static inline void cuda_extent_freep(struct cuda_extent **x)

@@ -12,9 +12,8 @@
 /* Objects that are open in this process now. */
 struct standin_left {
     int handles, ranges, mappings, contexts, allocations, modules;
-    /* opened: allocations of other processes by cuIpc*(); graphs: with the executable ones */
-    int opened, streams, graphs;
-    long launches; /* of kernels since cuInit() */
+    int streams, graphs; /* graphs: with the executable ones */
+    long launches;       /* of kernels since cuInit() */
 };
 
 struct standin_left standin_left(void);

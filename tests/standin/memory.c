@@ -312,7 +312,7 @@ cu_result check_touch(cu_ptr at, size_t bytes, int access)
 
     if (current_device() < 0)
         return CU_INVALID_CONTEXT;
-    if (find_allocated(at, &r) == ORIGIN_NONE && !find_mapped(at, &r, &given))
+    if (!find_allocated(at, &r) && !find_mapped(at, &r, &given))
         return CU_INVALID_VALUE;
     if (bytes > r.bytes || at - r.base > r.bytes - bytes)
         return CU_INVALID_VALUE;

@@ -52,15 +52,15 @@ int current_device(void); /* device of the context of this thread; -1: no contex
 
 /* The mapping that contains @at, and the access that it allows; false: none. */
 bool find_mapped(cu_ptr at, struct range *ret, int *ret_access);
-/* Checks that the bytes belong to one allocation, one allocation opened from another process, or one
- * mapping with the access needed, and that the thread has a context. */
+/* Checks that the bytes belong to one allocation, or to one mapping with the access needed, and that the
+ * thread has a context. */
 cu_result check_touch(cu_ptr at, size_t bytes, int access);
 void count_memory(struct standin_left *left);
 
-/* ---- allocations.c: cuMemAlloc(), and sharing its memory by handles ---- */
+/* ---- allocations.c: cuMemAlloc() ---- */
 
-enum origin { ORIGIN_NONE, ORIGIN_OWN, ORIGIN_OPENED };
-enum origin find_allocated(cu_ptr at, struct range *ret);
+/* The allocation that contains @at; false: none. */
+bool find_allocated(cu_ptr at, struct range *ret);
 void count_allocations(struct standin_left *left);
 /* The @i-th slot of this process's own allocations; 0 bytes if the slot is free. False: no such slot. */
 bool allocation_at(int i, struct range *ret);

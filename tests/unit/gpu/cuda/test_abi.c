@@ -22,7 +22,6 @@ static void test_layouts(void)
     SAME(offsetof(struct cu_allocation, flags), offsetof(CUmemAllocationProp, allocFlags));
     SAME(sizeof(struct cu_access), sizeof(CUmemAccessDesc));
     SAME(offsetof(struct cu_access, flags), offsetof(CUmemAccessDesc, flags));
-    SAME(sizeof(struct cu_ipc_mem_handle), sizeof(CUipcMemHandle));
 }
 
 static void test_values(void)
@@ -48,11 +47,6 @@ static void test_values(void)
     SAME(CU_CAPTURE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
     SAME(CU_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     SAME(CU_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
-    SAME(CU_POINTER_DEVICE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
-    SAME(CU_POINTER_LEGACY_IPC, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
-    SAME(CU_POINTER_RANGE_START, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
-    SAME(CU_POINTER_RANGE_BYTES, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
-    SAME(CU_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     SAME(CU_ATTRIBUTE_POSIX_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 }
 
