@@ -122,7 +122,7 @@ static void link_refuse(struct link *l, const struct cluster_request *q, int res
 {
     struct cluster_reply r = {.kind = q->kind, .id = q->id, .result = result};
 
-    if (q->kind == CLUSTER_EXISTS || q->kind == CLUSTER_TOUCH)
+    if (cluster_kind_has_bits(q->kind))
         r.n_bits = q->n_names;
     l->requests.counters[CLUSTER_COUNTER_FAILED]++;
     link_reply(l, &r);

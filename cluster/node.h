@@ -35,12 +35,18 @@ struct resolver;
 
 enum { COMMAND_KEY_BYTES = 72 };
 
-enum command_kind { COMMAND_EXISTS, COMMAND_GET, COMMAND_SET, COMMAND_EXPIRE, COMMAND_SLOTS };
+enum command_kind {
+    COMMAND_EXISTS,
+    COMMAND_GET,
+    COMMAND_SET, /* the first value stays */
+    COMMAND_EXPIRE,
+    COMMAND_UNLINK,
+    COMMAND_SLOTS
+};
 
 struct command { /* embedded; belongs to the node from node_put() to the callback or node_forget() */
     enum command_kind kind;
     bool asks;       /* ASKING is sent first */
-    bool replaces;   /* SET: over an existing value */
     uint8_t n_tries; /* of router.c */
     uint16_t key_bytes;
     char key[COMMAND_KEY_BYTES];

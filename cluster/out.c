@@ -119,13 +119,16 @@ int out_add_command(struct out *o, const struct command *c)
             w[n++] = out_text("PX");
             w[n++] = out_text(number);
         }
-        if (!c->replaces)
-            w[n++] = out_text("NX");
+        w[n++] = out_text("NX");
         break;
     case COMMAND_EXPIRE:
         w[n++] = out_text("PEXPIRE");
         w[n++] = key;
         w[n++] = out_text(number);
+        break;
+    case COMMAND_UNLINK:
+        w[n++] = out_text("UNLINK");
+        w[n++] = key;
         break;
     case COMMAND_SLOTS:
         w[n++] = out_text("CLUSTER");

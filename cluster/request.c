@@ -117,11 +117,11 @@ static void request_init_command(struct request *r, struct command *c, const str
     static const enum command_kind kinds[] = {[CLUSTER_EXISTS] = COMMAND_EXISTS,
                                               [CLUSTER_GET] = COMMAND_GET,
                                               [CLUSTER_PUT] = COMMAND_SET,
-                                              [CLUSTER_TOUCH] = COMMAND_EXPIRE};
+                                              [CLUSTER_TOUCH] = COMMAND_EXPIRE,
+                                              [CLUSTER_REMOVE] = COMMAND_UNLINK};
     char hex[2 * CLUSTER_NAME_BYTES + 1];
 
     c->kind = kinds[q->kind];
-    c->replaces = q->replaces;
     c->ttl_ms = q->ttl_ms;
     c->value = q->kind == CLUSTER_PUT ? r->all->memory + q->offset : NULL;
     c->value_bytes = q->bytes;
@@ -146,7 +146,7 @@ static struct request *request_new(struct requests *s, const struct cluster_requ
     r->deadline_ms = ev_now_ms(s->ev) + q->timeout_ms;
     r->reply.kind = q->kind;
     r->reply.id = q->id;
-    if (q->kind == CLUSTER_EXISTS || q->kind == CLUSTER_TOUCH)
+    if (cluster_kind_has_bits(q->kind))
         r->reply.n_bits = q->n_names;
     for (uint32_t i = 0; i < r->n; i++)
         request_init_command(r, &r->commands[i], q, q->names[i]);
@@ -168,7 +168,7 @@ static void requests_refuse(struct requests *s, const struct cluster_request *q,
 {
     struct cluster_reply reply = {.kind = q->kind, .id = q->id, .result = result};
 
-    if (q->kind == CLUSTER_EXISTS || q->kind == CLUSTER_TOUCH)
+    if (cluster_kind_has_bits(q->kind))
         reply.n_bits = q->n_names;
     s->counters[CLUSTER_COUNTER_FAILED]++;
     s->reply(s->ctx, &reply);

@@ -37,7 +37,7 @@ struct requests { /* set by the caller: */
 
 #define REQUEST_PREFIX_BYTES_MAX 32
 
-/* @q: EXISTS, GET, PUT or TOUCH. reply() may run before the call returns. */
+/* @q: EXISTS, GET, PUT, TOUCH or REMOVE. reply() may run before the call returns. */
 void requests_start(struct requests *s, const struct cluster_request *q);
 
 /* Ends requests at their deadlines, and starts PUTs. */

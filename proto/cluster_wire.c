@@ -9,7 +9,7 @@
 /*
  *     request                        reply
  *     0   2   kind                   0   2   kind
- *     2   2   1: replaces            2   2   zero
+ *     2   2   zero                   2   2   zero
  *     4   4   n_names                4   4   result
  *     8   8   id                     8   8   id
  *     16  4   timeout_ms             16  8   bytes
@@ -82,13 +82,13 @@ static bool cluster_range_is_valid(const struct cluster_request *q)
 /* Members that the kind has are in their ranges, and all others are zero. */
 static bool cluster_request_is_valid(const struct cluster_request *q)
 {
-    bool has_names = q->kind == CLUSTER_EXISTS || q->kind == CLUSTER_TOUCH;
+    bool has_names = cluster_kind_has_bits(q->kind);
     bool has_range = q->kind == CLUSTER_GET || q->kind == CLUSTER_PUT;
     bool has_ttl = q->kind == CLUSTER_PUT || q->kind == CLUSTER_TOUCH;
     bool is_hello = q->kind == CLUSTER_HELLO;
     uint32_t n_names_min = has_names || has_range, n_names_max = has_names ? CLUSTER_NAMES_MAX : n_names_min;
 
-    if (q->kind < CLUSTER_HELLO || q->kind > CLUSTER_STATUS || (q->id != 0) == is_hello)
+    if (q->kind < CLUSTER_HELLO || q->kind > CLUSTER_REMOVE || (q->id != 0) == is_hello)
         return false;
     if (q->n_names < n_names_min || q->n_names > n_names_max)
         return false;
@@ -101,9 +101,7 @@ static bool cluster_request_is_valid(const struct cluster_request *q)
         return false;
     if (is_hello ? q->bytes == 0 || q->bytes > CLUSTER_MEMORY_BYTES_MAX : !has_range && q->bytes != 0)
         return false;
-    if (!is_hello && (q->version != 0 || !cluster_wire_is_zero(q->fleet, sizeof(q->fleet))))
-        return false;
-    return q->kind == CLUSTER_PUT || !q->replaces;
+    return is_hello || (q->version == 0 && cluster_wire_is_zero(q->fleet, sizeof(q->fleet)));
 }
 
 int cluster_request_decode(const void *packet, size_t bytes, struct cluster_request *ret)
@@ -111,12 +109,11 @@ int cluster_request_decode(const void *packet, size_t bytes, struct cluster_requ
     const uint8_t *p = packet;
     struct cluster_request q;
 
-    if (bytes < CLUSTER_REQUEST_HEAD_BYTES || bytes > CLUSTER_REQUEST_BYTES_MAX || load16(p + 2) > 1)
+    if (bytes < CLUSTER_REQUEST_HEAD_BYTES || bytes > CLUSTER_REQUEST_BYTES_MAX || load16(p + 2) != 0)
         return -EBADMSG;
 
     q = (struct cluster_request){
         .kind = (enum cluster_kind) load16(p),
-        .replaces = load16(p + 2) == 1,
         .n_names = load32(p + 4),
         .id = load64(p + 8),
         .timeout_ms = load32(p + 16),
@@ -141,7 +138,7 @@ size_t cluster_request_encode(const struct cluster_request *q, uint8_t *ret)
 
     assert(q->n_names <= CLUSTER_NAMES_MAX);
     store16(ret, (uint16_t) q->kind);
-    store16(ret + 2, q->replaces);
+    store16(ret + 2, 0);
     store32(ret + 4, q->n_names);
     store64(ret + 8, q->id);
     store32(ret + 16, q->timeout_ms);
@@ -157,14 +154,9 @@ size_t cluster_request_encode(const struct cluster_request *q, uint8_t *ret)
 
 /* ---- replies ---- */
 
-static bool cluster_has_bits(enum cluster_kind k)
-{
-    return k == CLUSTER_EXISTS || k == CLUSTER_TOUCH;
-}
-
 static size_t cluster_reply_bytes(const struct cluster_reply *r)
 {
-    if (cluster_has_bits(r->kind))
+    if (cluster_kind_has_bits(r->kind))
         return CLUSTER_REPLY_HEAD_BYTES + (r->n_bits + 7) / 8;
     return r->kind == CLUSTER_STATUS ? CLUSTER_REPLY_BYTES_MAX : CLUSTER_REPLY_HEAD_BYTES;
 }
@@ -173,13 +165,13 @@ static bool cluster_reply_is_valid(const struct cluster_reply *r)
 {
     bool is_hello = r->kind == CLUSTER_HELLO;
 
-    if (r->kind < CLUSTER_HELLO || r->kind > CLUSTER_STATUS || (r->id != 0) == is_hello)
+    if (r->kind < CLUSTER_HELLO || r->kind > CLUSTER_REMOVE || (r->id != 0) == is_hello)
         return false;
     if (r->result > 0 || r->result < -4095 || (r->version != 0) != is_hello)
         return false;
     if (r->bytes > (r->kind == CLUSTER_GET && r->result == 0 ? CLUSTER_MEMORY_BYTES_MAX : 0))
         return false;
-    return cluster_has_bits(r->kind) ? r->n_bits > 0 && r->n_bits <= CLUSTER_NAMES_MAX : r->n_bits == 0;
+    return cluster_kind_has_bits(r->kind) ? r->n_bits > 0 && r->n_bits <= CLUSTER_NAMES_MAX : r->n_bits == 0;
 }
 
 /* The bits behind the last one are zero, so that a reply has one form only. */
@@ -221,7 +213,7 @@ int cluster_reply_decode(const void *packet, size_t bytes, struct cluster_reply 
     if (!cluster_reply_is_valid(&r) || bytes != cluster_reply_bytes(&r))
         return -EBADMSG;
 
-    if (cluster_has_bits(r.kind))
+    if (cluster_kind_has_bits(r.kind))
         memcpy(r.bits, p + CLUSTER_REPLY_HEAD_BYTES, (r.n_bits + 7) / 8);
     if (!cluster_bits_end(&r) ||
         (r.kind == CLUSTER_STATUS && !cluster_reply_load_status(p + CLUSTER_REPLY_HEAD_BYTES, &r)))
@@ -242,7 +234,7 @@ size_t cluster_reply_encode(const struct cluster_reply *r, uint8_t *ret)
     store64(ret + 16, r->bytes);
     store32(ret + 24, r->n_bits);
     store32(ret + 28, r->version);
-    if (cluster_has_bits(r->kind))
+    if (cluster_kind_has_bits(r->kind))
         memcpy(ret + CLUSTER_REPLY_HEAD_BYTES, r->bits, (r->n_bits + 7) / 8);
     if (r->kind == CLUSTER_STATUS) {
         for (unsigned i = 0; i < CLUSTER_N_COUNTERS; i++)

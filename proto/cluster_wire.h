@@ -4,11 +4,11 @@
  *
  *     kvcobrad listens, kvcobra-cluster connects
  *     kvcobrad -> HELLO with the descriptor of a memory object     -> HELLO's reply
- *     kvcobrad -> EXISTS, GET, PUT, TOUCH, STATUS, in any number   -> one reply each, in any order
+ *     kvcobrad -> EXISTS, GET, PUT, TOUCH, REMOVE, STATUS, in any number   -> one reply each, in any order
  *
  * Values travel in the memory object, which kvcobrad makes and seals SHRINK and GROW: a request names a
  * range of it, and kvcobrad leaves the range alone until the reply. Packets are structs of fixed size
- * instead of protobuf-c messages, since all requests have the same eight fields and a list of names: reading
+ * instead of protobuf-c messages, since all requests have the same seven fields and a list of names: reading
  * one allocates nothing, and has no budget to exceed.
  *
  * Trust. kvcobra-cluster gets sealed pages, names that are keyed hashes, times to live and the fleet's id;
@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLUSTER_WIRE_VERSION 1
+#define CLUSTER_WIRE_VERSION 2
 /* of a name: a keyed hash; the name in the cluster is a prefix and its hexadecimal digits */
 #define CLUSTER_NAME_BYTES 16
 #define CLUSTER_FLEET_BYTES 16   /* keyring_fleet() */
@@ -47,22 +47,18 @@ enum cluster_kind {
     CLUSTER_PUT = 4,    /* the range, as the value of one name */
     CLUSTER_TOUCH = 5,  /* sets the time to live of the names that the cluster has */
     CLUSTER_STATUS = 6,
+    CLUSTER_REMOVE = 7, /* the cluster does not have the names any longer */
 };
 
 struct cluster_request { /* members that a kind does not use are zero */
     enum cluster_kind kind;
-    uint64_t id;         /* of the reply; not 0, except in HELLO */
-    uint32_t timeout_ms; /* EXISTS, GET, PUT, TOUCH: 1 to CLUSTER_TIMEOUT_MS_MAX */
-    /*
-     * PUT: replaces a value that exists. Without it, the first value stays: all values of a name are good.
-     * kvcobrad sets it after a value did not open.
-     */
-    bool replaces;
+    uint64_t id;                        /* of the reply; not 0, except in HELLO */
+    uint32_t timeout_ms;                /* all but HELLO and STATUS: 1 to CLUSTER_TIMEOUT_MS_MAX */
     uint32_t version;                   /* HELLO: CLUSTER_WIRE_VERSION */
     uint64_t offset, bytes;             /* GET, PUT: range of the memory object; HELLO: 0 and its size */
     uint64_t ttl_ms;                    /* PUT, TOUCH: 1 to CLUSTER_TTL_MS_MAX */
     uint8_t fleet[CLUSTER_FLEET_BYTES]; /* HELLO */
-    uint32_t n_names;                   /* EXISTS, TOUCH: 1 to CLUSTER_NAMES_MAX; GET, PUT: 1 */
+    uint32_t n_names;                   /* EXISTS, TOUCH, REMOVE: 1 to CLUSTER_NAMES_MAX; GET, PUT: 1 */
     const uint8_t (*names)[CLUSTER_NAME_BYTES]; /* [n_names]; borrowed: a part of the packet */
 };
 
@@ -101,20 +97,26 @@ struct cluster_reply {
      * -EBADMSG: another type of value or reply; -ECONNRESET; -ENOMEM; -EINVAL: the range is not in the memory
      * object, or HELLO's memory object cannot be used. GET: -ENOENT; -EFBIG: larger than the range, or than
      * the process takes.
-     * PUT: -EEXIST; -ENOSPC: the cluster is full.
+     * PUT: -EEXIST: the first value stays, since all values of a name are good; -ENOSPC: the cluster is full.
      */
     int result;
     uint32_t version; /* HELLO */
     uint64_t bytes;   /* GET: of the value */
     /*
-     * EXISTS, TOUCH: [n_bits] bits, 1: the cluster has the name. Bits of names for which no answer came are
-     * 0, and result says why; the others are valid also then.
+     * EXISTS, TOUCH, REMOVE: [n_bits] bits, 1: the cluster has the name, or had it. Bits of names for which
+     * no answer came are 0, and result says why; the others are valid also then.
      */
     uint32_t n_bits;
     uint8_t bits[CLUSTER_NAMES_MAX / 8];
     uint64_t counters[CLUSTER_N_COUNTERS]; /* STATUS */
     char sentence[CLUSTER_SENTENCE_BYTES]; /* STATUS: terminated UTF-8; why it or a part of it is not ready */
 };
+
+/* Whether the request has a list of names, and its reply a bit for each. */
+static inline bool cluster_kind_has_bits(enum cluster_kind k)
+{
+    return k == CLUSTER_EXISTS || k == CLUSTER_TOUCH || k == CLUSTER_REMOVE;
+}
 
 static inline bool cluster_bit(const struct cluster_reply *r, uint32_t i)
 {

@@ -118,7 +118,6 @@ static int cluster_calls_send_one(struct cluster_link *l, struct cluster_call *c
                                 /* what is left after a GET has waited here: the process ends it in time */
                                 .timeout_ms =
                                     c->deadline_ms > now_ms ? (uint32_t) (c->deadline_ms - now_ms) : 1,
-                                .replaces = c->replaces,
                                 .ttl_ms = c->ttl_ms,
                                 .n_names = c->n_names,
                                 .names = (const uint8_t(*)[CLUSTER_NAME_BYTES]) c->names};
@@ -194,10 +193,9 @@ static struct cluster_sent *cluster_calls_match(struct cluster_link *l, const st
 {
     uint64_t place = r->id % CLUSTER_REQUESTS_MAX;
     struct cluster_sent *s = place < CLUSTER_SENT_MAX ? &l->sent[place] : NULL;
-    bool has_bits = r->kind == CLUSTER_EXISTS || r->kind == CLUSTER_TOUCH;
 
     if (!s || s->id != r->id || s->kind != r->kind || r->bytes > s->bytes ||
-        (has_bits && r->n_bits != s->n_names))
+        (cluster_kind_has_bits(r->kind) && r->n_bits != s->n_names))
         return NULL;
     return s;
 }

@@ -55,9 +55,8 @@ struct cluster_call { /* embedded; belongs to the caller before cluster_link_sub
     struct fair_item item;            /* first member */
     struct cluster_call *next, *prev; /* of the link: all GETs that wait */
     struct cluster_share *share;      /* GET; EXISTS: may be NULL */
-    enum cluster_kind kind;           /* EXISTS, GET, PUT, TOUCH */
+    enum cluster_kind kind;           /* EXISTS, GET, PUT, TOUCH, REMOVE */
     uint32_t timeout_ms;              /* from the call on */
-    bool replaces;                    /* PUT */
     uint64_t ttl_ms;                  /* PUT, TOUCH */
     uint64_t bytes;                   /* GET: the most that the value may have; PUT: of the value */
     /*
@@ -70,8 +69,9 @@ struct cluster_call { /* embedded; belongs to the caller before cluster_link_sub
     uint64_t deadline_ms;
     /* As in struct cluster_reply; -ENODEV: the connection ended, or the process is not ready. */
     int result;
-    uint64_t value_bytes;                 /* GET, result 0: at most @bytes */
-    const struct cluster_reply *reply;    /* EXISTS, TOUCH, during done(): the bits; NULL: there are none */
+    uint64_t value_bytes; /* GET, result 0: at most @bytes */
+    const struct cluster_reply
+        *reply; /* EXISTS, TOUCH, REMOVE, during done(): the bits; NULL: there are none */
     void (*done)(struct cluster_call *c); /* on the loop; may free the call */
 };
 

@@ -200,8 +200,8 @@ int offload_ask_others(struct offload *o, const struct offload_subject *s, void 
                        void *ctx);
 
 /*
- * As offload_flush_page(), for the cluster: the page's value is replaced by one that vanishes at once. Other
- * hosts may have the page, and write it again. Return: 0; -ENOENT: the tenant's pages are not shared; errors
+ * As offload_flush_page(), for the cluster: its value is removed. Other hosts may have the page, and write it
+ * again. Return: 0; -ENOENT: the tenant's pages are not shared; errors
  * of cluster_link_submit(), -EAGAIN, -ENOMEM: done() is not called.
  */
 int offload_flush_shared(struct offload *o, const struct tenant *t, const struct offload_subject *s,

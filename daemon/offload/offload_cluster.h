@@ -22,14 +22,13 @@ enum {
     OFFLOAD_PUBLISH_MAX = 4096, /* pages that wait to be written to the cluster */
     OFFLOAD_PUTS_MAX = 8,       /* of them, being sealed or sent */
     OFFLOAD_PUT_MS = 10000,     /* kvcobra-cluster limits the rate: a PUT waits there */
-    OFFLOAD_SPOILT_MAX = 1024,
-    OFFLOAD_BROKEN_MAX = 32, /* each costs the room of a page in memory */
+    OFFLOAD_BROKEN_MAX = 32,    /* each costs the room of a page in memory */
     OFFLOAD_LOOK_PAUSE_MS = 5000,
     OFFLOAD_TOUCHED_MAX = 1024,
 };
 
 struct offload_put;
-struct offload_vanish;
+struct offload_remove;
 
 struct offload_published { /* a page in the queue; it may have left its slot, or have been flushed */
     uint32_t slot;
@@ -58,14 +57,11 @@ struct offload_cluster {
     uint8_t name_key[CLUSTER_NAME_KEY_BYTES];
     struct offload_published queue[OFFLOAD_PUBLISH_MAX]; /* a ring */
     uint32_t first, n_queued, n_puts;
-    struct offload_put *puts;         /* [n_puts], a list */
-    uint64_t pause_until_ms;          /* of writes, after one failed */
-    struct offload_vanish *vanishing; /* flushes without an answer: their pages are not fetched */
-    uint32_t n_broken;                /* pages in a row that the cluster said to have and did not give */
+    struct offload_put *puts;        /* [n_puts], a list */
+    uint64_t pause_until_ms;         /* of writes, after one failed */
+    struct offload_remove *removing; /* without an answer: these pages are not fetched */
+    uint32_t n_broken;               /* pages in a row that the cluster said to have and did not give */
     uint64_t look_pause_until_ms;
-    /* names of values that did not open: the next write of the page replaces the value */
-    uint8_t spoilt[OFFLOAD_SPOILT_MAX][CLUSTER_NAME_BYTES];
-    uint32_t n_spoilt; /* ever: the next one takes place n_spoilt % OFFLOAD_SPOILT_MAX */
     struct offload_refresh refresh;
     struct offload_cluster_counts counts;
 };
@@ -84,16 +80,18 @@ bool offload_is_shared(const struct offload *o, const struct tenant *t);
 void offload_cluster_name(const struct offload_cluster *c, const struct disk_group_id *id,
                           const struct chunk_key *key, uint8_t ret[static CLUSTER_NAME_BYTES]);
 
-/* The value of the name did not open. */
-void offload_cluster_note_spoilt(struct offload_cluster *c, const uint8_t name[static CLUSTER_NAME_BYTES]);
-/* Whether the value of the name did not open; forgets that. */
-bool offload_cluster_take_spoilt(struct offload_cluster *c, const uint8_t name[static CLUSTER_NAME_BYTES]);
+/* ---- offload_remove.c ---- */
 
-/* ---- offload_vanish.c ---- */
+/*
+ * The cluster forgets the page. @done: on the loop, once, with the result; NULL: no function. Return: 0;
+ * errors of cluster_link_submit(), -ENOMEM: done() is not called.
+ */
+int offload_cluster_remove(struct offload_cluster *c, const uint8_t name[static CLUSTER_NAME_BYTES],
+                           void (*done)(void *ctx, int err), void *ctx);
 
-/* Whether an operator flushes the page, and the cluster may still have it. */
-bool offload_cluster_is_vanishing(const struct offload_cluster *c,
-                                  const uint8_t name[static CLUSTER_NAME_BYTES]);
+/* Whether the page is being removed, and the cluster may still have it. */
+bool offload_cluster_is_removing(const struct offload_cluster *c,
+                                 const uint8_t name[static CLUSTER_NAME_BYTES]);
 
 /* ---- offload_look.c ---- */
 

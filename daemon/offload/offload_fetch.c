@@ -187,8 +187,8 @@ static void offload_fetch_publish(struct offload_fetch *f)
 /* ---- pages that do not open ---- */
 
 /*
- * The disk does not find the page again, or the next write to the cluster replaces the value. If that cannot
- * be told, the page does not open again.
+ * The tier does not find the page again: the next write of it is a good one. If that cannot be told, the page
+ * does not open again.
  */
 static void offload_fetch_forget(struct offload_fetch *f)
 {
@@ -202,7 +202,7 @@ static void offload_fetch_forget(struct offload_fetch *f)
                   f->from_cluster ? "cluster" : "disk", n, f->why.text);
     if (f->from_cluster) {
         offload_look_note(o, false);
-        offload_cluster_note_spoilt(o->cluster, f->name);
+        (void) offload_cluster_remove(o->cluster, f->name, NULL, NULL);
         return;
     }
     (void) offload_forget(o, &subject, DISK_FORGET, NULL, NULL);
@@ -324,7 +324,7 @@ static void offload_fetch_on_got(struct cluster_call *call)
 static int offload_fetch_get(struct offload_fetch *f)
 {
     offload_cluster_name(f->offload->cluster, &f->request.group, &f->key, f->name);
-    if (offload_cluster_is_vanishing(f->offload->cluster, f->name))
+    if (offload_cluster_is_removing(f->offload->cluster, f->name))
         return -EAGAIN;
 
     f->get = (struct cluster_call){

@@ -171,7 +171,6 @@ static int offload_put_submit(struct offload_put *p)
     p->call = (struct cluster_call){
         .kind = CLUSTER_PUT,
         .timeout_ms = OFFLOAD_PUT_MS,
-        .replaces = offload_cluster_take_spoilt(o->cluster, p->name),
         .ttl_ms = o->rooms.config->cluster_ttl_s * 1000,
         .bytes = seal_bytes(p->page_bytes),
         .data = p->range,

@@ -12,7 +12,8 @@ import subprocess
 
 from servers import LIMIT_S, started, wait_until
 
-HELLO, EXISTS, GET, PUT, TOUCH, STATUS = range(1, 7)
+HELLO, EXISTS, GET, PUT, TOUCH, STATUS, REMOVE = range(1, 8)
+VERSION = 2
 REQUEST = struct.Struct("<HHIQIIQQQ16s")
 REPLY = struct.Struct("<HHiQQII")
 COUNTERS = ("state", "nodes", "nodes_ready", "waiting", "found", "missed", "read", "read_bytes", "written", "written_bytes",
@@ -33,7 +34,7 @@ class Reply:
         self.kind, _, result, self.id, self.bytes, self.n_bits, self.version = REPLY.unpack_from(packet)
         self.result = errno.errorcode[-result] if result else 0
         rest = packet[REPLY.size:]
-        if self.kind in (EXISTS, TOUCH):
+        if self.kind in (EXISTS, TOUCH, REMOVE):
             self.bits = [rest[i // 8] >> i % 8 & 1 for i in range(self.n_bits)]
         if self.kind == STATUS:
             self.counters = dict(zip(COUNTERS, struct.unpack_from(f"<{len(COUNTERS)}Q", rest)))
@@ -83,14 +84,14 @@ class Daemon:
         counters = self.status().counters
         return counters["state"] == REFUSED or counters["state"] == READY and counters["nodes_ready"] == counters["nodes"]
 
-    def hello(self, version=1, n_bytes=MEMORY_BYTES, fds=None):
+    def hello(self, version=VERSION, n_bytes=MEMORY_BYTES, fds=None):
         fds = [self.memory_fd] if fds is None else fds
         control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self.socket.sendmsg([REQUEST.pack(HELLO, 0, 0, 0, 0, version, 0, n_bytes, 0, self.fleet)], control)
 
-    def send(self, kind, names=(), timeout_ms=0, offset=0, n_bytes=0, ttl_ms=0, replaces=False):
+    def send(self, kind, names=(), timeout_ms=0, offset=0, n_bytes=0, ttl_ms=0):
         self.next_id += 1
-        self.socket.send(REQUEST.pack(kind, int(replaces), len(names), self.next_id, timeout_ms, 0, offset, n_bytes, ttl_ms, bytes(16)) +
+        self.socket.send(REQUEST.pack(kind, 0, len(names), self.next_id, timeout_ms, 0, offset, n_bytes, ttl_ms, bytes(16)) +
                          b"".join(names))
         return self.next_id
 
@@ -115,9 +116,16 @@ class Daemon:
     def exists(self, names, timeout_ms=5000):
         return self.ask(EXISTS, names, timeout_ms)
 
-    def put(self, name, value, timeout_ms=5000, ttl_ms=600000, replaces=False, offset=0):
+    def put(self, name, value, timeout_ms=5000, ttl_ms=600000, offset=0):
         self.memory[offset:offset + len(value)] = value
-        return self.ask(PUT, [name], timeout_ms, offset, len(value), ttl_ms, replaces)
+        return self.ask(PUT, [name], timeout_ms, offset, len(value), ttl_ms)
+
+    def remove(self, names, timeout_ms=5000):
+        return self.ask(REMOVE, names, timeout_ms)
+
+    def replace(self, name, value, **keywords):
+        assert self.remove([name]).result == 0
+        return self.put(name, value, **keywords)
 
     def get(self, name, room=1 << 20, timeout_ms=5000, offset=16 << 20):
         reply = self.ask(GET, [name], timeout_ms, offset, room)

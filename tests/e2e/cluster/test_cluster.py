@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from daemon_side import (EXISTS, GET, PUT, READY, REFUSED, TOUCH, Daemon, Gone, JoiningDaemon)
+from daemon_side import (EXISTS, GET, PUT, READY, REFUSED, TOUCH, VERSION, Daemon, Gone, JoiningDaemon)
 from fake_servers import PORT, Liar, Store
 from servers import Cluster, Server, end_all, slot_of, wait_until
 
@@ -47,7 +47,7 @@ def equal(a, b):
 
 
 def test_pages(cluster, d):
-    """Written, found, read; the first value stays unless it is replaced."""
+    """Written, found, read, removed; the first value stays."""
     names = [name(i) for i in range(60)]
     equal({slot_of(key(n)) * 3 // 16384 for n in names}, {0, 1, 2})
     equal(d.exists(names).bits, [0] * 60)
@@ -60,7 +60,9 @@ def test_pages(cluster, d):
         equal(d.get(n), value(i))
     equal(d.put(names[0], value(1)).result, "EEXIST")
     equal(d.get(names[0]), value(0))
-    equal(d.put(names[0], value(1), replaces=True).result, 0)
+    equal(d.remove(names[:2] + names[50:51]).bits, [1, 1, 0])
+    equal(d.get(names[1]), "ENOENT")
+    equal(d.put(names[0], value(1)).result, 0)
     equal(d.get(names[0]), value(1))
     counters = d.status().counters
     equal((counters["found"], counters["missed"], counters["written"]), (40, 80, 41))
@@ -79,7 +81,7 @@ def test_pipeline(cluster, d):
 
 def test_time_to_live(cluster, d):
     n, missing = name(1), name(999999)
-    equal(d.put(n, b"x", ttl_ms=100000, replaces=True).result, 0)
+    equal(d.replace(n, b"x", ttl_ms=100000).result, 0)
     check(0 < cluster.owner(key(n)).ask("PTTL", key(n)) <= 100000)
     equal(d.ask(TOUCH, [n, missing], 5000, ttl_ms=900000).bits, [1, 0])
     check(100000 < cluster.owner(key(n)).ask("PTTL", key(n)) <= 900000)
@@ -88,7 +90,7 @@ def test_time_to_live(cluster, d):
 def test_damaged_values(cluster, d):
     """What stands in the cluster is handed on as it is, up to the size asked for: kvcobrad's seal decides."""
     n = name(2)
-    equal(d.put(n, value(2), replaces=True).result, 0)
+    equal(d.replace(n, value(2)).result, 0)
     server = cluster.owner(key(n))
     server.ask("SETRANGE", key(n), 100, b"damage")
     equal(d.get(n), value(2)[:100] + b"damage" + value(2)[106:])
@@ -102,7 +104,7 @@ def test_damaged_values(cluster, d):
     server.ask("RPUSH", key(n), b"a list")
     equal(d.get(n), "EBADMSG")
     equal(d.put(n, value(2)).result, "EEXIST")
-    equal(d.put(n, value(2), replaces=True).result, 0)
+    equal(d.replace(n, value(2)).result, 0)
 
 
 def test_huge_value(cluster, d):
@@ -144,7 +146,7 @@ def test_reshard(cluster, d):
     slot = slot_of(key(n))
     source = cluster.owner(key(n))
     target = next(o for o in (cluster.owner(key(name(i))) for i in range(100)) if o is not source)
-    equal(d.put(n, value(4), replaces=True).result, 0)
+    equal(d.replace(n, value(4)).result, 0)
     target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id())
     source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id())
     equal(d.get(n), value(4))
@@ -152,7 +154,7 @@ def test_reshard(cluster, d):
         source.ask("MIGRATE", "127.0.0.1", target.port, k, 0, 5000)
     before = d.status().counters["redirected"]
     equal(d.get(n), value(4))
-    equal(d.put(n, value(5), replaces=True).result, 0)
+    equal(d.replace(n, value(5)).result, 0)
     check(d.status().counters["redirected"] >= before + 2)
     for server in (target, source):
         server.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id())
@@ -183,7 +185,7 @@ def test_slot_without_node(cluster, d):
 def test_full(cluster, d):
     """maxmemory: writes are refused, and reads go on."""
     n, new = name(7), name(70000)
-    equal(d.put(n, value(7), replaces=True).result, 0)
+    equal(d.replace(n, value(7)).result, 0)
     server = cluster.owner(key(new))
     server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
     server.ask("CONFIG", "SET", "maxmemory", "1")
@@ -208,7 +210,7 @@ def test_hostile_packets(cluster, d):
     reconnected(lambda: d.socket.send(b"?"))
     reconnected(lambda: d.socket.send(bytes(64)))
     reconnected(d.hello)
-    for bad in ({"version": 2}, {"fds": []}, {"n_bytes": 1}):
+    for bad in ({"version": VERSION + 1}, {"version": VERSION - 1}, {"fds": []}, {"n_bytes": 1}):
         d.socket.close()
         d.accept()
         d.hello(**bad)
@@ -261,7 +263,7 @@ def test_small_buffer(cluster, d):
     equal(small.get(fits), bytes(60000))
     equal(d.put(large, bytes(1 << 20)).result, 0)
     equal(small.get(large, room=2 << 20), "EFBIG")
-    equal(small.put(large, bytes(1 << 20), replaces=True).result, "ENOBUFS")
+    equal(small.replace(large, bytes(1 << 20)).result, "ENOBUFS")
     equal(small.get(fits), bytes(60000))
     equal(small.status().counters["node_failures"], 0)
     equal(small.stop(), 0)
@@ -298,7 +300,7 @@ def test_stopped_master(cluster, d):
 def test_killed_master(cluster, d):
     """A master that dies: misses, then its replica serves what was replicated."""
     n = name(10)
-    equal(d.put(n, value(10), replaces=True).result, 0)
+    equal(d.replace(n, value(10)).result, 0)
     victim = cluster.owner(key(n))
     victim.ask("WAIT", 1, 10000)
     victim.signal(signal.SIGKILL)

@@ -41,11 +41,12 @@ static void test_commands(void)
     check(&c, "*4\r\n$8\r\nGETRANGE\r\n$3\r\nk:1\r\n$1\r\n0\r\n$1\r\n4\r\n");
     c = command(COMMAND_SET);
     check(&c, "*6\r\n$3\r\nSET\r\n$3\r\nk:1\r\n$4\r\na\r\nb\r\n$2\r\nPX\r\n$5\r\n60000\r\n$2\r\nNX\r\n");
-    c.replaces = true;
     c.ttl_ms = 0;
-    check(&c, "*3\r\n$3\r\nSET\r\n$3\r\nk:1\r\n$4\r\na\r\nb\r\n");
+    check(&c, "*4\r\n$3\r\nSET\r\n$3\r\nk:1\r\n$4\r\na\r\nb\r\n$2\r\nNX\r\n");
     c = command(COMMAND_EXPIRE);
     check(&c, "*3\r\n$7\r\nPEXPIRE\r\n$3\r\nk:1\r\n$5\r\n60000\r\n");
+    c = command(COMMAND_UNLINK);
+    check(&c, "*2\r\n$6\r\nUNLINK\r\n$3\r\nk:1\r\n");
     c = command(COMMAND_SLOTS);
     check(&c, "*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n");
 }

@@ -27,7 +27,6 @@ static const struct cluster_request put = {.kind = CLUSTER_PUT,
                                            .timeout_ms = CLUSTER_TIMEOUT_MS_MAX,
                                            .offset = CLUSTER_MEMORY_BYTES_MAX - 1,
                                            .bytes = 1,
-                                           .replaces = true,
                                            .ttl_ms = CLUSTER_TTL_MS_MAX,
                                            .n_names = 1,
                                            .names = names};
@@ -37,6 +36,8 @@ static const struct cluster_request touch = {.kind = CLUSTER_TOUCH,
                                              .ttl_ms = 1,
                                              .n_names = CLUSTER_NAMES_MAX,
                                              .names = names};
+static const struct cluster_request drop = {
+    .kind = CLUSTER_REMOVE, .id = 7, .timeout_ms = 1000, .n_names = 2, .names = names};
 static const struct cluster_request status = {.kind = CLUSTER_STATUS, .id = 1};
 
 static int decode(const struct cluster_request *q, struct cluster_request *ret)
@@ -46,15 +47,14 @@ static int decode(const struct cluster_request *q, struct cluster_request *ret)
 
 static void test_requests_return(void)
 {
-    const struct cluster_request *const all[] = {&hello, &exists, &get, &put, &touch, &status};
+    const struct cluster_request *const all[] = {&hello, &exists, &get, &put, &touch, &drop, &status};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         struct cluster_request q = {.kind = CLUSTER_HELLO};
 
         CU_ASSERT_EQUAL_FATAL(decode(all[i], &q), 0);
         CU_ASSERT(q.kind == all[i]->kind && q.id == all[i]->id && q.timeout_ms == all[i]->timeout_ms);
-        CU_ASSERT(q.replaces == all[i]->replaces && q.version == all[i]->version &&
-                  q.ttl_ms == all[i]->ttl_ms);
+        CU_ASSERT(q.version == all[i]->version && q.ttl_ms == all[i]->ttl_ms);
         CU_ASSERT(q.offset == all[i]->offset && q.bytes == all[i]->bytes && q.n_names == all[i]->n_names);
         CU_ASSERT_EQUAL(memcmp(q.fleet, all[i]->fleet, sizeof(q.fleet)), 0);
         if (q.n_names > 0)
@@ -117,7 +117,9 @@ static void test_limits(void)
     refused(CHANGED(exists, bytes = 1));
     refused(CHANGED(hello, bytes = 0));
     refused(CHANGED(hello, bytes = CLUSTER_MEMORY_BYTES_MAX + 1));
-    refused(CHANGED(get, replaces = true));
+    refused(CHANGED(drop, n_names = 0));
+    refused(CHANGED(drop, ttl_ms = 1));
+    refused(CHANGED(drop, kind = CLUSTER_REMOVE + 1));
     refused(CHANGED(get, version = 1));
     refused(CHANGED(get, fleet[15] = 1));
 }
@@ -132,6 +134,7 @@ static void test_replies_return(void)
         {.kind = CLUSTER_HELLO, .version = 1},
         {.kind = CLUSTER_EXISTS, .id = 1, .n_bits = 11, .bits = {0xff, 0x05}, .result = -ETIMEDOUT},
         {.kind = CLUSTER_TOUCH, .id = 1, .n_bits = CLUSTER_NAMES_MAX},
+        {.kind = CLUSTER_REMOVE, .id = 2, .n_bits = 1, .bits = {1}},
         {.kind = CLUSTER_GET, .id = 3, .bytes = 5},
         {.kind = CLUSTER_PUT, .id = 3, .result = -EEXIST},
         {.kind = CLUSTER_STATUS,

@@ -96,7 +96,7 @@ static void process_answer(const struct cluster_request *q)
 {
     struct cluster_reply r = {.kind = q->kind, .id = q->id};
 
-    if (q->kind == CLUSTER_EXISTS || q->kind == CLUSTER_TOUCH) {
+    if (cluster_kind_has_bits(q->kind)) {
         r.n_bits = q->n_names;
         memset(r.bits, 0x55, (q->n_names + 7) / 8);
         if (q->n_names % 8 != 0)
