@@ -47,7 +47,7 @@ static void server_tier_on_table_retired(void *ctx, const uint8_t *digest)
 
 int server_tier_start(struct server *s, struct errmsg *e)
 {
-    const struct offload_rooms rooms = {s->config, s->ev, s->work, &s->devices, &disk_uring_ops};
+    const struct offload_rooms rooms = {s->config, s->ev, s->work, &s->devices, disk_engines};
     int r = server_tier_start_keys(s, e);
 
     if (r < 0)

@@ -25,7 +25,7 @@ enum {
     RETRY_MS = 1000,
     REQUESTS_MAX = 1024,
     FILTER_KEEP_MS = 30000, /* of a tenant whose last session ended: the next one may come soon */
-    DEPTH = 32,             /* operations at the disk: io_uring and a fast disk need that many */
+    DEPTH = 32,             /* operations at the disk: a fast one needs that many */
     SCAN_MS = 1,            /* between two looks at the queues that requests cause */
 };
 
@@ -114,7 +114,11 @@ static void offload_log_state(const struct offload *o, const struct disk_status 
 {
     const char *folder = o->rooms.config->disk_dir;
 
-    if (s->state == DISK_READY)
+    if (s->state == DISK_READY && s->engine_why[0])
+        log_event(LOG_NOTICE, "disk-tier-ready",
+                  "folder=%s pages=%" PRIu64 " engine=%s message=\"%s, which only costs time\"", folder,
+                  s->n_pages, s->engine, s->engine_why);
+    else if (s->state == DISK_READY)
         log_event(LOG_NOTICE, "disk-tier-ready", "folder=%s pages=%" PRIu64 " engine=%s", folder, s->n_pages,
                   s->engine);
     else if (s->state == DISK_OFF)
@@ -301,7 +305,7 @@ static int offload_start_disk(struct offload *o, struct errmsg *e)
         .check_ms = CHECK_MS,
         .stall_ms = STALL_MS,
         .retry_ms = RETRY_MS,
-        .engine = o->rooms.engine,
+        .engines = o->rooms.engines,
         .changed = offload_on_changed,
         .ctx = o,
     };

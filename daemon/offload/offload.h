@@ -50,7 +50,7 @@ struct offload_rooms { /* borrowed */
     struct ev *ev;
     struct work *work;
     struct devices *devices;
-    const struct disk_engine_ops *engine;
+    const struct disk_engine_ops *const *engines;
 };
 
 struct offload_cluster_counts {            /* since the start */

@@ -1,7 +1,7 @@
 /*
  * The disk tier: sealed pages in a folder. A thread of its own does everything that can block: files,
- * records, io_uring. The loop submits requests and gets them back through done(), one per event of the
- * loop.
+ * records, reads and writes. The loop submits requests and gets them back through done(), one per event of
+ * the loop.
  *
  * Write: the loop takes a buffer, a worker thread seals the page into it (seal.h), the loop submits the
  * buffer. Read: the loop submits a request without a buffer, and gets one with the sealed page; a worker
@@ -17,7 +17,7 @@
  *     OPENING --> READY --failure--> OFF --disk_resume() or time--> OPENING
  *
  * Any failure of the folder turns the tier off, with a sentence: a full, vanished, read-only or broken file
- * system, a folder of another daemon, a kernel without io_uring. What is on the disk stays there.
+ * system, a folder of another daemon. What is on the disk stays there.
  */
 #pragma once
 
@@ -45,8 +45,8 @@ struct disk_options {
     uint64_t check_ms;      /* how often the folder is looked at */
     uint64_t stall_ms;      /* an operation that takes longer turns the tier off */
     uint64_t retry_ms;      /* pause before the tier is opened anew by itself, doubled each time; 0: never */
-    const struct disk_engine_ops *engine; /* disk_uring_ops */
-    void (*changed)(void *ctx);           /* on the loop, after the state changed; may be NULL */
+    const struct disk_engine_ops *const *engines; /* disk_engines */
+    void (*changed)(void *ctx);                   /* on the loop, after the state changed; may be NULL */
     void *ctx;
 };
 
@@ -98,7 +98,8 @@ struct disk_status {
     /* OFF, and OPENING after it: why; READY: why the tier has less than its size; else empty */
     char sentence[ERRMSG_BYTES];
     const char *engine;
-    bool is_locked; /* the bounce buffers are registered with the kernel */
+    char engine_why[ERRMSG_BYTES]; /* why a faster engine does not run here; else empty */
+    bool is_locked;                /* the bounce buffers are registered with the kernel */
     uint64_t segment_bytes, physical_bytes;
     uint32_t n_segments, n_segments_used, n_segments_max;
     uint32_t n_waiting, n_in_flight;

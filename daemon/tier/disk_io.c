@@ -4,18 +4,29 @@
 #include <assert.h>
 #include <errno.h>
 
-int disk_io_init(struct disk_io *io, const struct disk_engine_ops *ops, const struct disk_engine_options *o,
-                 uint32_t align, struct errmsg *e)
+#include "base/errmsg.h"
+
+const struct disk_engine_ops *const disk_engines[] = {&disk_uring_ops, &disk_threads_ops, NULL};
+
+int disk_io_init(struct disk_io *io, const struct disk_engine_ops *const *engines,
+                 const struct disk_engine_options *o, uint32_t align, struct errmsg *why, struct errmsg *e)
 {
     void *engine;
     bool is_locked;
-    int r = ops->start(o, &engine, &is_locked, e);
+    int r = engines[0]->start(o, &engine, &is_locked, e);
 
+    errmsg_clear(why);
+    while (r < 0 && engines[1]) {
+        *why = *e;
+        errmsg_clear(e);
+        engines++;
+        r = engines[0]->start(o, &engine, &is_locked, e);
+    }
     if (r < 0)
         return r;
 
-    *io =
-        (struct disk_io){.ops = ops, .engine = engine, .options = *o, .align = align, .is_locked = is_locked};
+    *io = (struct disk_io){
+        .ops = engines[0], .engine = engine, .options = *o, .align = align, .is_locked = is_locked};
     return 0;
 }
 

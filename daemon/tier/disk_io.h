@@ -1,7 +1,7 @@
 /*
- * Reads and writes of one file, many at a time. An engine starts them and reports what the kernel moved:
- * disk_uring.c is the engine of the daemon, tests have one that fails in every way. What an engine reports is
- * judged here: a short read or write continues where it stopped, an interrupted one begins anew.
+ * Reads and writes of one file, many at a time. An engine starts them and reports what the kernel moved: the
+ * daemon has one on io_uring and one of threads, tests have one that fails in every way. What an engine
+ * reports is judged here: a short read or write continues where it stopped, an interrupted one begins anew.
  *
  * The memory of an operation belongs to the kernel until disk_io_take() returns the operation, also after
  * disk_io_cancel(). One thread calls.
@@ -51,7 +51,10 @@ struct disk_engine_ops {
     bool (*next)(void *engine, struct disk_op **ret_op, int64_t *ret_moved);
 };
 
-extern const struct disk_engine_ops disk_uring_ops;
+extern const struct disk_engine_ops disk_uring_ops, disk_threads_ops;
+
+/* Those of the daemon, the fastest first, ended by NULL. */
+extern const struct disk_engine_ops *const disk_engines[];
 
 struct disk_io {
     const struct disk_engine_ops *ops;
@@ -63,9 +66,12 @@ struct disk_io {
     struct disk_op *failed; /* could not be started */
 };
 
-/* Return: 0; errno of the engine, with a sentence. */
-int disk_io_init(struct disk_io *io, const struct disk_engine_ops *ops, const struct disk_engine_options *o,
-                 uint32_t align, struct errmsg *e);
+/*
+ * Starts the first of @engines (ended by NULL) that runs here. @why: why those before it do not, or empty.
+ * Return: 0; errno of the last one, with its sentence.
+ */
+int disk_io_init(struct disk_io *io, const struct disk_engine_ops *const *engines,
+                 const struct disk_engine_options *o, uint32_t align, struct errmsg *why, struct errmsg *e);
 void disk_io_deinit(struct disk_io *io); /* no operation is in flight */
 
 /* Starts @op, whose data, bytes, offset and is_write are set and aligned. disk_io_take() returns it. */

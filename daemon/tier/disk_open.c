@@ -115,7 +115,7 @@ static int disk_open_read_map(struct disk *d, struct errmsg *e)
     return 0;
 }
 
-static int disk_open_engine(struct disk *d, struct errmsg *e)
+static int disk_open_engine(struct disk *d, struct errmsg *ret_why, struct errmsg *e)
 {
     const struct disk_engine_options o = {.fd = d->folder.pages_fd,
                                           .wake_fd = d->wake_fd,
@@ -123,7 +123,7 @@ static int disk_open_engine(struct disk *d, struct errmsg *e)
                                           .memory_bytes = disk_buffers_bytes(&d->buffers),
                                           .depth = d->options.depth};
 
-    return disk_io_init(&d->io, d->options.engine, &o, d->folder.align, e);
+    return disk_io_init(&d->io, d->options.engines, &o, d->folder.align, ret_why, e);
 }
 
 /*
@@ -145,6 +145,7 @@ static int disk_open_check_segments(const struct disk *d, struct errmsg *e)
 
 int disk_open(struct disk *d, struct errmsg *e)
 {
+    struct errmsg why = {""};
     int r = disk_folder_open(&d->options.folder, &d->folder, e);
 
     if (r == 0)
@@ -152,7 +153,7 @@ int disk_open(struct disk *d, struct errmsg *e)
     if (r == 0)
         r = disk_open_read_map(d, e);
     if (r == 0)
-        r = disk_open_engine(d, e);
+        r = disk_open_engine(d, &why, e);
     if (r < 0) {
         disk_close(d);
         return r;
@@ -161,7 +162,8 @@ int disk_open(struct disk *d, struct errmsg *e)
     disk_filters_begin(&d->filters);
     disk_open_make_filters(d);
     (void) pthread_mutex_lock(&d->lock);
-    d->status.engine = d->options.engine->name;
+    d->status.engine = d->io.ops->name;
+    memcpy(d->status.engine_why, why.text, sizeof(d->status.engine_why));
     d->status.is_locked = d->io.is_locked;
     d->status.segment_bytes = d->folder.segment_bytes;
     d->status.physical_bytes = disk_folder_physical_bytes(&d->folder);

@@ -241,7 +241,7 @@ static void disk_thread_wait(struct disk *d)
     int r = d->io.ops ? disk_io_wait(&d->io, wait_ms) : 0;
 
     if (r < 0) {
-        (void) fail(&e, r, "io_uring of the disk tier in %s failed: %s", d->path, strerror(-r));
+        (void) fail(&e, r, "reads and writes of the disk tier in %s failed: %s", d->path, strerror(-r));
         disk_thread_fail(d, &e);
     }
     /* without an engine; or with one that does not wait, though operations may still be in flight */

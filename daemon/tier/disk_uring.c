@@ -47,7 +47,7 @@ static int disk_uring_start(const struct disk_engine_options *o, void **ret_engi
     r = uring_init(&u->ring, o->depth + OTHER_ENTRIES, 2 * (o->depth + OTHER_ENTRIES));
     if (r < 0) {
         free(u);
-        return fail(e, r, "the disk tier needs io_uring, which is not available here: %s", uring_explain(r));
+        return fail(e, r, "io_uring is not available here: %s", uring_explain(r));
     }
 
     /* -ENOMEM: more than RLIMIT_MEMLOCK. The kernel then pins the memory anew for each operation. */

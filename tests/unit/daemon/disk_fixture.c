@@ -35,7 +35,7 @@ void disk_fixture_init(struct disk_fixture *f)
                                        .n_filters_max = 8,
                                        .check_ms = 10,
                                        .stall_ms = 1000000,
-                                       .engine = &faulty_engine_ops};
+                                       .engines = faulty_engines};
     faulty_reset();
 }
 

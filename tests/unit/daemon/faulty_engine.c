@@ -272,3 +272,5 @@ const struct disk_engine_ops faulty_engine_ops = {
     .wait = faulty_wait,
     .next = faulty_next,
 };
+
+const struct disk_engine_ops *const faulty_engines[] = {&faulty_engine_ops, NULL};

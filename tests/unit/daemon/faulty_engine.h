@@ -22,6 +22,7 @@ enum faulty_kind {
 };
 
 extern const struct disk_engine_ops faulty_engine_ops;
+extern const struct disk_engine_ops *const faulty_engines[]; /* it alone */
 
 /* No fault, nothing held, order as started. */
 void faulty_reset(void);

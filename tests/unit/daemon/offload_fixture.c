@@ -114,7 +114,7 @@ static bool offload_fixture_has_opened(struct offload_fixture *f)
 
 void offload_fixture_open(struct offload_fixture *f)
 {
-    struct offload_rooms rooms = {&f->config, f->ev, NULL, &f->devices, &faulty_engine_ops};
+    struct offload_rooms rooms = {&f->config, f->ev, NULL, &f->devices, faulty_engines};
     struct errmsg e = {""};
 
     if (!f->work)

@@ -1,4 +1,4 @@
-/* Tests of daemon/tier/disk_io.c and disk_uring.c. */
+/* Tests of daemon/tier/disk_io.c, disk_uring.c and disk_threads.c. */
 #include "daemon/tier/disk_io.h"
 
 #include <errno.h>
@@ -25,10 +25,11 @@ static struct disk_op ops[DEPTH];
 /* Block i of the file is full of i + 1. */
 static void begin(const struct disk_engine_ops *engine)
 {
+    const struct disk_engine_ops *const engines[] = {engine, NULL};
     char path[] = "/tmp/kvcobra-io-XXXXXX";
     struct disk_engine_options o;
     uint8_t block[BLOCK];
-    struct errmsg e = {""};
+    struct errmsg why, e = {""};
 
     fd = mkstemp(path);
     assert(fd >= 0);
@@ -48,8 +49,8 @@ static void begin(const struct disk_engine_ops *engine)
     o = (struct disk_engine_options){
         .fd = fd, .wake_fd = wake_fd, .memory = memory, .memory_bytes = DEPTH * BLOCK, .depth = DEPTH};
     faulty_reset();
-    if (disk_io_init(&io, engine, &o, ALIGN, &e) < 0) {
-        CU_ASSERT(strstr(e.text, "io_uring") != NULL);
+    if (disk_io_init(&io, engines, &o, ALIGN, &why, &e) < 0) {
+        CU_ASSERT(engine == &disk_uring_ops && strstr(e.text, "io_uring") != NULL);
         test_skip(e.text);
         io.ops = NULL;
     }
@@ -111,9 +112,16 @@ static void exchange(void)
     CU_ASSERT_EQUAL(io.n_in_flight, 0);
 }
 
-static void test_uring(void)
+/* The engines of the daemon, one after the other. */
+static void on_engines(void (*body)(const struct disk_engine_ops *engine))
 {
-    begin(&disk_uring_ops);
+    for (unsigned i = 0; disk_engines[i]; i++)
+        body(disk_engines[i]);
+}
+
+static void exchange_on(const struct disk_engine_ops *engine)
+{
+    begin(engine);
     if (io.ops) {
         exchange();
         start(0, false, N_BLOCKS); /* behind the end */
@@ -122,13 +130,17 @@ static void test_uring(void)
     end();
 }
 
-/* A wait ends when wake_fd is readable, more than once, and operations go on. */
-static void test_uring_wake(void)
+static void test_engines(void)
+{
+    on_engines(exchange_on);
+}
+
+static void wake_on(const struct disk_engine_ops *engine)
 {
     const uint64_t one = 1;
     uint64_t count;
 
-    begin(&disk_uring_ops);
+    begin(engine);
     for (unsigned i = 0; i < 3 && io.ops; i++) {
         CU_ASSERT_EQUAL(fd_write_all(wake_fd, &one, sizeof(one)), 0);
         while (read(wake_fd, &count, sizeof(count)) == (ssize_t) sizeof(count)) {
@@ -142,11 +154,17 @@ static void test_uring_wake(void)
     end();
 }
 
-static void test_uring_cancel(void)
+/* A wait ends when wake_fd is readable, more than once, and operations go on. */
+static void test_engines_wake(void)
+{
+    on_engines(wake_on);
+}
+
+static void cancel_on(const struct disk_engine_ops *engine)
 {
     struct disk_op *op;
 
-    begin(&disk_uring_ops);
+    begin(engine);
     if (io.ops) {
         start(0, false, 0);
         disk_io_cancel(&io, &ops[0]);
@@ -156,6 +174,11 @@ static void test_uring_cancel(void)
         CU_ASSERT_PTR_NULL(disk_io_take(&io));
     }
     end();
+}
+
+static void test_engines_cancel(void)
+{
+    on_engines(cancel_on);
 }
 
 static void test_shuffled(void)
@@ -255,9 +278,9 @@ static void test_cancel(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_uring),
-    TEST(test_uring_wake),
-    TEST(test_uring_cancel),
+    TEST(test_engines),
+    TEST(test_engines_wake),
+    TEST(test_engines_cancel),
     TEST(test_shuffled),
     TEST(test_short),
     TEST(test_interrupted),
