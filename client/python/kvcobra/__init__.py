@@ -12,5 +12,7 @@ from ._library import version
 from ._model import Model, ModelFit, ModelInfo
 from ._sequence import Sequence, Usage, append_batch, attend_batch
 
+__version__ = "0.1.0"
+
 __all__ = ["Calibration", "Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelFit", "ModelInfo", "Sequence",
            "Tokens", "Usage", "append_batch", "attend_batch", "calibrate", "version"]

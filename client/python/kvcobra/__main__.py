@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m kvcobra", description="Compressed, shared key-value cache for language models.")
     p.add_argument("--version", action=_Version, nargs=0, help="print the version of libkvcobra")
     p.set_defaults(run=None)
-    commands = p.add_subparsers(title="commands", metavar="")
+    commands = p.add_subparsers(title="commands", metavar="COMMAND")
     c = commands.add_parser("calibrate", help="measure which directions of a model's cache matter", description=CALIBRATE)
     c.set_defaults(run=_calibrate)
     c.add_argument("model", metavar="MODEL-FOLDER", help="folder with config.json, safetensors and a tokeniser")

@@ -9,7 +9,7 @@ import cffi
 
 from . import _arrays
 from ._alloc_declarations import DECLARATIONS
-from ._client import Geometry
+from ._client import Geometry, NotCopied, c_path
 from ._errors import Error, error
 
 SONAME = "libkvcobra-alloc.so.0"
@@ -49,7 +49,7 @@ class Info(NamedTuple):
     file_bytes: int
 
 
-class Statistics:
+class Statistics(NotCopied):
     """Statistics of one model. A context manager; used by one thread at a time.
 
     metric: "output", or "mse": squared error, without queries.
@@ -133,7 +133,7 @@ class Statistics:
 
     def save(self, path: str) -> None:
         """The file appears whole or not at all."""
-        self._check(library().kvc_stats_save(self._stats, ffi.new("char[]", os.fsencode(path))))
+        self._check(library().kvc_stats_save(self._stats, c_path(path, "path")))
 
     def close(self) -> None:
         if self._alloc is not None:

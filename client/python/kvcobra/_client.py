@@ -1,6 +1,7 @@
 """A connection to kvcobrad, or an embedded client, and what all its handles share: entering a call, errors, freeing."""
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -38,6 +39,20 @@ class ClientInfo(NamedTuple):
     boot_id: bytes
 
 
+class NotCopied:
+    """An object that owns something of the library, which is freed once. copy.copy() is the object itself, as for a file;
+    deepcopy and pickle would need a second one, and are refused unless a class defines what they mean."""
+
+    def __copy__(self) -> "NotCopied":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} of kvcobra cannot be copied deeply: it belongs to one connection of this process")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} of kvcobra cannot be pickled: make one in the other process")
+
+
 class Call:
     """A call in progress: refuses a second thread, and frees handles that were collected meanwhile."""
 
@@ -59,16 +74,16 @@ class Call:
             self._client._busy.release()
 
 
-class Client:
+class Client(NotCopied):
     """A client of kvcobrad.
 
-    socket: path of the daemon's socket; None: as kvc_socket_path() of libkvcobra finds it; False works embedded, without a daemon.
+    socket: path of the daemon's socket, as text, bytes or os.PathLike; None: as kvc_socket_path() of libkvcobra finds it; False works embedded, without a daemon.
     threads: 1..256 threads for the work of long calls; None is the calling thread alone.
 
     Raises kvcobra.Error if the connection fails. Closing the client closes its models and sequences.
     """
 
-    def __init__(self, socket: Union[str, bool, None] = None, threads: Optional[int] = None) -> None:
+    def __init__(self, socket: "Union[str, bytes, os.PathLike[Any], bool, None]" = None, threads: Optional[int] = None) -> None:
         self._busy = threading.Lock()
         self._garbage: Deque[Tuple[Callable[[Any], Any], Any]] = deque()
         self._closers: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -85,7 +100,7 @@ class Client:
         self._handle = ret[0]
         try:
             if socket is not False:
-                path = ffi.NULL if socket is None else ffi.new("char[]", str(socket).encode())
+                path = ffi.NULL if socket is None else c_path(socket, "socket")
                 self.call("kvc_client_connect", self._handle, path)
             if threads is not None:
                 self.set_threads(threads)
@@ -186,12 +201,23 @@ class Client:
         return f"<kvcobra.Client {'closed' if self.closed else 'open'}>"
 
 
+def c_path(path: Any, name: str) -> Any:
+    """A path as the system reads it. @name stands for it in messages."""
+    try:
+        encoded = os.fsencode(path)
+    except TypeError:
+        raise TypeError(f"{name} is a {type(path).__name__}; expected a path as text, bytes or os.PathLike") from None
+    if b"\0" in encoded:
+        raise ValueError(f"{name} has a NUL character: {path!r}")
+    return ffi.new("char[]", encoded)
+
+
 def read_geometry(g: Any) -> Geometry:
     return Geometry(g.n_layers, g.n_heads, g.n_kv_heads, g.head_dim, g.n_rot, g.attn_scale,
                     tuple(g.rope_freq[i] for i in range(g.n_rot // 2)))
 
 
-class Handle:
+class Handle(NotCopied):
     """A handle of the library that belongs to a client and is freed once."""
 
     def __init__(self, client: Client, handle: Any, free: str) -> None:

@@ -15,6 +15,7 @@ KEYS = {"before": 0, "after": 1}
 PAIRS = {"half-split": 0, "interleaved": 1}
 SIDES = {"k": 0, "v": 1}
 AXES = "tokens heads dim"
+FETCH_MS_MAX, FETCH_NEVER = 8000, 0xffffffff  # kvc_seq_options of kvcobra.h, KVC_FETCH_NEVER
 
 
 class Usage(NamedTuple):
@@ -48,16 +49,21 @@ class Sequence(Handle):
     repeatable: attention depends neither on how a prompt was cut nor on a match.
     table: the digest of the table to use; None is the active one.
     counted: matches count neither hits nor misses, because another sequence counts them for the same request.
+    fetch_ms: a match waits so long for pages of a disk or of other hosts, up to 8000; 0: not at all; None: the library's default.
 
     Arrays are [tokens, heads, head_dim]; any strides with a contiguous last dimension are read in place.
     """
 
     def __init__(self, model: Model, salt: bytes = b"", keys: str = "before", pairs: str = "half-split",
                  publish_all: bool = False, repeatable: bool = False, table: Optional[Digest] = None,
-                 counted: bool = False) -> None:
+                 counted: bool = False, fetch_ms: Optional[int] = None) -> None:
         options, _owners = sequence_options(salt, table)
         options.keys, options.pairs = _choice(keys, KEYS, "keys"), _choice(pairs, PAIRS, "pairs")
         options.flags = PUBLISH_ALL * bool(publish_all) + REPEATABLE * bool(repeatable) + COUNTED * bool(counted)
+        if fetch_ms is not None:
+            if not 0 <= fetch_ms <= FETCH_MS_MAX:
+                raise ValueError(f"fetch_ms is {fetch_ms}; expected 0..{FETCH_MS_MAX}")
+            options.fetch_ms = fetch_ms or FETCH_NEVER
         ret = ffi.new("kvc_seq **")
         model.client.call("kvc_seq_new_with", model.handle, options, ret)
         self._adopt(model, ret[0])
@@ -156,6 +162,9 @@ class Sequence(Handle):
         other = Sequence.__new__(Sequence)
         other._adopt(self._model, ret[0])
         return other
+
+    def __deepcopy__(self, memo: Any) -> "Sequence":
+        return self.fork()
 
     @property
     def length(self) -> int:

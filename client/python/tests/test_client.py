@@ -1,7 +1,10 @@
 """Clients and models: errors, closing in any order, threads, fork, a missing library."""
+import copy
 import errno
 import gc
 import os
+import pathlib
+import pickle
 import subprocess
 import sys
 import threading
@@ -149,6 +152,47 @@ class Client(support.Case):
                 os._exit(3)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
         fill(sequence, 3)
+
+    def test_copies_are_the_object_and_deep_copies_are_refused(self):
+        client, model = self.embedded()
+        sequence = kvcobra.Sequence(model)
+        fill(sequence, 70)
+        for owner in (client, model, sequence):
+            other = copy.copy(owner)
+            self.assertIs(other, owner)
+            del other
+            with self.assertRaisesRegex(TypeError, "pickled"):
+                pickle.dumps(owner)
+        gc.collect()
+        self.assertEqual(sequence.usage.tokens, 70)  # nothing was freed
+        for owner in (client, model):
+            with self.assertRaisesRegex(TypeError, "copied deeply"):
+                copy.deepcopy(owner)
+        fork = copy.deepcopy(sequence)
+        sequence.close()
+        self.assertEqual((fork.length, fork.usage.tokens), (70, 70))
+
+    def test_paths_are_those_of_the_system(self):
+        name = os.path.join(os.fsencode(self.folder), b"caf\xe9")
+        for path in (name, os.fsdecode(name), pathlib.Path(os.fsdecode(name))):
+            with self.assertRaises(kvcobra.Error) as raised:
+                kvcobra.Client(path)
+            self.assertEqual(raised.exception.errno, errno.ENOENT)
+        with self.assertRaisesRegex(ValueError, "NUL"):
+            kvcobra.Client("socket\0x")
+        with self.assertRaisesRegex(TypeError, "expected a path"):
+            kvcobra.Client(7)
+
+    def test_fetch_ms(self):
+        _, model = self.embedded()
+        for fetch_ms in (0, 8000):
+            kvcobra.Sequence(model, fetch_ms=fetch_ms).close()
+        for fetch_ms in (-1, 8001):
+            with self.assertRaisesRegex(ValueError, "fetch_ms"):
+                kvcobra.Sequence(model, fetch_ms=fetch_ms)
+
+    def test_version(self):
+        self.assertEqual(kvcobra.__version__, kvcobra.version())
 
     def test_missing_library(self):
         code = ("import kvcobra\ntry:\n    kvcobra.Client(False)\nexcept kvcobra.Error as e:\n    print(e.errno, e.strerror)")
