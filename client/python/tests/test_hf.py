@@ -1,4 +1,5 @@
 """KvCobraCache with transformers, on small random models. Skipped without torch and transformers."""
+import copy
 import logging
 import os
 import subprocess
@@ -237,6 +238,26 @@ class Generation(HfCase):
         got = self.model.generate(self.text, attention_mask=self.mask, max_new_tokens=12, do_sample=False)
         self.assertEqual(self.model.config._attn_implementation, "kvcobra")
         self.assertEqual(got.tolist(), want.tolist())
+
+    def test_static_caches_work(self):
+        """transformers makes the mask of a static cache outside of the forward pass, and asks it for what a tensor has."""
+        want = self.generate(DynamicCache())
+        self.generate(self.cache(self.model))
+        got = self.model.generate(self.text, attention_mask=self.mask, max_new_tokens=12, do_sample=False, cache_implementation="static")
+        self.assertEqual(got.tolist(), want.tolist())
+
+    def test_a_deep_copy_goes_on_alone(self):
+        """transformers' recipe for one prefix and several questions."""
+        text, _ = ids(160)
+        first = self.cache(self.model)
+        self.run_model(self.model, first, input_ids=text[:, :150])
+        other = copy.deepcopy(first)
+        a = self.run_model(self.model, first, input_ids=text[:, 150:])
+        self.assertEqual((first.get_seq_length(), other.get_seq_length()), (160, 150))
+        b = self.run_model(self.model, other, input_ids=text[:, 150:])
+        torch.testing.assert_close(a, b)
+        first.reset()
+        self.assertEqual([s.length for s in other.sequences], [160])
 
 
 class Rows(HfCase):

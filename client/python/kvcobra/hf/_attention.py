@@ -5,6 +5,7 @@ was prepared for a KvCobraCache works without one.
 """
 from __future__ import annotations
 
+import threading
 from typing import Any, Optional, Tuple
 
 import torch
@@ -14,6 +15,14 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 NAME = "kvcobra"
 TAG = "_kvcobra_layer"  # attribute of the keys that a KvCobraLayer returned
+
+
+# of this thread: a decoder computes with a KvCobraCache now
+_pass = threading.local()
+
+
+def begin_pass(with_codes: bool) -> None:
+    _pass.with_codes = with_codes
 
 
 class Mask:
@@ -28,6 +37,12 @@ class Mask:
         if not self._made:
             self._mask, self._made = sdpa_mask(*self._arguments, **self._named), True
         return self._mask
+
+
+def make_mask(*arguments: Any, **named: Any) -> Any:
+    """A Mask within a forward pass that has a KvCobraCache; outside, and with other caches, sdpa's own, which transformers may ask
+    for anything."""
+    return Mask(*arguments, **named) if getattr(_pass, "with_codes", False) else sdpa_mask(*arguments, **named)
 
 
 def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any,
@@ -46,4 +61,4 @@ def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.
 
 
 AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, Mask)
+AttentionMaskInterface.register(NAME, make_mask)

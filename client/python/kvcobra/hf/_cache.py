@@ -1,6 +1,7 @@
 """KvCobraCache: a Cache of transformers whose layers keep keys and values in sequences of libkvcobra."""
 from __future__ import annotations
 
+import copy
 import errno
 import math
 import weakref
@@ -123,6 +124,12 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
         if scaling is None or not math.isclose(scaling, expected, rel_tol=_geometry.FREQUENCY_TOLERANCE):
             raise ValueError(f"the layer's scale of attention is {scaling}; expected {expected}, that of the first layer")
 
+    def fork(self, rows: Rows) -> "KvCobraLayer":
+        """The same layer of a cache with the rows @rows."""
+        layer = KvCobraLayer(rows, self._index, self._config)
+        layer.columns, layer._dynamic = self.columns, copy.deepcopy(self._dynamic)
+        return layer
+
     # ---- what transformers asks a layer ----
 
     def get_seq_length(self) -> int:
@@ -223,6 +230,16 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         """Publishes the whole chunks of the cache. Returns the number of published tokens of each row."""
         return self._rows.commit()
 
+    def __deepcopy__(self, memo: Any) -> "KvCobraCache":
+        """A second cache with the same text, for several questions about one prefix. Packed pages are shared. It ends with the client
+        of the first one."""
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        other.__dict__.update(self.__dict__)
+        other._rows, other._own_client = self._rows.fork(), None
+        other.layers = [layer.fork(other._rows) for layer in self.layers]
+        return other
+
     def close(self) -> None:
         """Frees the sequences. The cache is empty afterwards."""
         self.reset()
@@ -283,7 +300,12 @@ def watch(decoder: Any) -> None:
     padding."""
     if decoder not in WATCHED:
         decoder.register_forward_pre_hook(_before_forward, with_kwargs=True)
+        decoder.register_forward_hook(_after_forward, always_call=True)
         WATCHED.add(decoder)
+
+
+def _after_forward(*arguments: Any) -> None:
+    _attention.begin_pass(False)
 
 
 def _before_forward(decoder: Any, arguments: Tuple[Any, ...], named: Dict[str, Any]) -> None:
@@ -294,4 +316,5 @@ def _before_forward(decoder: Any, arguments: Tuple[Any, ...], named: Dict[str, A
     ids: Any = values.get("input_ids")
     embeddings: Any = values.get("inputs_embeds")
     shape = ids.shape if ids is not None else embeddings.shape[:2]
+    _attention.begin_pass(True)
     cache._rows.prepare(cache.get_seq_length(), ids, shape, values.get("attention_mask"), values.get("position_ids"))

@@ -4,6 +4,7 @@ A column is a position in the batch's tensors, padding included. Row r's token i
 """
 from __future__ import annotations
 
+import copy
 import errno
 import logging
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
@@ -98,6 +99,19 @@ class Rows:
     def new_row(self) -> Row:
         assert self.model is not None
         return Row(Sequence(self.model, salt=self.salt, keys="after", repeatable=self.repeatable, table=self.table))
+
+    def fork(self) -> "Rows":
+        """The same rows once more. On failure nothing has changed."""
+        other = copy.copy(self)
+        other.rows, other.plan, other.pending = [], None, None
+        other.dense, other._said = dict(self.dense), set(self._said)
+        try:
+            for row in self.rows:
+                other.rows.append(row.fork())
+        except BaseException:
+            other.close()
+            raise
+        return other
 
     def close(self) -> None:
         for row in self.rows:
