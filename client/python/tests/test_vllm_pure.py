@@ -1,5 +1,6 @@
 """Options, salts, shards and RoPE frequencies of the vLLM adapter. Without vLLM and kvcobrad."""
 import os
+import sys
 import tempfile
 import types
 import unittest
@@ -134,6 +135,7 @@ def config(**changes):
             parallel_config=new(pipeline_parallel_size=1, decode_context_parallel_size=1, prefill_context_parallel_size=1),
             model_config=new(is_encoder_decoder=False, use_mla=False, is_hybrid=False, is_attention_free=False, uses_mrope=False,
                              quantization=None, hf_config=new(), hf_text_config=new(num_hidden_layers=2)),
+            load_config=new(load_format="auto"),
             speculative_config=None, cache_config=new(cache_dtype="auto", enable_prefix_caching=True, block_size=64),
             kv_cache=new(kv_cache_groups=[new(kv_cache_spec=spec, layer_names=["0", "1"])], kv_cache_spec=spec))
     for path, value in changes.items():
@@ -170,6 +172,7 @@ class Requirements(unittest.TestCase):
                 ("M-RoPE", {"model_config__uses_mrope": True}),
                 ("GGUF", {"model_config__quantization": "gguf"}),
                 ("quantises the weights", {"model_config__quantization": "fp8"}),
+                ("weights are random", {"load_config__load_format": "dummy"}),
                 ("layers of its own", {"speculative_config": types.SimpleNamespace(method="eagle")}),
                 ("kv_cache_dtype is 'fp8'", {"cache_config__cache_dtype": "fp8"}),
                 ("2 groups", {"kv_cache__kv_cache_groups": [1, 2]}),
@@ -235,8 +238,27 @@ class ModelId(unittest.TestCase):
         for script, reason in [(None, "not installed"), ("echo no weights >&2; exit 1\n", "no weights"), ("echo abc\n", "failed")]:
             with self.assertRaisesRegex(ValueError, f"(?s){reason}.*set model_id"):
                 self.run_with(script)
-        with self.assertRaisesRegex(ValueError, "not a folder.*set model_id"):
+        with self.assertRaisesRegex(ValueError, "neither a folder nor a name.*set model_id"):
             model_id.of_model("org/name", None)
+
+    def test_name_of_a_hub(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        asked = []
+
+        def snapshot_download(name, revision, local_files_only):
+            asked.append((name, revision, local_files_only))
+            return folder.name
+
+        sys.modules["huggingface_hub"], before = types.SimpleNamespace(snapshot_download=snapshot_download), \
+            sys.modules.get("huggingface_hub")
+        try:
+            self.assertEqual(model_id._folder("org/name", "v2"), folder.name)
+        finally:
+            del sys.modules["huggingface_hub"]
+            if before is not None:
+                sys.modules["huggingface_hub"] = before
+        self.assertEqual(asked, [("org/name", "v2", True)])  # nothing is downloaded
 
 
 if __name__ == "__main__":

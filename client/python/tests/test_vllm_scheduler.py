@@ -56,6 +56,17 @@ class Asks(unittest.TestCase):
         s.close()
         self.assertEqual(pool.n_open, 0)
 
+    def test_nothing_is_taken_or_published_after_a_reset(self):
+        pool = FakePool(128)
+        s, _ = scheduler([pool])
+        s.ask(request("a", 300), 0)
+        s.stop()
+        self.assertEqual(pool.n_open, 0)
+        for name in "ab":
+            self.assertEqual(s.ask(request(name, 300), 0), (0, False))
+        step = s.step(output(new=[("a", 0, 300)], blocks={"a": range(1, 6)}))
+        self.assertEqual((step.starts, step.rows, step.loads), ([], [], []))
+
     def test_no_daemon(self):
         s, _ = scheduler([])
         self.assertEqual(s.ask(request("a", 300), 0), (0, False))

@@ -219,6 +219,25 @@ class WithDaemon(support.Case):
         counts = self.publish(Text(text.tokens, b"other salt", text.table), vectors, [128], n_published=128)
         self.assertEqual((counts.get("published_tokens"), counts["publish_failures"]), (None, 1))
 
+    def test_publisher_survives_any_exception(self):
+        text, vectors = self.text(128), prompt(9, 128)
+        publish, raised = Publisher._publish, []
+
+        def fail_once(publisher, copy):
+            if not raised:
+                raised.append(copy)
+                raise RuntimeError("the first prompt")
+            publish(publisher, copy)
+
+        Publisher._publish = fail_once
+        try:
+            with self.assertLogs("vllm.kvcobra", "ERROR"):
+                counts = self.publish(text, vectors, [128])
+            self.assertEqual((counts.get("published_tokens"), counts["publish_failures"]), (None, 1))
+            self.assertEqual(self.publish(text, vectors, [128])["published_tokens"], 128)
+        finally:
+            Publisher._publish = publish
+
     def test_pages_that_are_gone(self):
         text = self.text(256)
         for thread in (False, True):

@@ -39,7 +39,7 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         self._options = options.parse(self._kv_transfer_config.kv_connector_extra_config)
         self._attends = plugin.active()
         requirements.check(vllm_config, kv_cache_config, self._options, self._attends)
-        self._model_id = model_id.of_model(vllm_config.model_config.model, self._options.model_id)
+        self._model_id = _model_id_of(vllm_config, self._options)
         self._geometry = geometry.of_model(vllm_config.model_config)
         self._counters = Counters()
         self._scheduler: Optional[Scheduler] = None
@@ -149,6 +149,18 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- both ----
 
+    def reset_cache(self) -> Optional[bool]:
+        """vLLM resets its caches, as it does when its weights were replaced. Pages are named by the weights of the start: from now on
+        none is taken or published, until the engine is started again."""
+        if self._attends:
+            SERVICE.lost("attention on codes cannot reset its cache while requests use it: start the engine again for new weights")
+            return False
+        if self._scheduler is not None:
+            self._scheduler.stop()
+            SERVICE.lost("vLLM reset its caches, after which its weights may be others than those that pages are named by; start the "
+                         "engine again to share prefixes again")
+        return True
+
     def shutdown(self) -> None:
         atexit.unregister(self.shutdown)
         if self._worker is not None:
@@ -174,6 +186,11 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         return True  # a graph of the whole step would replay without the copies of keys and values
 
 
+def _model_id_of(vllm_config: Any, chosen: options.Options) -> str:
+    model = vllm_config.model_config
+    return model_id.of_model(model.model, chosen.model_id, model.revision)
+
+
 def bytes_per_state(vllm_config: Any) -> int:
     """Bytes of packed codes per token, layer and KV head, for the engine of @vllm_config. Raises ValueError without a table."""
     from .codes import bytes_per_state as of_codes
@@ -182,7 +199,7 @@ def bytes_per_state(vllm_config: Any) -> int:
     parallel = vllm_config.parallel_config
     g = geometry.of_model(vllm_config.model_config)
     shard = geometry.shard(g.n_kv_heads, parallel.tensor_parallel_size, get_tensor_model_parallel_rank())
-    daemon = Daemon(chosen.socket, model_id.of_model(vllm_config.model_config.model, chosen.model_id), g, [shard],
+    daemon = Daemon(chosen.socket, _model_id_of(vllm_config, chosen), g, [shard],
                     vllm_config.model_config.max_model_len, SERVICE)
     try:
         if not daemon.open():

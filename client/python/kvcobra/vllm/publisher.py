@@ -6,6 +6,7 @@ engine never waits for its publisher.
 from __future__ import annotations
 
 import errno
+import logging
 import queue
 import threading
 import time
@@ -18,6 +19,8 @@ import kvcobra
 from .counters import Counters
 from .daemon import Daemon
 from .recording import Copy, Recording
+
+LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
 
 PIECE_TOKENS = 1024  # tokens between two commits: a client's arena bounds what is encoded and not committed
 STOP_SECONDS = 10.0
@@ -87,6 +90,11 @@ class Publisher:
             before = time.thread_time()
             try:
                 self._publish(copy)
+            except Exception:  # the next prompts are published all the same
+                LOG.exception("kvcobra: a prompt could not be published")
+                copy.recording.dropped = True
+                self._counters.add("publish_failures")
+                self._forget(copy.recording)
             finally:
                 self._release(copy)
                 self._counters.add("publish_cpu_seconds", time.thread_time() - before)

@@ -62,8 +62,12 @@ def _cache(config: Any, kv_cache_config: Any) -> Iterator[str]:
         yield f"{len(groups[0].layer_names)} of {n_layers} layers have a KV cache: layers that share one are not supported"
 
 
-def _quantised_at_load(config: Any, model_id: Optional[str]) -> Iterator[str]:
+def _weights(config: Any, model_id: Optional[str]) -> Iterator[str]:
+    """The digest of a folder names the weights that run only if they are those of the folder."""
     model = config.model_config
+    if config.load_config.load_format == "dummy" and model_id is None:
+        yield ("--load-format dummy: the weights are random, not those of the model's folder, whose pages others would take for "
+               "theirs. Name them by a model_id of their own in kv_connector_extra_config")
     if model.quantization and model_id is None and getattr(model.hf_config, "quantization_config", None) is None:
         yield (f"vLLM quantises the weights ({model.quantization}) that the digest of the model's folder is of: name the model "
                "that this makes by model_id in kv_connector_extra_config")
@@ -87,7 +91,7 @@ def check(config: Any, kv_cache_config: Any, options: Options, codes: bool) -> N
     """Raises ValueError with every reason why KvCobraConnector cannot serve the engine of VllmConfig @config.
     @codes: it attends to codes."""
     reasons = [*_policy(config), *_parallel(config), *_model(config), *_cache(config, kv_cache_config),
-               *_quantised_at_load(config, options.model_id), *(_codes(config, options) if codes else ())]
+               *_weights(config, options.model_id), *(_codes(config, options) if codes else ())]
     if options.repeatable and not codes:
         reasons.append("repeatable is an option of attention on codes, which KVCOBRA_ATTENTION=1 switches on")
     if reasons:

@@ -38,6 +38,15 @@ class Scheduler:
         self._recorded: Dict[str, Prompt] = {}
         self._loads: List[Load] = []
         self._finished: List[str] = []
+        self._stopped = False
+
+    def stop(self) -> None:
+        """From now on nothing is matched and nothing is published, not even of prompts that are being recorded."""
+        self._stopped = True
+        self._promises.clear()
+        self._salts = dict.fromkeys(self._salts)
+        self._finished += [request_id for request_id, prompt in self._recorded.items() if prompt.started]
+        self._recorded.clear()
 
     # ---- asks ----
 
@@ -48,8 +57,8 @@ class Scheduler:
             self._requests[request_id] = request
             self._sent[request_id] = 0
         if request_id not in self._salts:
-            self._salts[request_id] = salt = self._salt(request)
-            if salt is None:
+            self._salts[request_id] = salt = None if self._stopped else self._salt(request)
+            if salt is None and not self._stopped:
                 self._counters.add("requests_unknown_keys")
         salt = self._salts[request_id]
         if salt is None:
