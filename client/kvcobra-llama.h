@@ -3,10 +3,11 @@
  * llama_state_seq_set_data() accepts, read into a sequence of KV-COBRA and written from one. A prompt that
  * one process evaluated need not be evaluated by another one. libkvcobra does not link llama.cpp.
  *
- * Known format: that of llama.cpp at commit 0c1e57098 (libllama 0.5.0, llama-cpp-python 0.3.36). It has no
- * version number and may change with every release. kvc_llama_state_check() tells whether a state of the
- * running release has the known format; every other call checks it too. A state may come from anywhere: all
- * of it is checked before it is used.
+ * Known formats: that of llama.cpp at commit 0c1e57098 (libllama 0.5.0, llama-cpp-python 0.3.36), and that of
+ * releases since October 2026, which state how keys and values are rotated (llama.cpp's pull request 28498).
+ * They have no version number and may change with every release. kvc_llama_state_check() tells whether a
+ * state of the running release has a known format, and which; every other call checks it too. A state may
+ * come from anywhere: all of it is checked before it is used.
  *
  * The sequence needs KVC_KEYS_AFTER_ROPE, and the order of pairs of the model's architecture:
  *
@@ -34,6 +35,9 @@ typedef struct kvc_llama_layout {
     uint32_t n_streams;    /* 1 if the context has kv_unified or one sequence; else its n_seq_max */
     uint32_t dtype;        /* enum kvc_dtype: type_k and type_v of the context */
     uint32_t v_transposed; /* 1: values are stored as [dimension, token]: a context without flash attention */
+    uint32_t
+        states_rotation; /* 1: the format of October 2026, with a rotation of keys and values that is none */
+    uint32_t unused;     /* 0 */
 } kvc_llama_layout;
 
 /**
@@ -46,8 +50,8 @@ typedef struct kvc_llama_layout {
  * a state.
  *
  * Return: 0, or
- *   -EBADMSG     not a state of the known format; the sentence names what was found and what was expected
- *   -EOPNOTSUPP  a state of the known format that is listed above as not supported
+ *   -EBADMSG     not a state of a known format; the sentence names what was found and what was expected
+ *   -EOPNOTSUPP  a state of a known format that is listed above as not supported
  *   -EINVAL      a state of a model with another geometry, or an argument is not valid
  */
 KVC_EXPORT int kvc_llama_state_check(kvc_model *m, const void *state, size_t state_bytes,

@@ -14,12 +14,13 @@
 #endif
 
 enum {
-    LLAMA_MAGIC_BYTES = 8,  /* magic and sequence id */
-    LLAMA_CELL_BYTES = 12,  /* position, n_ids, sequence id */
-    LLAMA_EXT_BYTES = 12,   /* more in cells of M-RoPE models: x, y, token */
-    LLAMA_DATA_BYTES = 8,   /* v_transposed, n_layers */
-    LLAMA_LAYER_BYTES = 12, /* before the numbers of a layer and side */
-    LLAMA_STREAMS_MAX = 256 /* LLAMA_MAX_SEQ */
+    LLAMA_MAGIC_BYTES = 8,    /* magic and sequence id */
+    LLAMA_CELL_BYTES = 12,    /* position, n_ids, sequence id */
+    LLAMA_EXT_BYTES = 12,     /* more in cells of M-RoPE models: x, y, token */
+    LLAMA_DATA_BYTES = 8,     /* v_transposed, n_layers */
+    LLAMA_ROTATION_BYTES = 8, /* of keys, of values */
+    LLAMA_LAYER_BYTES = 12,   /* before the numbers of a layer and side */
+    LLAMA_STREAMS_MAX = 256   /* LLAMA_MAX_SEQ */
 };
 
 static const uint32_t llama_magic = 0xaf143cd8;
@@ -228,8 +229,51 @@ static int llama_read_layer(struct llama_reader *r, const struct llama_shape *sh
     return llama_skip(r, layout->n_tokens * n_numbers * number_bytes, what);
 }
 
+/* Whether @head could be the header of the keys of layer 0. */
+static bool llama_is_of_keys(const struct llama_layer *head, const struct llama_shape *shape)
+{
+    uint64_t row_bytes = (uint64_t) head->high << 32 | head->low;
+
+    for (size_t i = 0; i < LLAMA_N_TYPES; i++) {
+        if (llama_types[i].ggml != head->type)
+            continue;
+        if (llama_types[i].dtype < 0) /* a row of a quantised type has fewer bytes than numbers of 4 bytes */
+            return row_bytes > 0 && row_bytes < llama_row_numbers(shape) * sizeof(float);
+        return row_bytes == llama_row_numbers(shape) * dtype_bytes((unsigned) llama_types[i].dtype);
+    }
+    return false;
+}
+
+/* Reads the sizes of the rotations, if the state has them: then the keys of layer 0 begin behind them. Two
+ * zeros are sizes also where those keys are of another geometry. */
+static int llama_read_rotation(struct llama_reader *r, const struct llama_shape *shape,
+                               kvc_llama_layout *layout)
+{
+    struct llama_layer here, behind;
+    uint32_t sizes[2];
+
+    if (r->end - r->at < sizeof(sizes) + sizeof(behind))
+        return 0;
+
+    memcpy(&here, r->bytes + r->at, sizeof(here));
+    memcpy(&behind, r->bytes + r->at + sizeof(sizes), sizeof(behind));
+    if (llama_is_of_keys(&here, shape) ||
+        !(llama_is_of_keys(&behind, shape) || (here.type == 0 && here.low == 0)))
+        return 0;
+
+    (void) llama_read(r, sizes, sizeof(sizes), "the sizes of the rotations");
+    layout->states_rotation = 1;
+    if (sizes[0] != 0 || sizes[1] != 0)
+        return fail(r->e, -EOPNOTSUPP,
+                    "llama.cpp has rotated the keys of the state by a matrix of %u dimensions and its values "
+                    "by one of %u, as it does before it quantises: make the context with type_k and type_v "
+                    "f16, bf16 or f32",
+                    sizes[0], sizes[1]);
+    return 0;
+}
+
 static int llama_read_numbers(struct llama_reader *r, const struct llama_shape *shape,
-                              kvc_llama_layout *layout)
+                              kvc_llama_layout *layout, size_t *ret_k)
 {
     struct {
         uint32_t v_transposed, n_layers;
@@ -250,6 +294,11 @@ static int llama_read_numbers(struct llama_reader *r, const struct llama_shape *
                     head.n_layers, shape->n_layers);
 
     layout->v_transposed = head.v_transposed;
+    err = llama_read_rotation(r, shape, layout);
+    if (err < 0)
+        return err;
+
+    *ret_k = r->at + LLAMA_LAYER_BYTES;
     for (uint32_t i = 0; i < 2 * head.n_layers; i++) {
         bool is_v = i >= head.n_layers;
 
@@ -306,9 +355,8 @@ int llama_state_parse(const uint8_t *state, size_t n_bytes, const struct llama_s
         return fail(e, -EBADMSG, "the state has no tokens: evaluate some before llama_state_seq_get_data()");
 
     err = llama_read_cells(&r, layout->n_tokens);
-    got.k = r.at + LLAMA_DATA_BYTES + LLAMA_LAYER_BYTES;
     if (err == 0)
-        err = llama_read_numbers(&r, shape, layout);
+        err = llama_read_numbers(&r, shape, layout, &got.k);
     if (err == 0)
         err = llama_read_end(&r, stream, layout->n_streams);
     if (err < 0)
@@ -336,6 +384,11 @@ static int llama_check_layout(const kvc_llama_layout *layout, struct errmsg *e)
     if (layout->v_transposed > 1)
         return fail(e, -EINVAL, "kvc_llama_layout: v_transposed is %u instead of 0 or 1",
                     layout->v_transposed);
+    if (layout->states_rotation > 1)
+        return fail(e, -EINVAL, "kvc_llama_layout: states_rotation is %u instead of 0 or 1",
+                    layout->states_rotation);
+    if (layout->unused != 0)
+        return fail(e, -EINVAL, "kvc_llama_layout: unused is %u instead of 0", layout->unused);
 
     return 0;
 }
@@ -352,7 +405,7 @@ int llama_state_plan(const kvc_llama_layout *layout, const struct llama_shape *s
 
     /* the first stream has the cells; a count of 0 for each other one is at the end */
     plan.k = LLAMA_MAGIC_BYTES + 2 * sizeof(uint32_t) + (size_t) layout->n_tokens * LLAMA_CELL_BYTES +
-             LLAMA_DATA_BYTES + LLAMA_LAYER_BYTES;
+             LLAMA_DATA_BYTES + (layout->states_rotation ? LLAMA_ROTATION_BYTES : 0) + LLAMA_LAYER_BYTES;
     if (!checked_mul(layout->n_tokens, row_bytes, &step) || !checked_add(step, LLAMA_LAYER_BYTES, &step) ||
         !checked_mul3(step, 2, shape->n_layers, &numbers) ||
         !checked_add(numbers, plan.k - LLAMA_LAYER_BYTES + (layout->n_streams - 1) * sizeof(uint32_t),
@@ -405,6 +458,8 @@ void llama_state_write_headers(const struct llama_state *plan, const struct llam
 
     at = llama_put(at, layout->v_transposed);
     at = llama_put(at, shape->n_layers);
+    for (size_t i = 0; layout->states_rotation && i < LLAMA_ROTATION_BYTES / sizeof(uint32_t); i++)
+        at = llama_put(at, 0); /* not rotated */
     at = llama_put_layers(plan, shape, false, at);
     at = llama_put_layers(plan, shape, layout->v_transposed, at);
     for (uint32_t i = 1; i < layout->n_streams; i++)

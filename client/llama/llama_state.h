@@ -1,16 +1,18 @@
 /*
  * The bytes of a state of llama_state_seq_get_data(), which llama.cpp does not document. As written at its
- * commit 0c1e57098, all little-endian:
+ * commit 0c1e57098 and, with the sizes of the rotations, since October 2026; all little-endian:
  *
  *   u32 magic, i32 sequence id                          of the whole state
  *   u32 n_streams, per stream: u32 n_cells, and if that is not 0:
  *       per cell: i32 position, u32 n_ids = 1, i32 sequence id
  *       u32 v_transposed, u32 n_layers
+ *       since October 2026: u32 size of the rotation of keys, u32 of values; 0: not rotated
  *       per layer, keys:    i32 type, u64 row_bytes, rows of [n_cells, n_kv_heads, head_dim]
  *       per layer, values:  the same, if they are not transposed; else
  *                           i32 type, u32 number_bytes, u32 n_rows, [n_kv_heads, head_dim, n_cells]
  *
- * Only one stream has cells: that of the sequence. Keys are after RoPE.
+ * Only one stream has cells: that of the sequence. Keys are after RoPE. Nothing says which of the two it is:
+ * the header of layer 0 makes sense at one of two places only, since a row has neither 0 bytes nor 2^32.
  *
  * Parsing trusts nothing: the bytes may be a file, or those of a release with another format. The functions
  * know neither sequences nor models, so that a fuzzer can call them.

@@ -164,12 +164,16 @@ static void test_all_layouts(void)
 {
     static const uint32_t tokens[] = {1, 2, 63, 64, 65}, streams[] = {1, 2, 256};
 
-    for (uint32_t i = 0; i < 5 * 3 * 3 * 2; i++) {
-        kvc_llama_layout layout = layout_of(tokens[i % 5], streams[i / 5 % 3], i / 15 % 3, i / 45);
-        struct guarded g = guarded_new(&layout, &small);
+    for (uint32_t i = 0; i < 5 * 3 * 3 * 2 * 2; i++) {
+        kvc_llama_layout layout = layout_of(tokens[i % 5], streams[i / 5 % 3], i / 15 % 3, i / 45 % 2);
         struct llama_state plan, got;
+        struct guarded g;
         size_t bytes;
-        int r = llama_state_plan(&layout, &small, &plan, &bytes, NULL);
+        int r;
+
+        layout.states_rotation = i / 90;
+        g = guarded_new(&layout, &small);
+        r = llama_state_plan(&layout, &small, &plan, &bytes, NULL);
 
         CU_ASSERT(r == 0 && bytes == g.n);
         CU_ASSERT_EQUAL(parse(g.state, g.n, &small, &got, ""), 0);
@@ -193,9 +197,15 @@ static void check_plan(kvc_llama_layout layout, const char *words)
 
 static void test_layouts_refused(void)
 {
-    kvc_llama_layout most = layout_of(INT32_MAX, 256, KVC_F32, 0);
+    kvc_llama_layout most = layout_of(INT32_MAX, 256, KVC_F32, 0), other = layout_of(1, 1, KVC_F16, 0);
     struct llama_state plan;
     size_t bytes;
+
+    other.states_rotation = 2;
+    check_plan(other, "states_rotation is 2");
+    other.states_rotation = 1;
+    other.unused = 1;
+    check_plan(other, "unused is 1");
 
     check_plan(layout_of(0, 1, KVC_F16, 0), "n_tokens is 0");
     check_plan(layout_of(UINT32_C(1) << 31, 1, KVC_F16, 0), "n_tokens is 2147483648");
@@ -332,6 +342,31 @@ static void test_fields(void)
     check_fields(1, transposed, sizeof(transposed) / sizeof(transposed[0]));
 }
 
+/* Since October 2026 two words behind the number of layers tell how keys and values are rotated. */
+static void test_rotation(void)
+{
+    static const struct field fields[] = {
+        {12, 64, -EOPNOTSUPP,
+         "rotated the keys of the state by a matrix of 64 dimensions and its values by one of 0"},
+        {13, 32, -EOPNOTSUPP, "by one of 32"},
+        {14, 8, -EOPNOTSUPP, "keys of type q8_0"},
+        {14, 0, -EINVAL, "keys of 128 bytes per token, but the model has 64 numbers of 4 bytes"},
+        {14, 4, -EBADMSG, "keys of ggml type 4"},
+        {15, 64, -EINVAL, "keys of 64 bytes per token"},
+    };
+    kvc_llama_layout layout = layout_of(2, 2, KVC_F16, 0);
+
+    layout.states_rotation = 1;
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        struct guarded g = guarded_new(&layout, &small);
+        struct llama_state got;
+
+        memcpy(g.state + fields[i].word * 4, &fields[i].value, 4);
+        CU_ASSERT_EQUAL(parse(g.state, g.n, &small, &got, fields[i].words), fields[i].error);
+        guarded_free(&g);
+    }
+}
+
 /* Cells of M-RoPE models have x, y and a token behind the number of sequences. */
 static void test_mrope(void)
 {
@@ -343,7 +378,9 @@ static void test_mrope(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_known),           TEST(test_known_streams), TEST(test_all_layouts),
-    TEST(test_layouts_refused), TEST(test_truncated),     TEST(test_longer),
-    TEST(test_fields),          TEST(test_mrope),         TEST_END,
+    TEST(test_known),       TEST(test_known_streams),
+    TEST(test_all_layouts), TEST(test_layouts_refused),
+    TEST(test_truncated),   TEST(test_longer),
+    TEST(test_fields),      TEST(test_rotation),
+    TEST(test_mrope),       TEST_END,
 };
