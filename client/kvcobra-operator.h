@@ -494,7 +494,7 @@ typedef struct kvc_status {
     uint64_t pid, uptime_ms;
     uint64_t pool_bytes, extent_bytes, page_bytes, waste_bytes;
     uint64_t sessions, leases, held_pages, refused_packets;
-    char version[32], event_backend[16], restart[16];
+    char version[32], restart[16];
     size_t n_tenants, n_spaces;
     kvc_tenant_status *tenants; /* [n_tenants] */
     kvc_space_status *spaces;   /* [n_spaces] */

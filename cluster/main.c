@@ -109,7 +109,7 @@ static int program_watch_signals(struct program *p, struct errmsg *e)
 static int program_start(struct program *p, const struct cluster_config *c, const struct router_settings *s,
                          struct errmsg *e)
 {
-    int r = ev_new(EV_EPOLL, &p->ev, NULL, e); /* replies are sent at once, not queued behind each other */
+    int r = ev_new(&p->ev, e);
 
     if (r == 0)
         r = program_watch_signals(p, e);

@@ -90,13 +90,12 @@ static int kvcobrad_run(struct config *c)
         code = kvcobrad_is_for_person(r) ? EX_CONFIG : EXIT_FAILURE;
 
     if (r == 0) {
-        log_event(
-            LOG_INFO, "serving",
-            "version=%s pid=%ld socket=%s operator_socket=%s metrics=%s state_dir=%s config=%s backend=%s "
-            "pool_bytes=%" PRIu64,
-            KVCOBRA_VERSION, (long) getpid(), s->client_path, s->operator_path, kvcobrad_metrics_place(s),
-            c->state_dir ? c->state_dir : "none", c->file ? c->file : "none", ev_backend_name(s->ev),
-            c->pool_bytes);
+        log_event(LOG_INFO, "serving",
+                  "version=%s pid=%ld socket=%s operator_socket=%s metrics=%s state_dir=%s config=%s "
+                  "pool_bytes=%" PRIu64,
+                  KVCOBRA_VERSION, (long) getpid(), s->client_path, s->operator_path,
+                  kvcobrad_metrics_place(s), c->state_dir ? c->state_dir : "none", c->file ? c->file : "none",
+                  c->pool_bytes);
         kvcobrad_report_ready(s);
         r = server_run(s, &e);
         supervisor_notify(&s->supervisor, "STOPPING=1");

@@ -258,15 +258,12 @@ static void server_fit_descriptors(const struct devices *d, const struct config 
 
 static int server_start_loop(struct server *s, struct errmsg *e)
 {
-    struct errmsg why;
-    int r = ev_new(s->config->backend, &s->ev, &why, e);
+    int r = ev_new(&s->ev, e);
 
     if (r < 0)
         return r;
 
     s->started_ms = ev_now_ms(s->ev);
-    if (why.text[0])
-        log_event(LOG_NOTICE, "event-backend", "backend=%s message=\"%s\"", ev_backend_name(s->ev), why.text);
     return 0;
 }
 

@@ -32,7 +32,7 @@ libpcre2-dev            build    patterns of the tokeniser
 libprotobuf-c-dev       build    messages between daemon and clients
 protobuf-c-compiler     build    compiles the messages
 libunistring-dev        build    UTF-8
-liburing-dev            build    event loop of the daemon
+liburing-dev            build    disk tier of the daemon
 libhiredis-dev          build    replies of a Redis or Valkey cluster
 libmicrohttpd-dev       build    metrics of the daemon, over HTTP
 libsystemd-dev          build    readiness and stored descriptors under systemd

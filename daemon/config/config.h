@@ -75,7 +75,6 @@ struct config {
     uint32_t tables_max;
 
     /* running */
-    enum ev_backend backend;
     uint32_t work_threads, work_queue_max;
     uint64_t work_inline_bytes;
     uint64_t waiting_bytes_max, waiting_bytes_per_tenant_max;

@@ -458,17 +458,6 @@ const struct setting settings[] = {
     COUNT("tables", tables_max, 1u << 16, 256, .help = "Maximum number of tables in all states"),
     /* ---- running ---- */
     {
-        .name = "event-backend",
-        .kind = SETTING_CHOICE,
-        .group = SETTINGS_RUNNING,
-        MEMBER(enum ev_backend, backend),
-        .argument = "NAME",
-        .choices = ev_backend_names,
-        .number = EV_AUTO,
-        .help = "Kernel interface of the event loop: auto, io_uring or epoll",
-        .details = "auto means io_uring if the kernel allows it, else epoll.",
-    },
-    {
         .name = "work-threads",
         .kind = SETTING_U32,
         .group = SETTINGS_RUNNING,

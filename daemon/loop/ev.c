@@ -1,6 +1,6 @@
 /*
- * The part of the event loop that both backends share: choice of the backend, the timer, sources and the
- * order in which they are served. What streams and listeners do is in ev_stream.c.
+ * The event loop: epoll, the timer, sources and the order in which they are served. What streams and
+ * listeners do is in ev_stream.c.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,26 +16,19 @@
 #include "daemon/loop/metrics.h"
 
 /*
- * How long sources are served before the kernel is asked again, once all replies so far are submitted. A
- * connection that becomes ready waits that long at most until it is known, and its reply as long again.
+ * How long sources are served before the kernel is asked again. A connection that becomes ready waits that
+ * long at most until it is known.
  */
-enum { SERVE_NS = 500000 };
+enum {
+    SERVE_NS = 500000,
+    WAIT_MS_MAX = 1000000, /* fits an int */
+};
 
-const char *const ev_backend_names[] = {
-    [EV_AUTO] = "auto", [EV_URING] = "io_uring", [EV_EPOLL] = "epoll", NULL};
-
-int ev_backend_from_name(const char *name, enum ev_backend *ret)
-{
-    for (size_t i = 0; ev_backend_names[i]; i++) {
-        if (strcmp(name, ev_backend_names[i]) == 0) {
-            *ret = (enum ev_backend) i;
-            return 0;
-        }
-    }
-    return -EINVAL;
-}
-
-void ev_read_clock(struct ev *ev)
+/*
+ * Called after the kernel's wait and before any callback. Otherwise events after a long sleep, and deadlines
+ * counted from them, would have the time at which the sleep began.
+ */
+static void ev_read_clock(struct ev *ev)
 {
     struct timespec t;
 
@@ -43,46 +36,19 @@ void ev_read_clock(struct ev *ev)
     ev->now_ms = (uint64_t) t.tv_sec * 1000 + (uint64_t) t.tv_nsec / 1000000;
 }
 
-static int ev_start(struct ev *ev, const struct ev_ops *ops, struct errmsg *e)
+int ev_new(struct ev **ret_ev, struct errmsg *e)
 {
-    ev->ops = ops;
-    return ops->start(ev, e);
-}
+    _cleanup_(ev_freep) struct ev *ev = calloc(1, sizeof(*ev));
 
-/* Frees a loop that has no backend. */
-static void ev_abandonp(struct ev **ev)
-{
-    if (!*ev)
-        return;
-    (*ev)->closer = closer_free((*ev)->closer);
-    fair_deinit(&(*ev)->ready);
-    free(*ev);
-}
-
-int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, struct errmsg *e)
-{
-    _cleanup_(ev_abandonp) struct ev *ev = calloc(1, sizeof(*ev));
-    int r;
-
-    errmsg_clear(ret_why);
+    if (ev)
+        ev->epoll_fd = -1;
     if (!ev || closer_new(&ev->closer) < 0)
         return fail(e, -ENOMEM, "out of memory while starting the event loop");
     core_file_exclude(ev->packet, sizeof(ev->packet)); /* clients send vectors */
 
-    switch (backend) {
-    case EV_URING:
-        r = ev_start(ev, &ev_uring_ops, e);
-        break;
-    case EV_AUTO:
-        r = ev_start(ev, &ev_uring_ops, ret_why);
-        if (r < 0)
-            r = ev_start(ev, &ev_epoll_ops, e);
-        break;
-    default:
-        r = ev_start(ev, &ev_epoll_ops, e);
-    }
-    if (r < 0)
-        return r;
+    ev->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (ev->epoll_fd < 0)
+        return fail(e, -errno, "cannot create an epoll instance: %s", strerror(errno));
 
     ev_read_clock(ev);
     *ret_ev = take_ptr(ev);
@@ -94,18 +60,13 @@ struct ev *ev_free(struct ev *ev)
     if (!ev)
         return NULL;
 
-    ev_resume_paused(ev);     /* drops dead sources */
-    while (ev->n_sources > 0) /* dead sources that the kernel still uses */
-        if (ev->ops->wait(ev, -1) < 0)
-            break;
-    ev->ops->stop(ev);
-    ev_abandonp(&ev);
+    ev_resume_paused(ev); /* drops dead sources */
+    assert(ev->n_sources == 0);
+    closep(&ev->epoll_fd);
+    ev->closer = closer_free(ev->closer);
+    fair_deinit(&ev->ready);
+    free(ev);
     return NULL;
-}
-
-const char *ev_backend_name(const struct ev *ev)
-{
-    return ev->ops->name;
 }
 
 uint64_t ev_now_ms(const struct ev *ev)
@@ -175,12 +136,6 @@ void ev_watch_pause(struct ev_source *s)
         ev_pause(s);
 }
 
-void ev_report_failure(struct ev_source *s, int err)
-{
-    s->failure = err;
-    ev_report(s);
-}
-
 void ev_end(struct ev_source *s, int err)
 {
     s->ended = true;
@@ -190,6 +145,55 @@ void ev_end(struct ev_source *s, int err)
         s->ev->failed = err;
 }
 
+/* ---- epoll ---- */
+
+/* Edges for streams and listeners, which are served until nothing is left; watches are reported once. */
+static uint32_t ev_wanted(const struct ev_source *s)
+{
+    if (s->kind == EV_KIND_WATCH)
+        return EPOLLIN | EPOLLONESHOT;
+    return s->sending ? EPOLLIN | EPOLLOUT | EPOLLET : EPOLLIN | EPOLLET;
+}
+
+static int ev_control(const struct ev_source *s, int op)
+{
+    struct epoll_event event = {.events = ev_wanted(s), .data.ptr = (void *) s};
+
+    return epoll_ctl(s->ev->epoll_fd, op, s->fd, &event) < 0 ? -errno : 0;
+}
+
+int ev_want(const struct ev_source *s)
+{
+    return ev_control(s, EPOLL_CTL_MOD);
+}
+
+static void ev_report_events(struct ev_source *s, uint32_t events)
+{
+    int r = events & EPOLLOUT && !s->ended ? ev_send_queued(s) : 0;
+
+    if (r < 0)
+        s->failure = r;
+    if (r < 0 || events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+        ev_report(s);
+}
+
+/* Waits for events, reads the clock and reports. @timeout_ms: negative: no limit. */
+static int ev_wait(struct ev *ev, int64_t timeout_ms)
+{
+    int timeout = timeout_ms > WAIT_MS_MAX ? WAIT_MS_MAX : (int) timeout_ms;
+    int n = epoll_wait(ev->epoll_fd, ev->events, EV_EVENTS_PER_WAIT, timeout);
+
+    if (n < 0)
+        return errno == EINTR ? 0 : -errno;
+
+    ev_read_clock(ev);
+    for (int i = 0; i < n; i++) /* reporting frees nothing */
+        ev_report_events(ev->events[i].data.ptr, ev->events[i].events);
+    return 0;
+}
+
+/* ---- serving one event ---- */
+
 static void ev_serve_watch(struct ev_source *s)
 {
     int r;
@@ -198,7 +202,7 @@ static void ev_serve_watch(struct ev_source *s)
     if (s->dead || s->paused)
         return;
 
-    r = s->ev->ops->again(s);
+    r = ev_want(s);
     if (r < 0)
         ev_end(s, r);
 }
@@ -244,7 +248,7 @@ int ev_run(struct ev *ev)
         int r;
 
         ev_read_clock(ev);
-        r = ev->ops->wait(ev, ev_next_timeout(ev));
+        r = ev_wait(ev, ev_next_timeout(ev));
         if (r == 0) {
             if (ev->paused && ev->now_ms >= ev->resume_ms)
                 ev_resume_paused(ev);
@@ -288,17 +292,13 @@ void ev_source_drop(struct ev_source *s)
     free(s);
 }
 
-/*
- * Sends on io_uring wait for a full peer only if the socket blocks; wire_peek_descriptors() needs
- * credentials.
- */
+/* Streams send and receive by calls that do not wait; wire_peek_descriptors() needs credentials. */
 static int ev_set_options(const struct ev_source *s)
 {
     const int on = 1;
-    int flags = s->kind == EV_KIND_WATCH ? 0 : fcntl(s->fd, F_GETFL);
-    int wanted = s->kind == EV_KIND_LISTENER ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
+    int flags = s->kind == EV_KIND_LISTENER ? fcntl(s->fd, F_GETFL) : 0;
 
-    if (flags < 0 || (flags != wanted && s->kind != EV_KIND_WATCH && fcntl(s->fd, F_SETFL, wanted) < 0))
+    if (flags < 0 || (s->kind == EV_KIND_LISTENER && fcntl(s->fd, F_SETFL, flags | O_NONBLOCK) < 0))
         return -errno;
     if (s->kind == EV_KIND_STREAM && s->peeks &&
         setsockopt(s->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
@@ -328,7 +328,8 @@ static int ev_source_new(struct ev *ev, const struct ev_source *init, struct ev_
     if (r == 0)
         r = ev_set_options(s);
     if (r == 0)
-        r = ev->ops->add(s);
+        r = ev_control(s, EPOLL_CTL_ADD);
+    s->watching = r == 0;
     if (r < 0) {
         (void) ev_source_free(s);
         return r;
@@ -411,7 +412,8 @@ struct ev_source *ev_source_free(struct ev_source *s)
     ev_leave_share(s);
     if (s->kind == EV_KIND_STREAM)
         (void) shutdown(s->fd, SHUT_RDWR); /* the peer sees the end now, not when the last operation ends */
-    s->ev->ops->remove(s);
+    if (s->watching)
+        (void) ev_control(s, EPOLL_CTL_DEL);
     ev_source_drop(s);
     return NULL;
 }

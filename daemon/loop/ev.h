@@ -1,14 +1,13 @@
 /*
- * The event loop of kvcobrad: one thread, two backends behind one interface.
+ * The event loop of kvcobrad: one thread, on epoll.
  *
  * Its events are those of the daemon: a connection was made, a packet (with credentials and descriptors)
- * arrived, a descriptor is readable, the timer expired. It sends packets. io_uring is used where the kernel
- * allows it, else epoll.
+ * arrived, a descriptor is readable, the timer expired. It sends packets.
  *
  * A source is one descriptor that the loop watches. It may be freed at any time, also from its own
  * callback; no callback runs after that.
  *
- * The backends only report which sources have something to do. They wait in a fair queue (fair.h), where all
+ * The kernel only reports which sources have something to do. They wait in a fair queue (fair.h), where all
  * sources of one account are one share. The loop serves one event of one source at a time: a packet, an
  * accepted connection, a callback. It measures the event's time and charges the share. So the event of an
  * account that was idle waits for one event of each other account at most, however many busy connections
@@ -27,38 +26,20 @@ struct ev;
 struct ev_source;
 struct fair_share;
 
-enum ev_backend {
-    EV_AUTO = 0, /* io_uring if a probe succeeds, else epoll */
-    EV_URING = 1,
-    EV_EPOLL = 2,
-};
+/* Starts a loop. Return: 0; -ENOMEM, errno of epoll, with a sentence. */
+int ev_new(struct ev **ret_ev, struct errmsg *e);
 
-extern const char *const ev_backend_names[]; /* by enum ev_backend; ends with NULL */
-
-/* "auto", "io_uring", "epoll". Return: 0; -EINVAL. */
-int ev_backend_from_name(const char *name, enum ev_backend *ret);
-
-/**
- * ev_new() - start a loop
- * @ret_why: with EV_AUTO, why io_uring was refused; empty if it was not. May be NULL.
- *
- * Return: 0; errno of the backend, with a sentence.
- */
-int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, struct errmsg *e);
-
-/* All sources were freed before. Waits for operations that the kernel has not finished. */
+/* All sources were freed before: asserted. */
 struct ev *ev_free(struct ev *ev);
 static inline void ev_freep(struct ev **ev)
 {
     *ev = ev_free(*ev);
 }
 
-const char *ev_backend_name(const struct ev *ev);
-
 /* CLOCK_MONOTONIC in milliseconds, read once per pass of the loop, after its wait. */
 uint64_t ev_now_ms(const struct ev *ev);
 
-/* Runs until ev_stop(). Return: 0; errno of the backend. */
+/* Runs until ev_stop(). Return: 0; errno of epoll. */
 int ev_run(struct ev *ev);
 void ev_stop(struct ev *ev);
 

@@ -1,6 +1,7 @@
-/* What ev.c, ev_stream.c and the two backends share. Only ev*.c includes this file. */
+/* What ev.c and ev_stream.c share. Only ev*.c includes this file. */
 #pragma once
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "daemon/loop/ev.h"
@@ -28,43 +29,28 @@ struct ev_source {
     int fd;
     bool dead;     /* freed by its owner: no callback runs */
     bool ended;    /* nothing more is sent or received; on_end() was called if the source is a stream */
-    unsigned busy; /* callbacks on the stack and operations in the kernel; the memory lives while non-zero */
+    unsigned busy; /* callbacks on the stack, a pause: the memory lives while non-zero */
     void *ctx;
     ev_accept_fn on_accept;
     ev_readable_fn on_readable;
     const struct ev_stream_callbacks *cb;
     bool peeks;  /* a stream that takes no descriptors, and the kernel does not refuse them */
     int failure; /* negative: errno of the operation that ended the source, before it is served */
-    struct ev_out *out, **out_end; /* queue; the head is being sent */
+    struct ev_out *out, **out_end; /* queue; the head is sent next */
     unsigned n_out;
-    size_t out_bytes;       /* of the queue */
-    bool is_full;           /* nothing is received until the peer has read */
-    bool watching, sending; /* armed in the backend */
-    bool cancelled;         /* the backend was asked to end the watching */
+    size_t out_bytes; /* of the queue */
+    bool is_full;     /* nothing is received until the peer has read */
+    bool watching;    /* in the epoll set */
+    bool sending;     /* the socket is full: reported when the peer has read */
     struct ev_source *paused_next;
     bool paused;
 };
 
-/*
- * A backend reports with ev_report() that a source may have something to do: of a stream or listener whenever
- * something arrived since the last report, so the source is served until nothing is left; of a watch once
- * until again().
- */
-struct ev_ops {
-    const char *name;
-    int (*start)(struct ev *ev, struct errmsg *e);
-    void (*stop)(struct ev *ev);
-    int (*add)(struct ev_source *s);     /* begins to report */
-    int (*again)(struct ev_source *s);   /* reports a watch again */
-    int (*send)(struct ev_source *s);    /* sends the head of the queue; called when !sending */
-    void (*remove)(struct ev_source *s); /* ends every operation of a dead source */
-    /* Waits for events, reads the clock and reports. @timeout_ms: negative: no limit. */
-    int (*wait)(struct ev *ev, int64_t timeout_ms);
-};
+#define EV_EVENTS_PER_WAIT 1024 /* all connections, so that no ready one waits for a later pass */
 
 struct ev {
-    const struct ev_ops *ops;
-    void *backend;
+    int epoll_fd;
+    struct epoll_event events[EV_EVENTS_PER_WAIT];
     struct closer *closer;
     struct fair_queue ready;
     struct fair_share *served; /* of the source that is being served; NULL: no source, or it left its share */
@@ -80,18 +66,14 @@ struct ev {
     uint8_t packet[WIRE_PACKET_BYTES_MAX];
 };
 
-extern const struct ev_ops ev_uring_ops, ev_epoll_ops;
-
-/*
- * Called after the kernel's wait and before any callback. Otherwise events after a long sleep, and deadlines
- * counted from them, would have the time at which the sleep began.
- */
-void ev_read_clock(struct ev *ev);
-
 /* The source may have something to do: it is served in its turn. */
 void ev_report(struct ev_source *s);
-/* An operation of the source failed: at its turn, no event but the end is delivered. */
-void ev_report_failure(struct ev_source *s, int err);
+
+/* The kernel reports a watch once more, or a stream whose @sending has changed. Return: 0; errno of epoll. */
+int ev_want(const struct ev_source *s);
+
+/* Sends until the queue is empty or the socket is full. Return: 0; errno of the socket or of epoll. */
+int ev_send_queued(struct ev_source *s);
 
 /* Serve one event of a live source. */
 void ev_serve_stream(struct ev_source *s);
@@ -107,8 +89,6 @@ void ev_end(struct ev_source *s, int err);
 void ev_pause(struct ev_source *s);
 void ev_resume_paused(struct ev *ev);
 
-/* The head was sent or dropped: removes it from the queue. */
-void ev_sent(struct ev_source *s);
 void ev_drop_unsent(struct ev_source *s);
 
 void ev_source_hold(struct ev_source *s);

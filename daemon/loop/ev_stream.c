@@ -49,11 +49,7 @@ void ev_resume_paused(struct ev *ev)
     }
 }
 
-/*
- * Accepts one connection. accept4() replaces io_uring's accept, which waits exclusively: the ring of a daemon
- * that was just killed still waits on the socket that both processes share, takes the wake-up, and a client
- * stays in the queue until the next one connects (seen on 6.18, 2026-11).
- */
+/* Accepts one connection. */
 void ev_serve_listener(struct ev_source *s)
 {
     int fd;
@@ -97,7 +93,7 @@ void ev_serve_stream(struct ev_source *s)
     if (r == 0)
         r = wire_receive_now(s->fd, s->ev->packet, &p);
     if (r == -EAGAIN)
-        return; /* the backend reports the next packet */
+        return; /* epoll reports the next packet */
 
     if (r == 0) {
         ev_report(s);
@@ -144,6 +140,44 @@ static void ev_fill_message(struct ev_out *o)
     }
 }
 
+/* The head was sent: removes it from the queue. */
+static void ev_sent(struct ev_source *s)
+{
+    struct ev_out *o = s->out;
+
+    s->out = o->next;
+    if (!s->out)
+        s->out_end = &s->out;
+    s->n_out--;
+    s->out_bytes -= o->bytes;
+    ev_out_free(o);
+    if (s->is_full && s->out_bytes < EV_SEND_QUEUE_BYTES) {
+        s->is_full = false;
+        ev_report(s);
+    }
+}
+
+int ev_send_queued(struct ev_source *s)
+{
+    bool waiting = s->sending;
+
+    while (s->out) {
+        ssize_t n = sendmsg(s->fd, &s->out->msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n < 0)
+            return -errno;
+
+        ev_sent(s);
+    }
+
+    s->sending = s->out != NULL;
+    return s->sending != waiting ? ev_want(s) : 0;
+}
+
 int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const int *fds, size_t n_fds)
 {
     struct ev_out *o = NULL;
@@ -168,26 +202,10 @@ int ev_stream_send(struct ev_source *s, const void *data, size_t bytes, const in
     s->out_end = &o->next;
     s->n_out++;
     s->out_bytes += bytes;
-    if (!s->sending && !s->ended) /* packets keep their order: only one is in the kernel */
-        return s->ev->ops->send(s);
+    if (!s->sending && !s->ended)
+        return ev_send_queued(s);
 
     return 0;
-}
-
-void ev_sent(struct ev_source *s)
-{
-    struct ev_out *o = s->out;
-
-    s->out = o->next;
-    if (!s->out)
-        s->out_end = &s->out;
-    s->n_out--;
-    s->out_bytes -= o->bytes;
-    ev_out_free(o);
-    if (s->is_full && s->out_bytes < EV_SEND_QUEUE_BYTES) {
-        s->is_full = false;
-        ev_report(s);
-    }
 }
 
 bool ev_stream_drained(const struct ev_source *s)

@@ -103,8 +103,8 @@ static int listen_take_lock(const char *path, int *ret_fd, struct errmsg *e)
 }
 
 /*
- * Whether the process that listens at the other end of @fd lives. The io_uring of a dead one may keep its
- * socket a moment.
+ * Whether the process that listens at the other end of @fd lives. The descriptors of one that ends are closed
+ * one by one, and the lock may be closed before the socket.
  */
 static bool listen_peer_lives(int fd)
 {

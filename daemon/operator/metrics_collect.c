@@ -42,12 +42,10 @@ static void metrics_collect_totals(const struct server *s, struct metrics_text *
 
     status_fill_totals(s, &reply);
     metrics_table_family(t, METRIC_INFO);
-    metrics_table_sample(t, METRIC_INFO,
-                         (const struct metric_label[]){{"version", reply.version},
-                                                       {"event_backend", reply.event_backend},
-                                                       {"restart", reply.restart},
-                                                       {NULL, NULL}},
-                         1);
+    metrics_table_sample(
+        t, METRIC_INFO,
+        (const struct metric_label[]){{"version", reply.version}, {"restart", reply.restart}, {NULL, NULL}},
+        1);
     metrics_table_add_totals(&reply, values);
     metrics_table_rows(t, METRIC_TOTAL_FIRST, METRIC_MOVER_FIRST, NULL, values, 1);
 }

@@ -95,7 +95,6 @@ void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->pid = (uint64_t) getpid();
     reply->uptime_ms = ev_now_ms(s->ev) - s->started_ms;
     reply->version = (char *) KVCOBRA_VERSION;
-    reply->event_backend = (char *) ev_backend_name(s->ev);
     reply->restart =
         (char *) (s->supervisor.keeps && !supervisor_has_failed(&s->supervisor) ? "kept" : "volatile");
     reply->sessions = s->sessions.n;

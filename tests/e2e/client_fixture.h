@@ -37,10 +37,7 @@ struct embedded scene_client(const struct scene *sc);
 /* The same model without the daemon, to compare with: a private sequence. */
 struct embedded scene_private(const struct scene *sc);
 
-/*
- * Notices the loss of a daemon and connects to the next one at once. It sends a request first, since the
- * sockets of a killed daemon that used io_uring may close a moment after its death.
- */
+/* Notices the loss of a daemon, by a request, and connects to the next one at once. */
 void scene_reconnect(kvc_client *c, const char *path);
 
 /* STATUS now; free with kvc_status_free(). */

@@ -47,9 +47,8 @@ static int make_socket(const char *path)
 /* In the child: standard error to the log, arguments, exec. */
 static void exec_daemon(const struct daemon *d, const char *const *args, const int *fds, int ready)
 {
-    char text[6][128];
-    const char *argv[ARGS_MAX], *backend = getenv("KVC_TEST_EVENT_BACKEND"),
-                                *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
+    char text[5][128];
+    const char *argv[ARGS_MAX], *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
     size_t n = 0;
     int log = open(d->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
@@ -70,13 +69,12 @@ static void exec_daemon(const struct daemon *d, const char *const *args, const i
         (void) snprintf(text[1], sizeof(text[1]), "--operator-socket=%s", d->operator_socket);
     }
     (void) snprintf(text[2], sizeof(text[2]), "--ready-fd=%d", ready);
-    (void) snprintf(text[3], sizeof(text[3]), "--event-backend=%s", backend ? backend : "auto");
-    (void) snprintf(text[4], sizeof(text[4]), "--state-dir=%s", d->state);
-    for (size_t i = 0; i < (d->flags & DAEMON_WITH_STATE ? 5 : 4); i++)
+    (void) snprintf(text[3], sizeof(text[3]), "--state-dir=%s", d->state);
+    for (size_t i = 0; i < (d->flags & DAEMON_WITH_STATE ? 4 : 3); i++)
         argv[n++] = text[i];
-    (void) snprintf(text[5], sizeof(text[5]), "--work-inline-bytes=%s",
+    (void) snprintf(text[4], sizeof(text[4]), "--work-inline-bytes=%s",
                     inline_bytes ? inline_bytes : "32768");
-    argv[n++] = text[5];
+    argv[n++] = text[4];
     if (geteuid() != 0)
         argv[n++] = "--allow-core"; /* else only root may read its files in /proc, as tests do */
     for (; args && *args && n + 1 < ARGS_MAX; args++)

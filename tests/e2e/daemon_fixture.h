@@ -6,8 +6,8 @@
  *     ... d.socket, d.operator_socket ...
  *     CU_ASSERT(daemon_stop(&d));
  *
- * Environment: KVC_KVCOBRAD names the program; KVC_TEST_EVENT_BACKEND, if set, is its --event-backend, and
- * KVC_TEST_WORK_INLINE its --work-inline-bytes. Readiness is an event (--ready-fd), not a delay.
+ * Environment: KVC_KVCOBRAD names the program; KVC_TEST_WORK_INLINE, if set, is its --work-inline-bytes.
+ * Readiness is an event (--ready-fd), not a delay.
  */
 #pragma once
 

@@ -48,19 +48,18 @@ void supervisor_lose(const char *prefix)
 
 static int start_daemon(struct errmsg *e)
 {
-    const char *chosen = getenv("KVC_TEST_EVENT_BACKEND"), *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
-    char state[128], backend[64], work[64];
+    const char *inline_bytes = getenv("KVC_TEST_WORK_INLINE");
+    char state[128], work[64];
     const char *argv[ARGS_MAX] = {
-        getenv("KVC_KVCOBRAD"),  "--keep-pool=yes", state, backend, work,
+        getenv("KVC_KVCOBRAD"),  "--keep-pool=yes", state, work,
         "--spare-extents=0", /* so that a test can count what is stored; @args may say otherwise */
         "--gpu-spare-extents=0",
     };
-    size_t n = 7;
+    size_t n = 6;
     int log = open(raw_daemon.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), r;
 
     assert(log >= 0);
     (void) snprintf(state, sizeof(state), "--state-dir=%s", raw_daemon.state);
-    (void) snprintf(backend, sizeof(backend), "--event-backend=%s", chosen ? chosen : "auto");
     (void) snprintf(work, sizeof(work), "--work-inline-bytes=%s", inline_bytes ? inline_bytes : "32768");
     for (const char *const *a = args; a && *a && n + 1 < ARGS_MAX; a++)
         argv[n++] = *a;

@@ -143,7 +143,7 @@ static void test_peek_without_a_daemon(void)
     CU_ASSERT_EQUAL(peek(&m, NULL, NULL, 0), 0);
 
     daemon_kill(&sc.daemon);
-    /* a request notices the loss, also if io_uring closes the socket a moment after the daemon's death */
+    /* a request notices the loss */
     CU_ASSERT(kvc_table_list(m.client, sizeof(*tables), &tables, &n_tables) < 0);
     CU_ASSERT_EQUAL(peek(&m, NULL, tokens, PROMPT), 0);
     free(tokens);

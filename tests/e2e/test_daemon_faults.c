@@ -1,7 +1,7 @@
 /*
  * Every system call and every allocation of a daemon fails once, in each plausible way: the n-th of one fixed
  * life (life_fixture.h), n = 1, 2, 3 ... until a life ends without the failure. The daemon is
- * kvcobrad_faulty, which checks all its accounts, on epoll: calls of io_uring cannot be seen.
+ * kvcobrad_faulty, which checks all its accounts.
  *
  * KVC_FAULTS=all tries each; KVC_FAULTS=K each K-th, with one of its failures in turn. KVC_FAULT_FROM=N
  * begins at the N-th. The last line of each case says what was tried.
@@ -65,7 +65,6 @@ static bool begin(struct life *l)
     page = fault_page_new(page_path);
     assert(setenv("KVC_FAULT_PROGRAM", program, 1) == 0 && setenv("KVC_FAULT_FOLDER", folder, 1) == 0);
     assert(setenv("KVC_FAULT_MEMORY", page_path, 1) == 0 && setenv("KVC_KVCOBRAD", launcher, 1) == 0);
-    assert(setenv("KVC_TEST_EVENT_BACKEND", "epoll", 1) == 0);
     life_begin();
     *l = (struct life){.has_failed = nothing_fires};
     CU_ASSERT_FATAL(life_run(l)); /* without a failure: the numbers to compare with */

@@ -1,7 +1,7 @@
 /*
  * Fails the n-th system call of other processes. A watched process runs under a seccomp filter that reports
  * each call that can fail to a thread of the test. The thread lets it pass, returns an errno instead of it,
- * or lets a read or write move half of its bytes. io_uring makes its calls unseen: watched daemons use epoll.
+ * or lets a read or write move half of its bytes. Calls of io_uring are not seen.
  *
  * The test calls calls_begin(). The process to watch calls calls_deliver() with the same folder; a program
  * that cannot do so is started through calls_launch.c. Calls count from the process's first calls_mark() to

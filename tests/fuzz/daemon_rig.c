@@ -57,20 +57,9 @@ struct ev_source {
 
 static struct ev loop;
 
-const char *const ev_backend_names[] = {"auto", "io_uring", "epoll", NULL};
-
-int ev_backend_from_name(const char *name, enum ev_backend *ret)
+int ev_new(struct ev **ret_ev, struct errmsg *e)
 {
-    (void) name;
-    *ret = EV_AUTO;
-    return 0;
-}
-
-int ev_new(enum ev_backend backend, struct ev **ret_ev, struct errmsg *ret_why, struct errmsg *e)
-{
-    (void) backend;
     (void) e;
-    errmsg_clear(ret_why);
     loop = (struct ev){.now_ms = loop.now_ms + 1000};
     *ret_ev = &loop;
     return 0;
@@ -80,12 +69,6 @@ struct ev *ev_free(struct ev *ev)
 {
     (void) ev;
     return NULL;
-}
-
-const char *ev_backend_name(const struct ev *ev)
-{
-    (void) ev;
-    return "none";
 }
 
 uint64_t ev_now_ms(const struct ev *ev)

@@ -77,7 +77,7 @@ bool lingering_is_closed(int peer)
     ssize_t n;
 
     assert(setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) == 0);
-    do /* work of io_uring for this thread interrupts recv() */
+    do
         n = recv(peer, bytes, sizeof(bytes), 0);
     while (n > 0 || (n < 0 && errno == EINTR));
     return n == 0 || errno == ECONNRESET; /* the kernel may reset a connection whose close is interrupted */

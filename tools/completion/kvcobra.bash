@@ -23,7 +23,6 @@ _kvcobra_values() {
     solve/--predict) echo head layer none ;;
     calibrate/--metric) echo output attention fisher mse all ;;
     eval/--side) echo k v kv ;;
-    kvcobrad/--event-backend) echo auto io_uring epoll ;;
     kvcobrad/--keep-pool | kvcobrad/-k) echo auto yes no ;;
     kvcobrad/--log-format) echo logfmt json ;;
     esac

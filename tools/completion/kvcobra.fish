@@ -39,8 +39,6 @@ function __kvcobra_values
             string split ' ' 'output attention fisher mse all'
         case eval/--side
             string split ' ' 'k v kv'
-        case kvcobrad/--event-backend
-            string split ' ' 'auto io_uring epoll'
         case kvcobrad/--keep-pool kvcobrad/-k
             string split ' ' 'auto yes no'
         case kvcobrad/--log-format

@@ -386,10 +386,9 @@ static void cmd_status_print_head(const kvc_status *s)
 {
     char up[HUMAN_BYTES], pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES];
 
-    terminal_print(stdout, HEAD_INDENT, "kvcobrad  %.*s, process %ju, up %s, %.*s, restart=%.*s\n",
+    terminal_print(stdout, HEAD_INDENT, "kvcobrad  %.*s, process %ju, up %s, restart=%.*s\n",
                    (int) sizeof(s->version), s->version, (uintmax_t) s->pid,
-                   human_seconds((double) s->uptime_ms * 1e-3, up), (int) sizeof(s->event_backend),
-                   s->event_backend, (int) sizeof(s->restart), s->restart);
+                   human_seconds((double) s->uptime_ms * 1e-3, up), (int) sizeof(s->restart), s->restart);
     if (s->draining)
         terminal_print(stdout, HEAD_INDENT,
                        "draining  no new sessions, models and pages until 'kvcobra drain --off'\n");

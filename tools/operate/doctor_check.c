@@ -286,7 +286,7 @@ void doctor_check_daemon(struct doctor *d, kvc_client *control)
 
     (void) human_seconds((double) s->uptime_ms * 1e-3, up);
     if (strcmp(s->version, kvc_version()) == 0)
-        doctor_add(d, DOCTOR_OK, "daemon", "version %s, up %s, %s", s->version, up, s->event_backend);
+        doctor_add(d, DOCTOR_OK, "daemon", "version %s, up %s", s->version, up);
     else
         doctor_add(d, DOCTOR_NOTE, "daemon",
                    "version %s, and the library is %s: restart the daemon after an upgrade", s->version,

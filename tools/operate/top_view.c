@@ -134,10 +134,9 @@ static void top_view_head(const struct top_view_screen *s, const struct top_mome
         r[16];
 
     top_view_styled(s, st->draining ? STYLE_WRONG : STYLE_PLAIN,
-                    "kvcobrad %.*s  process %ju  up %s  %.*s  restart=%.*s%s", (int) sizeof(st->version),
+                    "kvcobrad %.*s  process %ju  up %s  restart=%.*s%s", (int) sizeof(st->version),
                     st->version, (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up),
-                    (int) sizeof(st->event_backend), st->event_backend, (int) sizeof(st->restart),
-                    st->restart, st->draining ? "  DRAINING" : "");
+                    (int) sizeof(st->restart), st->restart, st->draining ? "  DRAINING" : "");
     top_view_bar(st->page_bytes, st->pool_bytes, cells);
     top_view_line(s, "pool  [%s] %s in pages of %s, %s waste", cells, human_bytes(st->page_bytes, pages),
                   human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));

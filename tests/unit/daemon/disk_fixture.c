@@ -24,7 +24,7 @@ void disk_fixture_init(struct disk_fixture *f)
     *f = (struct disk_fixture){.quota_bytes = UINT64_MAX};
     (void) snprintf(f->folder, sizeof(f->folder), "/tmp/kvcobra-disk-XXXXXX");
     assert(mkdtemp(f->folder));
-    assert(keyring_of_host(secret, &f->ring, NULL) == 0 && ev_new(EV_AUTO, &f->ev, NULL, NULL) == 0);
+    assert(keyring_of_host(secret, &f->ring, NULL) == 0 && ev_new(&f->ev, NULL) == 0);
     f->options = (struct disk_options){.folder = {.path = f->folder,
                                                   .fleet = keyring_fleet(f->ring),
                                                   .bytes = 4 * FIXTURE_SEGMENT_BYTES,

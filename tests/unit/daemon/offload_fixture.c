@@ -98,7 +98,7 @@ void offload_fixture_init(struct offload_fixture *f, unsigned n_tenants, size_t 
     f->config.disk_bytes = OFFLOAD_SEGMENTS * (uint64_t) OFFLOAD_SEGMENT_BYTES;
     f->config.disk_quota_bytes = f->config.disk_bytes;
     f->config.disk_buffer_bytes = UINT64_C(8) << 20;
-    assert(ev_new(EV_AUTO, &f->ev, NULL, NULL) == 0);
+    assert(ev_new(&f->ev, NULL) == 0);
     assert(keyring_of_host(secret, &f->ring, NULL) == 0);
     offload_fixture_make_space(f, page_bytes);
     offload_fixture_make_pool(f, n_tenants);

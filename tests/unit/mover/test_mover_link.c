@@ -25,7 +25,7 @@ static void begin(void)
     struct errmsg e;
 
     memset(&t, 0, sizeof(t));
-    CU_ASSERT_EQUAL_FATAL(ev_new(EV_AUTO, &t.ev, NULL, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(ev_new(&t.ev, &e), 0);
     CU_ASSERT_EQUAL_FATAL(mover_new(t.ev, MOVER, &t.mover, &e), 0);
 }
 

@@ -214,7 +214,7 @@ static void begin(uid_t uid)
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(f.folder));
     (void) snprintf(f.path, sizeof(f.path), "%s/s", f.folder);
     o.socket_path = f.path;
-    CU_ASSERT_EQUAL_FATAL(ev_new(EV_AUTO, &f.ev, NULL, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(ev_new(&f.ev, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(cluster_link_new(f.ev, &o, &f.link, NULL), 0);
 }
 

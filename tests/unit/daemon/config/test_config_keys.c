@@ -86,7 +86,6 @@ static void test_values_that_are_refused(void)
     CU_ASSERT_EQUAL(set_key("socket-mode", "1000"), -EINVAL);
     CU_ASSERT_EQUAL(set_key("socket-mode", "8"), -EINVAL);
     CU_ASSERT_EQUAL(set_key("keep-pool", "maybe"), -EINVAL);
-    CU_ASSERT_EQUAL(set_key("event-backend", "select"), -EINVAL);
     CU_ASSERT_EQUAL(set_key("quota-bytes", "0"), -EINVAL);
     CU_ASSERT_EQUAL(set_key("socket", "name"), -EINVAL);
     CU_ASSERT_EQUAL(set_key("operator-socket", "none"), 0);

@@ -71,7 +71,6 @@ static void test_texts(void)
         {"quota-bytes", "pool-bytes"},
         {"lease-ms", "30000"},
         {"leases-per-session", "65536"},
-        {"event-backend", "auto"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -1,7 +1,4 @@
-/*
- * The daemon's link to its mover, with fake_mover.c: answers, deaths, wrong answers, silence.
- * KVC_TEST_EVENT_BACKEND names the backend of the event loop.
- */
+/* The daemon's link to its mover, with fake_mover.c: answers, deaths, wrong answers, silence. */
 #include "daemon/gpu/mover.h"
 
 #include <dirent.h>
@@ -49,15 +46,12 @@ static unsigned open_descriptors(void)
 
 static void begin(const char *behaviour, const char *path)
 {
-    const char *name = getenv("KVC_TEST_EVENT_BACKEND");
-    enum ev_backend backend;
     struct errmsg e;
 
     memset(&t, 0, sizeof(t));
     CU_ASSERT_EQUAL(setenv("FAKE_MOVER", behaviour, 1), 0);
     t.n_descriptors = open_descriptors();
-    CU_ASSERT_EQUAL_FATAL(ev_backend_from_name(name ? name : "auto", &backend), 0);
-    CU_ASSERT_EQUAL_FATAL(ev_new(backend, &t.ev, NULL, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(ev_new(&t.ev, &e), 0);
     CU_ASSERT_EQUAL_FATAL(mover_new(t.ev, path, &t.mover, &e), 0);
 }
 

@@ -1,4 +1,4 @@
-/* The event loop. Each case runs on both backends, with the same callbacks in the same order. */
+/* The event loop. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -75,26 +75,15 @@ static void on_tick(void *ctx)
     count();
 }
 
-/* Runs @body with each backend. io_uring may be forbidden on this machine, epoll is never. */
-static void on_both(void (*body)(void))
+static void in_loop(void (*body)(void))
 {
-    static const enum ev_backend backends[] = {EV_URING, EV_EPOLL};
-
-    for (int i = 0; i < 2; i++) {
-        struct errmsg e = {""};
-
-        memset(&t, 0, sizeof(t));
-        if (ev_new(backends[i], &t.ev, NULL, &e) < 0) {
-            CU_ASSERT_EQUAL_FATAL(backends[i], EV_URING);
-            CU_ASSERT(e.text[0] != '\0');
-            continue;
-        }
-        body();
-        t.stream = ev_source_free(t.stream);
-        t.listener = ev_source_free(t.listener);
-        t.watch = ev_source_free(t.watch);
-        t.ev = ev_free(t.ev);
-    }
+    memset(&t, 0, sizeof(t));
+    CU_ASSERT_EQUAL_FATAL(ev_new(&t.ev, NULL), 0);
+    body();
+    t.stream = ev_source_free(t.stream);
+    t.listener = ev_source_free(t.listener);
+    t.watch = ev_source_free(t.watch);
+    t.ev = ev_free(t.ev);
 }
 
 static void run(unsigned n_events)
@@ -135,7 +124,7 @@ static void body_packets_and_end(void)
 
 static void test_packets_and_end(void)
 {
-    on_both(body_packets_and_end);
+    in_loop(body_packets_and_end);
 }
 
 static void body_plain_end(void)
@@ -149,7 +138,7 @@ static void body_plain_end(void)
 
 static void test_plain_end(void)
 {
-    on_both(body_plain_end);
+    in_loop(body_plain_end);
 }
 
 static void body_truncated(void)
@@ -166,7 +155,7 @@ static void body_truncated(void)
 
 static void test_truncated_packet_ends(void)
 {
-    on_both(body_truncated);
+    in_loop(body_truncated);
 }
 
 /* More packets than provided buffers before the loop runs: all arrive, in order. */
@@ -185,7 +174,7 @@ static void body_burst(void)
 
 static void test_burst(void)
 {
-    on_both(body_burst);
+    in_loop(body_burst);
 }
 
 static void body_free_in_callback(void)
@@ -206,7 +195,7 @@ static void body_free_in_callback(void)
 
 static void test_free_in_callback(void)
 {
-    on_both(body_free_in_callback);
+    in_loop(body_free_in_callback);
 }
 
 /* A peer does not read: packets fill the socket, then the queue; then -ENOBUFS. All arrive in order. */
@@ -241,7 +230,7 @@ static void body_bounded_queue(void)
 
 static void test_bounded_queue(void)
 {
-    on_both(body_bounded_queue);
+    in_loop(body_bounded_queue);
 }
 
 /*
@@ -278,7 +267,7 @@ static void body_full_queue(void)
 
 static void test_full_queue(void)
 {
-    on_both(body_full_queue);
+    in_loop(body_full_queue);
 }
 
 /* Sent descriptors arrive at the peer and are closed here. */
@@ -300,7 +289,7 @@ static void body_send_descriptors(void)
 
 static void test_send_descriptors(void)
 {
-    on_both(body_send_descriptors);
+    in_loop(body_send_descriptors);
 }
 
 static void on_accept(void *ctx, int fd)
@@ -335,7 +324,7 @@ static void body_accept(void)
 
 static void test_accept(void)
 {
-    on_both(body_accept);
+    in_loop(body_accept);
 }
 
 static int event_fd;
@@ -369,7 +358,7 @@ static void body_watch(void)
 
 static void test_watch_and_tick(void)
 {
-    on_both(body_watch);
+    in_loop(body_watch);
 }
 
 /* The owner of a watched descriptor keeps it open and readable: the freed source reports nothing. */
@@ -394,7 +383,7 @@ static void body_watch_ends(void)
 
 static void test_watch_ends(void)
 {
-    on_both(body_watch_ends);
+    in_loop(body_watch_ends);
 }
 
 static void on_roused(void *ctx)
@@ -438,40 +427,26 @@ static void body_watch_rouse(void)
 
 static void test_watch_rouse(void)
 {
-    on_both(body_watch_rouse);
+    in_loop(body_watch_rouse);
 }
 
-/* Without a descriptor no backend starts, and none leaves anything behind. */
+/* Without a descriptor no loop starts, and nothing is left behind. */
 static void test_no_descriptor_left(void)
 {
-    static const enum ev_backend backends[] = {EV_AUTO, EV_URING, EV_EPOLL};
     int lowest = dup(STDERR_FILENO);
     struct rlimit before, none;
+    struct ev *ev = NULL;
+    struct errmsg e = {""};
+    int r;
 
     CU_ASSERT_FATAL(lowest >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
     (void) close(lowest);
     none = before;
     none.rlim_cur = (rlim_t) lowest;
-    for (int i = 0; i < 3; i++) {
-        struct ev *ev = NULL;
-        struct errmsg e = {""};
-        int r;
-
-        CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
-        r = ev_new(backends[i], &ev, NULL, &e);
-        CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &before), 0);
-        CU_ASSERT(r < 0 && !ev && e.text[0] != '\0');
-    }
-}
-
-static void test_backend_names(void)
-{
-    enum ev_backend b = EV_EPOLL;
-
-    CU_ASSERT(ev_backend_from_name("io_uring", &b) == 0 && b == EV_URING);
-    CU_ASSERT(ev_backend_from_name("auto", &b) == 0 && b == EV_AUTO);
-    CU_ASSERT_EQUAL(ev_backend_from_name("kqueue", &b), -EINVAL);
-    CU_ASSERT_EQUAL(b, EV_AUTO);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    r = ev_new(&ev, &e);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CU_ASSERT(r < 0 && !ev && e.text[0] != '\0');
 }
 
 static uint64_t seen_ms;
@@ -504,24 +479,13 @@ static void late_alarm(void)
 
 static void test_clock_after_sleep(void)
 {
-    on_both(late_alarm);
+    in_loop(late_alarm);
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_packets_and_end),
-    TEST(test_plain_end),
-    TEST(test_truncated_packet_ends),
-    TEST(test_burst),
-    TEST(test_free_in_callback),
-    TEST(test_bounded_queue),
-    TEST(test_full_queue),
-    TEST(test_send_descriptors),
-    TEST(test_accept),
-    TEST(test_watch_and_tick),
-    TEST(test_clock_after_sleep),
-    TEST(test_no_descriptor_left),
-    TEST(test_watch_ends),
-    TEST(test_backend_names),
-    TEST(test_watch_rouse),
-    TEST_END,
+    TEST(test_packets_and_end), TEST(test_plain_end),         TEST(test_truncated_packet_ends),
+    TEST(test_burst),           TEST(test_free_in_callback),  TEST(test_bounded_queue),
+    TEST(test_full_queue),      TEST(test_send_descriptors),  TEST(test_accept),
+    TEST(test_watch_and_tick),  TEST(test_clock_after_sleep), TEST(test_no_descriptor_left),
+    TEST(test_watch_ends),      TEST(test_watch_rouse),       TEST_END,
 };

@@ -85,24 +85,14 @@ static void run(unsigned n)
     CU_ASSERT_EQUAL(ev_run(ev), 0);
 }
 
-/* Runs @body with each backend. io_uring may be forbidden on this machine, epoll is never. */
-static void on_both(void (*body)(void))
+static void in_loop(void (*body)(void))
 {
-    static const enum ev_backend backends[] = {EV_URING, EV_EPOLL};
-
-    for (int i = 0; i < 2; i++) {
-        struct errmsg e = {""};
-
-        memset(&busy_share, 0, sizeof(busy_share));
-        memset(&other_share, 0, sizeof(other_share));
-        if (ev_new(backends[i], &ev, NULL, &e) < 0) {
-            CU_ASSERT_EQUAL_FATAL(backends[i], EV_URING);
-            continue;
-        }
-        body();
-        ev = ev_free(ev);
-        CU_ASSERT(busy_share.n_users == 0 && other_share.n_users == 0);
-    }
+    memset(&busy_share, 0, sizeof(busy_share));
+    memset(&other_share, 0, sizeof(other_share));
+    CU_ASSERT_EQUAL_FATAL(ev_new(&ev, NULL), 0);
+    body();
+    ev = ev_free(ev);
+    CU_ASSERT(busy_share.n_users == 0 && other_share.n_users == 0);
 }
 
 /*
@@ -134,7 +124,7 @@ static void body_turns(void)
 
 static void test_turns(void)
 {
-    on_both(body_turns);
+    in_loop(body_turns);
 }
 
 /* A stream moves to another share while it waits, and streams that wait are freed. */
@@ -158,7 +148,7 @@ static void body_moves(void)
 
 static void test_share_changes(void)
 {
-    on_both(body_moves);
+    in_loop(body_moves);
 }
 
 /*
@@ -205,7 +195,7 @@ static void body_descriptors(void)
 
 static void test_lingering_descriptors(void)
 {
-    on_both(body_descriptors);
+    in_loop(body_descriptors);
 }
 
 const struct test_case test_cases[] = {

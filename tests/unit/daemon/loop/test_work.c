@@ -62,14 +62,14 @@ static void done(struct work_item *i)
         ev_stop(t.ev);
 }
 
-static void setup(enum ev_backend backend, uint32_t n_threads, uint32_t n_items_max)
+static void setup(uint32_t n_threads, uint32_t n_items_max)
 {
     t.open = false;
     t.n_left = 0;
     memset(t.ran, 0, sizeof(t.ran));
     memset(t.done, 0, sizeof(t.done));
     memset(t.shares, 0, sizeof(t.shares));
-    assert(ev_new(backend, &t.ev, NULL, NULL) == 0);
+    assert(ev_new(&t.ev, NULL) == 0);
     assert(work_new(t.ev, n_threads, n_items_max, &t.work, NULL) == 0);
 }
 
@@ -120,21 +120,19 @@ static void open_gate(void)
 /* One thread: a long item returns to the end of the queue after each slice. */
 static void test_slices_alternate(void)
 {
-    for (unsigned backend = EV_AUTO; backend <= EV_EPOLL; backend += EV_EPOLL) {
-        struct task a, b, c;
+    struct task a, b, c;
 
-        setup((enum ev_backend) backend, 1, 10);
-        CU_ASSERT_EQUAL(submit(&a, 'a', 3, true, UINT64_MAX), 0);
-        wait_inside(1);
-        CU_ASSERT_EQUAL(submit(&b, 'b', 1, false, UINT64_MAX), 0);
-        CU_ASSERT_EQUAL(submit(&c, 'c', 2, false, UINT64_MAX), 0);
-        open_gate();
-        CU_ASSERT_EQUAL(ev_run(t.ev), 0);
-        CU_ASSERT_STRING_EQUAL(t.ran, "abcaca");
-        CU_ASSERT_STRING_EQUAL(t.done, "bca");
-        CU_ASSERT(!a.item.expired && !b.item.expired && !c.item.expired);
-        teardown();
-    }
+    setup(1, 10);
+    CU_ASSERT_EQUAL(submit(&a, 'a', 3, true, UINT64_MAX), 0);
+    wait_inside(1);
+    CU_ASSERT_EQUAL(submit(&b, 'b', 1, false, UINT64_MAX), 0);
+    CU_ASSERT_EQUAL(submit(&c, 'c', 2, false, UINT64_MAX), 0);
+    open_gate();
+    CU_ASSERT_EQUAL(ev_run(t.ev), 0);
+    CU_ASSERT_STRING_EQUAL(t.ran, "abcaca");
+    CU_ASSERT_STRING_EQUAL(t.done, "bca");
+    CU_ASSERT(!a.item.expired && !b.item.expired && !c.item.expired);
+    teardown();
 }
 
 /*
@@ -146,7 +144,7 @@ static void test_limit(void)
     struct work_metrics f;
     struct task x[4], refused;
 
-    setup(EV_AUTO, 1, 4);
+    setup(1, 4);
     CU_ASSERT_EQUAL(submit(&x[0], 'a', 1, true, UINT64_MAX), 0);
     wait_inside(1);
     CU_ASSERT_EQUAL(submit(&x[1], 'b', 1, true, UINT64_MAX), 0);
@@ -173,7 +171,7 @@ static void test_threads_at_a_time(void)
 {
     struct task x[8];
 
-    setup(EV_AUTO, 2, 16);
+    setup(2, 16);
     for (int i = 0; i < 8; i++)
         CU_ASSERT_EQUAL(submit(&x[i], 'a', 1, i < 2, UINT64_MAX), 0);
     wait_inside(2);
@@ -192,7 +190,7 @@ static void test_shares_take_turns(void)
 {
     struct task x[20], other;
 
-    setup(EV_AUTO, 1, 100);
+    setup(1, 100);
     for (int i = 0; i < 20; i++)
         CU_ASSERT_EQUAL(submit(&x[i], 'a', 3, i == 0, UINT64_MAX), 0);
     wait_inside(1);
@@ -210,7 +208,7 @@ static void test_waiting_items_expire(void)
     struct task busy, late, later;
     struct work_metrics f;
 
-    setup(EV_AUTO, 1, 10);
+    setup(1, 10);
     CU_ASSERT_EQUAL(submit(&busy, 'a', 1, true, UINT64_MAX), 0);
     wait_inside(1);
     CU_ASSERT_EQUAL(submit(&late, 'b', 1, false, 5), 0);
@@ -241,7 +239,7 @@ static void test_end_returns_every_item(void)
         struct task x[N_MAX];
         unsigned n_expired = 0;
 
-        setup(EV_AUTO, n_threads, 2 * N_MAX);
+        setup(n_threads, 2 * N_MAX);
         for (unsigned i = 0; i < N_MAX; i++)
             CU_ASSERT_EQUAL(submit(&x[i], 'a', 1 + i % 3, false, UINT64_MAX), 0);
         t.work = work_free(t.work);

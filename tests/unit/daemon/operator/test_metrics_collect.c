@@ -34,7 +34,7 @@ static void begin(size_t n_tenants, size_t n_tables)
     memset(&s, 0, sizeof(s));
     memset(&head, 0, sizeof(head));
     s.persist.journal.head = &head;
-    CU_ASSERT_EQUAL_FATAL(ev_new(EV_AUTO, &s.ev, NULL, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(ev_new(&s.ev, &e), 0);
     CU_ASSERT_EQUAL_FATAL(work_new(s.ev, 1, 1, &s.work, &e), 0);
     assert(pool_init(&d->store.pool, &s.devices.serials, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
     (void) strcpy(d->name, "cpu");

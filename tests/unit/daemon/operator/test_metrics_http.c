@@ -102,7 +102,7 @@ static void test_end_closes_the_socket(void)
     struct server s = {0};
     struct errmsg e = {""};
 
-    CU_ASSERT_EQUAL_FATAL(ev_new(EV_AUTO, &s.ev, NULL, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(ev_new(&s.ev, &e), 0);
     /* with a name that the kernel chooses */
     CU_ASSERT_FATAL(bind(fd, (struct sockaddr *) &address, sizeof(sa_family_t)) == 0 && listen(fd, 4) == 0 &&
                     getsockname(fd, (struct sockaddr *) &address, &bytes) == 0);

@@ -37,7 +37,7 @@ static void setup(unsigned n_awaited)
     t.n_freed = 0;
     t.freed_bytes = 0;
     t.n_awaited = n_awaited;
-    assert(ev_new(EV_EPOLL, &t.ev, NULL, NULL) == 0);
+    assert(ev_new(&t.ev, NULL) == 0);
     assert(host_memory_init(&t.memory, t.ev, NULL) == 0);
 }
 

@@ -158,7 +158,7 @@ static void live_and_die(void)
     pid = fork();
     assert(pid >= 0);
     if (pid == 0) {
-        if (ev_new(EV_EPOLL, &f.ev, NULL, NULL) < 0)
+        if (ev_new(&f.ev, NULL) < 0)
             _exit(5);
         live();
     }

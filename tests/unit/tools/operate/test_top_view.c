@@ -22,7 +22,6 @@ static kvc_status status_of(size_t n_tenants, size_t n_spaces)
                     .page_bytes = 500 << 10,
                     .sessions = 3,
                     .version = "0.1.0",
-                    .event_backend = "epoll",
                     .restart = "kept",
                     .n_tenants = n_tenants,
                     .n_spaces = n_spaces,
