@@ -24,14 +24,14 @@ int __real_seal_open(const struct keyring *k, const struct seal_subject *s, cons
                      size_t sealed_bytes, uint8_t *ret_page, size_t page_bytes, struct errmsg *e);
 int __wrap_seal_open(const struct keyring *k, const struct seal_subject *s, const uint8_t *sealed,
                      size_t sealed_bytes, uint8_t *ret_page, size_t page_bytes, struct errmsg *e);
-void __real_store_claim(struct store *st, uint32_t slot);
-void __wrap_store_claim(struct store *st, uint32_t slot);
-int __real_store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t crc,
-                         struct errmsg *e);
-int __wrap_store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t crc,
-                         struct errmsg *e);
-void __real_store_unhold(struct store *st, uint32_t slot);
-void __wrap_store_unhold(struct store *st, uint32_t slot);
+void __real_store_claim(const struct page_handle *h);
+void __wrap_store_claim(const struct page_handle *h);
+int __real_store_publish(struct store *st, const struct page_handle *h, const struct chunk_key *key,
+                         uint32_t crc, struct errmsg *e);
+int __wrap_store_publish(struct store *st, const struct page_handle *h, const struct chunk_key *key,
+                         uint32_t crc, struct errmsg *e);
+void __real_store_unhold(struct store *st, const struct page_handle *h);
+void __wrap_store_unhold(struct store *st, const struct page_handle *h);
 
 static void die_at(const char *step)
 {
@@ -81,27 +81,27 @@ int __wrap_seal_open(const struct keyring *k, const struct seal_subject *s, cons
     return r;
 }
 
-void __wrap_store_claim(struct store *st, uint32_t slot)
+void __wrap_store_claim(const struct page_handle *h)
 {
     die_at("before store_claim");
-    __real_store_claim(st, slot);
+    __real_store_claim(h);
     die_at("after store_claim");
 }
 
-int __wrap_store_publish(struct store *st, uint32_t slot, const struct chunk_key *key, uint32_t crc,
-                         struct errmsg *e)
+int __wrap_store_publish(struct store *st, const struct page_handle *h, const struct chunk_key *key,
+                         uint32_t crc, struct errmsg *e)
 {
     int r;
 
     die_at("before store_publish");
-    r = __real_store_publish(st, slot, key, crc, e);
+    r = __real_store_publish(st, h, key, crc, e);
     die_at("after store_publish");
     return r;
 }
 
-void __wrap_store_unhold(struct store *st, uint32_t slot)
+void __wrap_store_unhold(struct store *st, const struct page_handle *h)
 {
     die_at("before store_unhold");
-    __real_store_unhold(st, slot);
+    __real_store_unhold(st, h);
     die_at("after store_unhold");
 }
