@@ -16,7 +16,7 @@ void cluster_name_key(const struct keyring *k, uint8_t ret[static CLUSTER_NAME_K
                               sizeof(cluster_name_text) - 1, keyring_index_secret(k), KEYRING_SECRET_BYTES);
 }
 
-void cluster_name(const uint8_t name_key[static CLUSTER_NAME_KEY_BYTES], const struct disk_group_id *group,
+void cluster_name(const uint8_t name_key[static CLUSTER_NAME_KEY_BYTES], const struct tier_group *group,
                   const struct chunk_key *key, uint8_t ret[static CLUSTER_NAME_BYTES])
 {
     const uint32_t numbers[] = {htole32(PAGE_FORMAT_VERSION), htole32(group->first_head),

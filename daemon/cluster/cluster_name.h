@@ -9,7 +9,7 @@
 #include "proto/cluster_wire.h"
 #include "proto/page.h"
 
-struct disk_group_id;
+struct tier_group;
 struct keyring;
 
 #define CLUSTER_NAME_KEY_BYTES 32
@@ -17,5 +17,5 @@ struct keyring;
 /* The key of the hashes, from the index secret of the fleet. */
 void cluster_name_key(const struct keyring *k, uint8_t ret[static CLUSTER_NAME_KEY_BYTES]);
 
-void cluster_name(const uint8_t name_key[static CLUSTER_NAME_KEY_BYTES], const struct disk_group_id *group,
+void cluster_name(const uint8_t name_key[static CLUSTER_NAME_KEY_BYTES], const struct tier_group *group,
                   const struct chunk_key *key, uint8_t ret[static CLUSTER_NAME_BYTES]);

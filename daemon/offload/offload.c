@@ -202,7 +202,7 @@ int offload_resume(struct offload *o)
     return o->disk ? disk_resume(o->disk) : -EALREADY;
 }
 
-static void offload_on_dropped(struct disk_request *r)
+static void offload_on_dropped(struct tier_request *r)
 {
     struct offload_drop *d = (struct offload_drop *) r;
     struct offload *o = d->offload;
@@ -220,16 +220,16 @@ int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_dig
         return -ENODEV;
 
     d->offload = o;
-    d->request = (struct disk_request){
-        .kind = DISK_DROP,
+    d->request = (struct tier_request){
+        .kind = TIER_DROP,
         .drops_any_tenant = !tenant,
         .drops_any_table = !table_digest,
         .deadline_ms = work_clock_ms() + OFFLOAD_WRITE_MS,
         .done = offload_on_dropped,
     };
-    disk_group_id_init(&d->request.group, tenant ? tenant : "");
+    tier_group_init(&d->request.group, tenant ? tenant : "");
     if (table_digest)
-        memcpy(d->request.group.table_digest, table_digest, DISK_TABLE_BYTES);
+        memcpy(d->request.group.table_digest, table_digest, TIER_TABLE_BYTES);
     offload_start_timer(o);
     return disk_submit(o->disk, &o->drops, &d->request);
 }
@@ -264,7 +264,7 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
     *ret_on_the_way = offload_write_flush(o, s);
     if (!o->disk)
         return -ENOENT;
-    return offload_forget(o, s, DISK_REMOVE, done, ctx);
+    return offload_forget(o, s, TIER_REMOVE, done, ctx);
 }
 
 int offload_ask(struct offload *o, const struct tenant *t, const struct offload_subject *s,
@@ -273,14 +273,14 @@ int offload_ask(struct offload *o, const struct tenant *t, const struct offload_
     if (!o || !o->disk || t->device != o->rooms.devices->list)
         return -ENOENT;
     /* a tenant without sessions may have no filter */
-    return t->n_sessions == 0 || offload_has(o, t, &s->key) ? offload_forget(o, s, DISK_ASK, done, ctx)
+    return t->n_sessions == 0 || offload_has(o, t, &s->key) ? offload_forget(o, s, TIER_ASK, done, ctx)
                                                             : -ENOENT;
 }
 
 int offload_ask_others(struct offload *o, const struct offload_subject *s, void (*done)(void *ctx, int err),
                        void *ctx)
 {
-    return offload_forget(o, s, DISK_ASK_OTHERS, done, ctx);
+    return offload_forget(o, s, TIER_ASK_OTHERS, done, ctx);
 }
 
 /* ---- start and end ---- */

@@ -167,7 +167,7 @@ void offload_note_published(struct offload *o, const struct page_handle *h);
 /* How the disk names one page. */
 struct offload_subject {
     struct account *account; /* borrowed */
-    struct disk_group_id group;
+    struct tier_group group;
     struct chunk_key key;
     struct index_family family; /* offload_ask_others() */
 };
@@ -238,7 +238,7 @@ bool offload_is_flushed(const struct offload *o);
 int offload_resume(struct offload *o);
 
 struct offload_drop { /* embedded by who waits; belongs to the tier until done() is called */
-    struct disk_request request;
+    struct tier_request request;
     struct offload *offload;
     void (*done)(struct offload_drop *d); /* request.result */
 };

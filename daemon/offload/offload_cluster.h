@@ -77,7 +77,7 @@ void offload_cluster_end(struct offload *o);
 /* Whether pages of the tenant are shared. */
 bool offload_is_shared(const struct offload *o, const struct tenant *t);
 
-void offload_cluster_name(const struct offload_cluster *c, const struct disk_group_id *id,
+void offload_cluster_name(const struct offload_cluster *c, const struct tier_group *id,
                           const struct chunk_key *key, uint8_t ret[static CLUSTER_NAME_BYTES]);
 
 /* ---- offload_remove.c ---- */

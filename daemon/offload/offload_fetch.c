@@ -26,7 +26,7 @@
 
 struct offload_fetch {
     struct work_item work;       /* first member */
-    struct disk_request request; /* its group, also if the page comes from the cluster */
+    struct tier_request request; /* its group, also if the page comes from the cluster */
     struct cluster_call get;
     bool from_cluster;
     uint8_t name[CLUSTER_NAME_BYTES];  /* in the cluster */
@@ -51,7 +51,7 @@ struct offload_fetch {
     struct errmsg why;
 };
 
-static struct offload_fetch *offload_fetch_of(struct disk_request *r)
+static struct offload_fetch *offload_fetch_of(struct tier_request *r)
 {
     return (struct offload_fetch *) ((char *) r - offsetof(struct offload_fetch, request));
 }
@@ -205,7 +205,7 @@ static void offload_fetch_forget(struct offload_fetch *f)
         (void) offload_cluster_remove(o->cluster, f->name, NULL, NULL);
         return;
     }
-    (void) offload_forget(o, &subject, DISK_FORGET, NULL, NULL);
+    (void) offload_forget(o, &subject, TIER_FORGET, NULL, NULL);
 }
 
 /* ---- the thread ---- */
@@ -298,7 +298,7 @@ static void offload_fetch_continue(struct offload_fetch *f, int result)
     offload_fetch_fail(f);
 }
 
-static void offload_fetch_on_read(struct disk_request *r)
+static void offload_fetch_on_read(struct tier_request *r)
 {
     offload_fetch_continue(offload_fetch_of(r), r->result);
 }
@@ -377,7 +377,7 @@ static void offload_fetch_fill(struct offload_fetch *f, struct offload *o, struc
         .key = &f->key,
         .page_class = g->page_class,
     };
-    f->request.kind = DISK_READ;
+    f->request.kind = TIER_GET;
     f->request.key = f->key;
     f->request.deadline_ms = work_clock_ms() + OFFLOAD_READ_MS;
     f->request.done = offload_fetch_on_read;

@@ -10,18 +10,18 @@
 #include "daemon/store/account.h"
 
 struct offload_forget {
-    struct disk_request request; /* first member */
+    struct tier_request request; /* first member */
     struct account *account;     /* has a reference */
     void (*done)(void *ctx, int err);
     void *ctx;
 };
 
-static void offload_forget_on_done(struct disk_request *r)
+static void offload_forget_on_done(struct tier_request *r)
 {
     struct offload_forget *x = (struct offload_forget *) r;
     int err = r->result;
 
-    if (err == -ENOENT && r->kind != DISK_ASK && r->kind != DISK_ASK_OTHERS)
+    if (err == -ENOENT && r->kind != TIER_ASK && r->kind != TIER_ASK_OTHERS)
         err = 0; /* the disk does not have the page, which is the aim */
 
     if (x->done)
@@ -30,7 +30,7 @@ static void offload_forget_on_done(struct disk_request *r)
     free(x);
 }
 
-int offload_forget(struct offload *o, const struct offload_subject *s, enum disk_kind kind,
+int offload_forget(struct offload *o, const struct offload_subject *s, enum tier_kind kind,
                    void (*done)(void *ctx, int err), void *ctx)
 {
     _cleanup_(freep) struct offload_forget *x = NULL;

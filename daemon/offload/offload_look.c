@@ -12,7 +12,7 @@
 void offload_look_add(const struct offload *o, struct offload_look *l, const struct offload_place *p,
                       const struct chunk_key *key)
 {
-    struct disk_group_id id;
+    struct tier_group id;
 
     offload_place_id(p, &id);
     offload_cluster_name(o->cluster, &id, key, l->names[l->n++]);

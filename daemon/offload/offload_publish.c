@@ -204,7 +204,7 @@ static void offload_put_on_sealed(struct work_item *work)
 static void offload_put_fill(struct offload_put *p, struct offload *o, const struct page_handle *h)
 {
     const struct group *g = h->group;
-    struct disk_group_id id;
+    struct tier_group id;
 
     *p = (struct offload_put){
         .work = {.run = offload_put_seal,

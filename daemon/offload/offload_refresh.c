@@ -51,7 +51,7 @@ static void offload_refresh_send(struct offload *o)
 static void offload_refresh_slot(struct offload *o, const struct page_handle *h)
 {
     struct offload_refresh *f = &o->cluster->refresh;
-    struct disk_group_id id;
+    struct tier_group id;
 
     if (h->slot->state != SLOT_COMMITTED || (!h->slot->was_leased && h->slot->holds == 0) ||
         !offload_is_shared(o, h->group->tenant))

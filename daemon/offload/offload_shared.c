@@ -15,7 +15,7 @@ bool offload_is_shared(const struct offload *o, const struct tenant *t)
            config_has_cluster_tenant(o->rooms.config, t->account->name);
 }
 
-void offload_cluster_name(const struct offload_cluster *c, const struct disk_group_id *id,
+void offload_cluster_name(const struct offload_cluster *c, const struct tier_group *id,
                           const struct chunk_key *key, uint8_t ret[static CLUSTER_NAME_BYTES])
 {
     cluster_name(c->name_key, id, key, ret);

@@ -8,17 +8,17 @@
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
 
-void offload_place_id(const struct offload_place *p, struct disk_group_id *ret)
+void offload_place_id(const struct offload_place *p, struct tier_group *ret)
 {
-    disk_group_id_init(ret, p->tenant->account->name);
-    memcpy(ret->table_digest, p->space->table_digest, DISK_TABLE_BYTES);
+    tier_group_init(ret, p->tenant->account->name);
+    memcpy(ret->table_digest, p->space->table_digest, TIER_TABLE_BYTES);
     ret->first_head = (uint16_t) p->space->layout.shard.first_head;
     ret->n_heads = (uint16_t) p->space->layout.shard.n_heads;
     ret->page_class = (uint8_t) p->page_class;
     ret->page_bytes = p->space->layout.page_bytes[p->page_class];
 }
 
-void offload_group_id(const struct group *g, struct disk_group_id *ret)
+void offload_group_id(const struct group *g, struct tier_group *ret)
 {
     const struct offload_place p = {g->tenant, g->space, g->page_class};
 

@@ -70,7 +70,7 @@ struct offload {
     bool timer_runs;
 
     struct work_share seals; /* of the threads: all pages on their way out */
-    struct disk_share drops; /* of the disk: requests of operators */
+    struct tier_share drops; /* of the disk: requests of operators */
     uint32_t n_writes;
     struct offload_write *writes; /* the same, as a list */
     uint64_t pause_until_ms;
@@ -99,8 +99,8 @@ struct offload {
 /* ---- offload_state.c ---- */
 
 /* How tiers name the pages of a group. */
-void offload_place_id(const struct offload_place *p, struct disk_group_id *ret);
-void offload_group_id(const struct group *g, struct disk_group_id *ret);
+void offload_place_id(const struct offload_place *p, struct tier_group *ret);
+void offload_group_id(const struct group *g, struct tier_group *ret);
 
 void offload_set_timer(struct offload *o, long ms); /* 0: off */
 void offload_start_timer(struct offload *o);        /* something is on its way */
@@ -163,11 +163,11 @@ void offload_fetch_flush(struct offload *o, const struct tenant *t, const struct
 
 /**
  * offload_forget() - the disk does not find a page again, or is asked for it
- * @kind: DISK_FORGET, DISK_REMOVE, DISK_ASK or DISK_ASK_OTHERS
+ * @kind: TIER_FORGET, TIER_REMOVE, TIER_ASK or TIER_ASK_OTHERS
  * @done: called on the loop, once, with 0 or the errno of the request; NULL: no function. A page that the
- *        disk does not have is 0, and -ENOENT with DISK_ASK and DISK_ASK_OTHERS.
+ *        disk does not have is 0, and -ENOENT with TIER_ASK and TIER_ASK_OTHERS.
  *
  * Return: 0; errors of disk_submit(), -ENOMEM: done() is not called.
  */
-int offload_forget(struct offload *o, const struct offload_subject *s, enum disk_kind kind,
+int offload_forget(struct offload *o, const struct offload_subject *s, enum tier_kind kind,
                    void (*done)(void *ctx, int err), void *ctx);

@@ -22,7 +22,7 @@
 
 struct offload_write {
     struct work_item work; /* first member */
-    struct disk_request request;
+    struct tier_request request;
     struct offload_write *next, *prev; /* in offload.writes */
     struct offload *offload;
     struct account *account; /* has a reference */
@@ -37,7 +37,7 @@ struct offload_write {
     bool is_flushed; /* by an operator: the disk may not keep the page */
 };
 
-static struct offload_write *offload_write_of(struct disk_request *r)
+static struct offload_write *offload_write_of(struct tier_request *r)
 {
     return (struct offload_write *) ((char *) r - offsetof(struct offload_write, request));
 }
@@ -119,7 +119,7 @@ static void offload_write_conclude(struct offload_write *w, int result)
         o->pause_until_ms = ev_now_ms(o->rooms.ev) + OFFLOAD_PAUSE_MS;
 }
 
-static void offload_write_on_written(struct disk_request *r)
+static void offload_write_on_written(struct tier_request *r)
 {
     struct offload_write *w = offload_write_of(r);
     struct offload *o = w->offload;
@@ -129,7 +129,7 @@ static void offload_write_on_written(struct disk_request *r)
         const struct offload_subject subject = {
             .account = w->account, .group = w->request.group, .key = w->request.key};
 
-        (void) offload_forget(o, &subject, DISK_REMOVE, NULL, NULL);
+        (void) offload_forget(o, &subject, TIER_REMOVE, NULL, NULL);
     }
     offload_write_free(w);
     offload_pump(o);
@@ -217,7 +217,7 @@ static int offload_write_start(struct offload_write *w)
     struct offload *o = w->offload;
     int r;
 
-    w->request.kind = DISK_WRITE;
+    w->request.kind = TIER_PUT;
     w->buffer = disk_buffer_take(o->disk, w->page_bytes);
     if (!w->buffer)
         return -EAGAIN;
@@ -232,7 +232,7 @@ static int offload_write_start(struct offload_write *w)
 }
 
 /* The disk has the page, or a thread seals it now, unless it left memory meanwhile. */
-static void offload_write_on_asked(struct disk_request *r)
+static void offload_write_on_asked(struct tier_request *r)
 {
     struct offload_write *w = offload_write_of(r);
     struct offload *o = w->offload;
@@ -258,7 +258,7 @@ static void offload_write_on_asked(struct disk_request *r)
 /* A filter may be wrong, and sealing in vain costs a millisecond per megabyte: the disk is asked. */
 static int offload_write_ask(struct offload_write *w)
 {
-    w->request.kind = DISK_ASK;
+    w->request.kind = TIER_ASK;
     w->request.deadline_ms = work_clock_ms() + OFFLOAD_WRITE_MS;
     w->request.done = offload_write_on_asked;
     return disk_submit(w->offload->disk, &w->account->disk_share, &w->request);

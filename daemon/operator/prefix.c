@@ -127,7 +127,7 @@ int prefix_subject(struct request *rq, const struct prefix *p, int i, struct off
     if (r < 0)
         return fail(&rq->error, r, "pages of these KV heads cannot be stored alone");
 
-    disk_group_id_init(&s.group, s.account->name);
+    tier_group_init(&s.group, s.account->name);
     memcpy(s.group.table_digest, p->table->digest, sizeof(s.group.table_digest));
     s.group.first_head = (uint16_t) p->shard.first_head;
     s.group.n_heads = (uint16_t) p->shard.n_heads;

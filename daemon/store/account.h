@@ -44,7 +44,7 @@ struct account {
     uint64_t arena_bytes;         /* of its sessions, and of ended ones until a thread has freed the memory */
     struct fair_share loop_share; /* of the event loop: all connections */
     struct work_share work_share; /* of the threads: all requests */
-    struct disk_share disk_share; /* of the disk tier: all pages */
+    struct tier_share disk_share; /* of the disk tier: all pages */
     struct cluster_share cluster_share; /* of the cluster tier: all pages that are fetched */
 };
 

@@ -39,7 +39,7 @@ static bool disk_take_changed(struct disk *d)
 static void disk_on_ended(void *ctx)
 {
     struct disk *d = ctx;
-    struct disk_request *r = disk_queue_take_ended(d);
+    struct tier_request *r = disk_queue_take_ended(d);
 
     if (d->options.changed && disk_take_changed(d))
         d->options.changed(d->options.ctx);
@@ -213,7 +213,7 @@ static bool disk_join(struct disk *d, uint64_t wait_ms)
 static void disk_end_requests(struct disk *d)
 {
     (void) disk_queue_expire(d, UINT64_MAX, -ENODEV);
-    for (struct disk_request *r; (r = disk_queue_take_ended(d));)
+    for (struct tier_request *r; (r = disk_queue_take_ended(d));)
         r->done(r);
 }
 
@@ -258,7 +258,7 @@ void disk_buffer_give_back(struct disk *d, uint8_t *buffer)
     disk_thread_wake(d); /* a read may wait for a buffer */
 }
 
-int disk_submit(struct disk *d, struct disk_share *s, struct disk_request *r)
+int disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r)
 {
     int err = disk_queue_put(d, s, r);
 

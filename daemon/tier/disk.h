@@ -6,7 +6,7 @@
  * Write: the loop takes a buffer, a worker thread seals the page into it (seal.h), the loop submits the
  * buffer. Read: the loop submits a request without a buffer, and gets one with the sealed page; a worker
  * thread opens it, and the loop gives the buffer back. A page that does not open is reported with
- * DISK_FORGET, and is not found again.
+ * TIER_FORGET, and is not found again.
  *
  * A request always ends, with 0 or an errno that means "this page is not there" or "this page was not
  * written": nothing else depends on a disk. disk_expire() ends it at its deadline even if the thread and
@@ -53,27 +53,27 @@ struct disk_options {
 enum disk_state { DISK_OPENING = 0, DISK_READY = 1, DISK_OFF = 2 };
 extern const char *const disk_state_names[]; /* by enum disk_state */
 
-enum disk_kind {
-    DISK_WRITE = 0,      /* store data as the page of group and key */
-    DISK_READ = 1,       /* read the page of group and key */
-    DISK_FORGET = 2,     /* the page of group and key did not open */
-    DISK_DROP = 3,       /* drop all pages of a tenant, of a table, of both, or all */
-    DISK_ASK = 4,        /* whether the tier has the page of group and key: a filter alone may be wrong */
-    DISK_REMOVE = 5,     /* drop the page of group and key, which an operator flushed */
-    DISK_ASK_OTHERS = 6, /* whether further pages of the tenant continue a page, see index_find_others() */
+enum tier_kind {
+    TIER_PUT = 0,        /* store data as the page of group and key */
+    TIER_GET = 1,        /* read the page of group and key */
+    TIER_FORGET = 2,     /* the page of group and key did not open */
+    TIER_DROP = 3,       /* drop all pages of a tenant, of a table, of both, or all */
+    TIER_ASK = 4,        /* whether the tier has the page of group and key: a filter alone may be wrong */
+    TIER_REMOVE = 5,     /* drop the page of group and key, which an operator flushed */
+    TIER_ASK_OTHERS = 6, /* whether further pages of the tenant continue a page, see index_find_others() */
 };
 
-struct disk_share { /* embedded by an account; zeroed at first, and without requests when it is freed */
+struct tier_share { /* embedded by an account; zeroed at first, and without requests when it is freed */
     struct fair_share waiting, writes, ended;
     uint32_t n_requests; /* submitted and not done */
 };
 
-struct disk_request {      /* embedded; belongs to the caller before disk_submit() and from done() on */
+struct tier_request {      /* embedded; belongs to the caller before disk_submit() and from done() on */
     struct fair_item item; /* first member */
-    struct disk_share *share;
-    struct disk_request *next_late;
-    enum disk_kind kind;
-    struct disk_group_id group;
+    struct tier_share *share;
+    struct tier_request *next_late;
+    enum tier_kind kind;
+    struct tier_group group;
     struct chunk_key key;
     struct index_family family; /* ASK_OTHERS */
     uint64_t quota_bytes;       /* of the tenant; WRITE */
@@ -90,7 +90,7 @@ struct disk_request {      /* embedded; belongs to the caller before disk_submit
      * -ETIMEDOUT; -ENODEV: the tier is off.
      */
     int result;
-    void (*done)(struct disk_request *r); /* on the loop; may free the request */
+    void (*done)(struct tier_request *r); /* on the loop; may free the request */
 };
 
 struct disk_status {
@@ -137,7 +137,7 @@ void disk_buffer_give_back(struct disk *d, uint8_t *buffer);
  * @s: borrowed until @r is done. Return: 0; -EAGAIN: @s has as many requests as places are free; -ENODEV: the
  * tier is off; -ENOMEM. On failure @r was not submitted, and its buffer is the caller's.
  */
-int disk_submit(struct disk *d, struct disk_share *s, struct disk_request *r);
+int disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r);
 
 /* At each tick: ends requests whose deadline passed. */
 void disk_expire(struct disk *d, uint64_t now_ms);
@@ -159,5 +159,5 @@ uint64_t disk_filter_object(struct disk *d, const char *tenant);
 bool disk_filter_is_unknown(struct disk *d, const char *tenant); /* disk_filters_is_unknown() */
 bool disk_has_probably(struct disk *d, const char *tenant, const struct chunk_key *key);
 
-/* disk_removed_take(): pages that left the tier, but not by DISK_DROP, or since it went off. */
+/* disk_removed_take(): pages that left the tier, but not by TIER_DROP, or since it went off. */
 struct disk_removed_batch *disk_take_removed(struct disk *d, bool *ret_is_incomplete);

@@ -179,7 +179,7 @@ void disk_filters_end(struct disk_filters *f)
     } while (memory);
 }
 
-bool disk_filters_next(struct disk_filters *f, char ret_tenant[static DISK_TENANT_BYTES])
+bool disk_filters_next(struct disk_filters *f, char ret_tenant[static TIER_TENANT_BYTES])
 {
     const struct disk_filter *x;
 
@@ -188,7 +188,7 @@ bool disk_filters_next(struct disk_filters *f, char ret_tenant[static DISK_TENAN
     while (x && x->is_known)
         x = x->next;
     if (x)
-        (void) snprintf(ret_tenant, DISK_TENANT_BYTES, "%s", x->tenant);
+        (void) snprintf(ret_tenant, TIER_TENANT_BYTES, "%s", x->tenant);
     (void) pthread_mutex_unlock(&f->lock);
     return x != NULL;
 }

@@ -18,7 +18,7 @@ struct extent;
 
 struct disk_filter {
     struct disk_filter *next;
-    char tenant[DISK_TENANT_BYTES];
+    char tenant[TIER_TENANT_BYTES];
     uint64_t wanted_ms;    /* when a session of the tenant was seen last */
     bool is_known;         /* the thread has looked for pages of the tenant */
     struct extent *memory; /* NULL: there are none, or it is not known */
@@ -50,7 +50,7 @@ void disk_filters_end(struct disk_filters *f);
 void disk_filters_note_tenant(struct disk_filters *f, const char *tenant);
 
 /* A tenant whose pages are to be looked for. False: there is none. */
-bool disk_filters_next(struct disk_filters *f, char ret_tenant[static DISK_TENANT_BYTES]);
+bool disk_filters_next(struct disk_filters *f, char ret_tenant[static TIER_TENANT_BYTES]);
 
 /*
  * A filter with room for @n_keys. disk_filters_put() shows it to clients; while its keys are added, the

@@ -29,8 +29,8 @@ struct disk_stored_segment {
     uint32_t n_slots;
     uint16_t first_head, n_heads;
     uint8_t page_class, zero[7];
-    uint8_t table_digest[DISK_TABLE_BYTES];
-    char tenant[DISK_TENANT_BYTES];
+    uint8_t table_digest[TIER_TABLE_BYTES];
+    char tenant[TIER_TENANT_BYTES];
     uint8_t zero2[108];
     uint32_t crc32c;
 };
@@ -45,16 +45,16 @@ _Static_assert(sizeof(struct disk_stored_record) == DISK_RECORD_BYTES, "record o
 
 /* ---- identities and sizes ---- */
 
-void disk_group_id_init(struct disk_group_id *g, const char *tenant)
+void tier_group_init(struct tier_group *g, const char *tenant)
 {
     size_t n = strlen(tenant);
 
-    assert(n < DISK_TENANT_BYTES);
+    assert(n < TIER_TENANT_BYTES);
     memset(g, 0, sizeof(*g)); /* padding, too */
     memcpy(g->tenant, tenant, n);
 }
 
-bool disk_group_id_equal(const struct disk_group_id *a, const struct disk_group_id *b)
+bool tier_group_equal(const struct tier_group *a, const struct tier_group *b)
 {
     return strcmp(a->tenant, b->tenant) == 0 &&
            memcmp(a->table_digest, b->table_digest, sizeof(a->table_digest)) == 0 &&
@@ -163,15 +163,15 @@ void disk_segment_head_store(const struct disk_segment_head *h, uint8_t ret[stat
 }
 
 /* Printable ASCII without quotes, as names of tenants are, with zeros behind it. */
-static bool disk_tenant_is_valid(const char name[static DISK_TENANT_BYTES])
+static bool disk_tenant_is_valid(const char name[static TIER_TENANT_BYTES])
 {
     size_t n = 0;
 
-    while (n < DISK_TENANT_BYTES && name[n] > ' ' && name[n] < 127 && name[n] != '"')
+    while (n < TIER_TENANT_BYTES && name[n] > ' ' && name[n] < 127 && name[n] != '"')
         n++;
-    if (n == 0 || n == DISK_TENANT_BYTES)
+    if (n == 0 || n == TIER_TENANT_BYTES)
         return false;
-    for (size_t i = n; i < DISK_TENANT_BYTES; i++)
+    for (size_t i = n; i < TIER_TENANT_BYTES; i++)
         if (name[i] != '\0')
             return false;
     return true;
@@ -201,7 +201,7 @@ bool disk_segment_head_load(const uint8_t bytes[static DISK_SEGMENT_HEAD_BYTES],
 
     h = (struct disk_segment_head){
         .number = number, .generation = s.generation, .slot_bytes = s.slot_bytes, .n_slots = s.n_slots};
-    disk_group_id_init(&h.group, s.tenant);
+    tier_group_init(&h.group, s.tenant);
     memcpy(h.group.table_digest, s.table_digest, sizeof(s.table_digest));
     h.group.first_head = s.first_head;
     h.group.n_heads = s.n_heads;

@@ -47,8 +47,8 @@ struct errmsg;
 #define DISK_RECORD_BYTES 32
 
 #define DISK_FLEET_BYTES 16 /* KEYRING_FLEET_BYTES */
-#define DISK_TENANT_BYTES 64
-#define DISK_TABLE_BYTES 32
+#define TIER_TENANT_BYTES 64
+#define TIER_TABLE_BYTES 32
 #define DISK_CLASSES 2
 
 #define DISK_SEGMENTS_MAX 65536u
@@ -68,9 +68,9 @@ struct disk_folder_head {
 };
 
 /* The pages of one size and kind: one tenant, one table, one shard, one class. */
-struct disk_group_id {
-    char tenant[DISK_TENANT_BYTES]; /* terminated, zeros behind the name */
-    uint8_t table_digest[DISK_TABLE_BYTES];
+struct tier_group {
+    char tenant[TIER_TENANT_BYTES]; /* terminated, zeros behind the name */
+    uint8_t table_digest[TIER_TABLE_BYTES];
     uint16_t first_head, n_heads;
     uint8_t page_class;
     uint64_t page_bytes; /* in memory; a slot has room for the sealed page */
@@ -81,7 +81,7 @@ struct disk_segment_head {
     uint64_t generation; /* from 1 */
     uint64_t slot_bytes;
     uint32_t n_slots;
-    struct disk_group_id group;
+    struct tier_group group;
 };
 
 struct disk_record {
@@ -90,9 +90,9 @@ struct disk_record {
     uint32_t slot;
 };
 
-/* Copies an identity, so that equal ones have equal bytes. @tenant: shorter than DISK_TENANT_BYTES. */
-void disk_group_id_init(struct disk_group_id *g, const char *tenant);
-bool disk_group_id_equal(const struct disk_group_id *a, const struct disk_group_id *b);
+/* Copies an identity, so that equal ones have equal bytes. @tenant: shorter than TIER_TENANT_BYTES. */
+void tier_group_init(struct tier_group *g, const char *tenant);
+bool tier_group_equal(const struct tier_group *a, const struct tier_group *b);
 
 /* Bytes of a slot for pages of @page_bytes; 0: more than @segment_bytes. @align: a power of two. */
 uint64_t disk_slot_bytes(uint64_t page_bytes, uint64_t align, uint64_t segment_bytes);

@@ -78,7 +78,7 @@ static void disk_map_fill_place(const struct disk_map *m, const struct disk_segm
                                .page_bytes = s->group->id.page_bytes};
 }
 
-static bool disk_map_look_up(const struct disk_map *m, const struct disk_group_id *g,
+static bool disk_map_look_up(const struct disk_map *m, const struct tier_group *g,
                              const struct chunk_key *key, struct disk_segment **ret_segment,
                              uint32_t *ret_slot)
 {
@@ -86,10 +86,10 @@ static bool disk_map_look_up(const struct disk_map *m, const struct disk_group_i
 
     return o && disk_segment_find_slot(m, o, key, ret_segment, ret_slot) &&
            (*ret_segment)->slots[*ret_slot].state == DISK_SLOT_PRESENT &&
-           disk_group_id_equal(&(*ret_segment)->group->id, g);
+           tier_group_equal(&(*ret_segment)->group->id, g);
 }
 
-bool disk_map_has(const struct disk_map *m, const struct disk_group_id *g, const struct chunk_key *key)
+bool disk_map_has(const struct disk_map *m, const struct tier_group *g, const struct chunk_key *key)
 {
     struct disk_segment *s;
     uint32_t slot;
@@ -97,7 +97,7 @@ bool disk_map_has(const struct disk_map *m, const struct disk_group_id *g, const
     return disk_map_look_up(m, g, key, &s, &slot);
 }
 
-bool disk_map_find(struct disk_map *m, const struct disk_group_id *g, const struct chunk_key *key,
+bool disk_map_find(struct disk_map *m, const struct tier_group *g, const struct chunk_key *key,
                    struct disk_place *ret)
 {
     struct disk_segment *s;
@@ -179,7 +179,7 @@ static int disk_map_take_segment(struct disk_map *m, const char *tenant, struct 
 }
 
 /* A group with an open segment. Return: as disk_map_claim(). */
-static int disk_map_open_group(struct disk_map *m, const struct disk_group_id *id, uint64_t quota_bytes,
+static int disk_map_open_group(struct disk_map *m, const struct tier_group *id, uint64_t quota_bytes,
                                struct disk_group **ret, bool *ret_began)
 {
     uint64_t slot_bytes = disk_slot_bytes(id->page_bytes, m->align, m->segment_bytes), n_slots;
@@ -219,7 +219,7 @@ static int disk_map_open_group(struct disk_map *m, const struct disk_group_id *i
     return 0;
 }
 
-int disk_map_claim(struct disk_map *m, const struct disk_group_id *g, const struct chunk_key *key,
+int disk_map_claim(struct disk_map *m, const struct tier_group *g, const struct chunk_key *key,
                    uint64_t quota_bytes, struct disk_place *ret, bool *ret_began)
 {
     const struct disk_owner *o = disk_segment_find_owner(m, g->tenant);
@@ -332,7 +332,7 @@ void disk_map_end(struct disk_map *m, const char *tenant, const uint8_t *table_d
         struct disk_segment *s = &m->segments[i];
 
         if (s->generation == 0 || s->ends || (tenant && strcmp(s->group->id.tenant, tenant) != 0) ||
-            (table_digest && memcmp(s->group->id.table_digest, table_digest, DISK_TABLE_BYTES) != 0))
+            (table_digest && memcmp(s->group->id.table_digest, table_digest, TIER_TABLE_BYTES) != 0))
             continue;
 
         s->ends = true;

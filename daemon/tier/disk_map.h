@@ -52,7 +52,7 @@ struct disk_segment {
 struct disk_group {
     struct disk_group *next; /* of the tenant */
     struct disk_owner *owner;
-    struct disk_group_id id;
+    struct tier_group id;
     uint64_t slot_bytes;
     uint32_t n_segments;
     struct disk_segment *open; /* has free slots; NULL: none */
@@ -60,7 +60,7 @@ struct disk_group {
 
 struct disk_owner { /* a tenant with segments */
     struct disk_owner *next, *prev;
-    char name[DISK_TENANT_BYTES];
+    char name[TIER_TENANT_BYTES];
     struct disk_group *groups;
     struct disk_segment *first, *last;
     uint32_t n_segments;
@@ -101,10 +101,10 @@ void disk_map_deinit(struct disk_map *m);
 /* ---- pages ---- */
 
 /* Whether the tier has the page, which does not count as read: its segment is not spared for that. */
-bool disk_map_has(const struct disk_map *m, const struct disk_group_id *g, const struct chunk_key *key);
+bool disk_map_has(const struct disk_map *m, const struct tier_group *g, const struct chunk_key *key);
 
 /* The place of a page that will be read. False: the tier does not have it, or has it in another group. */
-bool disk_map_find(struct disk_map *m, const struct disk_group_id *g, const struct chunk_key *key,
+bool disk_map_find(struct disk_map *m, const struct tier_group *g, const struct chunk_key *key,
                    struct disk_place *ret);
 
 /* Whether the place still has the page that disk_map_find() found there. */
@@ -124,7 +124,7 @@ bool disk_map_is_current(const struct disk_map *m, const struct disk_place *p);
  * no room for a segment; -EBUSY: writes are in flight in all segments that could be discarded; -ENOSPC: the
  * index has no place for the key; -ENOMEM. *ret is untouched on failure.
  */
-int disk_map_claim(struct disk_map *m, const struct disk_group_id *g, const struct chunk_key *key,
+int disk_map_claim(struct disk_map *m, const struct tier_group *g, const struct chunk_key *key,
                    uint64_t quota_bytes, struct disk_place *ret, bool *ret_began);
 void disk_map_grown(struct disk_map *m); /* one segment more exists */
 void disk_map_limit(struct disk_map *m); /* no further segment can exist */

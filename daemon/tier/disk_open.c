@@ -36,7 +36,7 @@ static bool disk_open_renew_filter(struct disk *d, const char *tenant)
 
 void disk_open_make_filters(struct disk *d)
 {
-    char tenant[DISK_TENANT_BYTES];
+    char tenant[TIER_TENANT_BYTES];
 
     while (disk_filters_next(&d->filters, tenant)) {
         if (disk_map_n_pages(&d->map, tenant) == 0)

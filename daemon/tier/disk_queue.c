@@ -9,7 +9,7 @@
 #include "daemon/tier/disk_state.h"
 
 /* Called with the lock held. */
-static int disk_queue_enter(struct disk *d, struct disk_share *s)
+static int disk_queue_enter(struct disk *d, struct tier_share *s)
 {
     int r;
 
@@ -41,7 +41,7 @@ static int disk_queue_enter(struct disk *d, struct disk_share *s)
 }
 
 /* Called with the lock held. */
-static void disk_queue_leave(struct disk *d, struct disk_share *s)
+static void disk_queue_leave(struct disk *d, struct tier_share *s)
 {
     d->n_requests--;
     s->n_requests--;
@@ -50,11 +50,11 @@ static void disk_queue_leave(struct disk *d, struct disk_share *s)
     (void) fair_leave(&d->ended, &s->ended);
 }
 
-int disk_queue_put(struct disk *d, struct disk_share *s, struct disk_request *r)
+int disk_queue_put(struct disk *d, struct tier_share *s, struct tier_request *r)
 {
     int err;
 
-    assert(r->done && (r->kind != DISK_WRITE || r->data));
+    assert(r->done && (r->kind != TIER_PUT || r->data));
     r->share = s;
     r->result = 0;
     r->item.in = NULL;
@@ -62,7 +62,7 @@ int disk_queue_put(struct disk *d, struct disk_share *s, struct disk_request *r)
     err = disk_queue_enter(d, s);
     if (err == 0) {
         d->status.n_waiting++;
-        if (r->kind == DISK_WRITE)
+        if (r->kind == TIER_PUT)
             fair_put(&d->writes, &s->writes, &r->item);
         else
             fair_put(&d->waiting, &s->waiting, &r->item);
@@ -72,20 +72,20 @@ int disk_queue_put(struct disk *d, struct disk_share *s, struct disk_request *r)
 }
 
 /* Called with the lock held. */
-static void disk_queue_count(struct disk_status *s, const struct disk_request *r)
+static void disk_queue_count(struct disk_status *s, const struct tier_request *r)
 {
     uint64_t bytes = r->group.page_bytes;
 
     if (r->result == 0) {
-        s->n_written += r->kind == DISK_WRITE;
-        s->written_bytes += r->kind == DISK_WRITE ? bytes : 0;
-        s->n_read += r->kind == DISK_READ;
-        s->read_bytes += r->kind == DISK_READ ? bytes : 0;
-        s->n_forgotten += r->kind == DISK_FORGET;
+        s->n_written += r->kind == TIER_PUT;
+        s->written_bytes += r->kind == TIER_PUT ? bytes : 0;
+        s->n_read += r->kind == TIER_GET;
+        s->read_bytes += r->kind == TIER_GET ? bytes : 0;
+        s->n_forgotten += r->kind == TIER_FORGET;
     } else if (r->result == -ETIMEDOUT) {
         s->n_timeouts++;
     } else if (r->result == -ENOENT) {
-        s->n_missed += r->kind == DISK_READ;
+        s->n_missed += r->kind == TIER_GET;
     } else if (r->result == -EIO || r->result == -ENODEV) {
         s->n_failed++;
     } else if (r->result != -EEXIST) {
@@ -94,7 +94,7 @@ static void disk_queue_count(struct disk_status *s, const struct disk_request *r
 }
 
 /* Called with the lock held. */
-static void disk_queue_finish(struct disk *d, struct disk_request *r, uint8_t *data, int result)
+static void disk_queue_finish(struct disk *d, struct tier_request *r, uint8_t *data, int result)
 {
     const uint64_t one = 1;
 
@@ -107,13 +107,13 @@ static void disk_queue_finish(struct disk *d, struct disk_request *r, uint8_t *d
 }
 
 /* Shares take turns by number of requests: done() may free the share, so its time cannot be added. */
-struct disk_request *disk_queue_take_ended(struct disk *d)
+struct tier_request *disk_queue_take_ended(struct disk *d)
 {
-    struct disk_request *r;
+    struct tier_request *r;
     uint64_t count;
 
     (void) pthread_mutex_lock(&d->lock);
-    r = (struct disk_request *) fair_take(&d->ended);
+    r = (struct tier_request *) fair_take(&d->ended);
     if (r) {
         fair_charge(&d->ended, &r->share->ended, 1);
         disk_queue_leave(d, r->share);
@@ -127,12 +127,12 @@ struct disk_request *disk_queue_take_ended(struct disk *d)
 /* Called with the lock held. Return: whether requests were ended. */
 static bool disk_queue_expire_waiting(struct disk *d, struct fair_queue *q, uint64_t until_ms, int result)
 {
-    struct disk_request *late = NULL, *next;
+    struct tier_request *late = NULL, *next;
     bool any;
 
     for (uint32_t k = 0; k < q->n; k++) {
         for (struct fair_item *i = q->heap[k]->first; i; i = i->next) {
-            struct disk_request *r = (struct disk_request *) i;
+            struct tier_request *r = (struct tier_request *) i;
 
             if (r->deadline_ms > until_ms)
                 continue;
@@ -146,7 +146,7 @@ static bool disk_queue_expire_waiting(struct disk *d, struct fair_queue *q, uint
         next = late->next_late;
         fair_remove(q, &late->item);
         d->status.n_waiting--;
-        if (late->kind == DISK_WRITE)
+        if (late->kind == TIER_PUT)
             disk_buffers_give_back(&d->buffers, late->data);
         disk_queue_finish(d, late, NULL, result);
     }
@@ -190,10 +190,10 @@ struct disk_transfer *disk_queue_take(struct disk *d, bool writes)
 {
     struct disk_transfer *t = disk_queue_find_free(d);
     struct fair_queue *q = writes ? &d->writes : &d->waiting;
-    struct disk_request *r;
+    struct tier_request *r;
 
     (void) pthread_mutex_lock(&d->lock);
-    r = (struct disk_request *) fair_take(q);
+    r = (struct tier_request *) fair_take(q);
     if (r) {
         fair_charge(q, writes ? &r->share->writes : &r->share->waiting, r->group.page_bytes);
         d->status.n_waiting--;
@@ -216,7 +216,7 @@ struct disk_transfer *disk_queue_take(struct disk *d, bool writes)
 void disk_queue_end(struct disk *d, struct disk_transfer *t, int result)
 {
     (void) pthread_mutex_lock(&d->lock);
-    if (t->request && t->kind == DISK_READ && result == 0) {
+    if (t->request && t->kind == TIER_GET && result == 0) {
         disk_queue_finish(d, t->request, t->data, 0);
     } else {
         if (t->data) /* first: the loop may take a buffer as soon as it hears of the end */

@@ -7,17 +7,17 @@
 #include <stdint.h>
 
 struct disk;
-struct disk_request;
-struct disk_share;
+struct tier_request;
+struct tier_share;
 struct disk_transfer;
 
 /* ---- the loop ---- */
 
 /* Return: see disk_submit(). */
-int disk_queue_put(struct disk *d, struct disk_share *s, struct disk_request *r);
+int disk_queue_put(struct disk *d, struct tier_share *s, struct tier_request *r);
 
 /* A request that has ended. NULL: none has. */
-struct disk_request *disk_queue_take_ended(struct disk *d);
+struct tier_request *disk_queue_take_ended(struct disk *d);
 
 /* ---- loop and thread ---- */
 

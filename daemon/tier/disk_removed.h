@@ -19,7 +19,7 @@ struct disk_segment;
 
 struct disk_removed_batch { /* of one tenant */
     struct disk_removed_batch *next;
-    char tenant[DISK_TENANT_BYTES];
+    char tenant[TIER_TENANT_BYTES];
     uint32_t n;
     struct chunk_key keys[]; /* [n] */
 };

@@ -36,11 +36,11 @@ struct disk_owner *disk_segment_find_owner(const struct disk_map *m, const char 
     return node ? *node : NULL;
 }
 
-struct disk_group *disk_segment_find_group(const struct disk_owner *o, const struct disk_group_id *id)
+struct disk_group *disk_segment_find_group(const struct disk_owner *o, const struct tier_group *id)
 {
     struct disk_group *g = o->groups;
 
-    while (g && !disk_group_id_equal(&g->id, id))
+    while (g && !tier_group_equal(&g->id, id))
         g = g->next;
     return g;
 }
@@ -104,7 +104,7 @@ static struct disk_owner *disk_segment_make_owner(struct disk_map *m, const char
     return o;
 }
 
-struct disk_group *disk_segment_make_group(struct disk_map *m, const struct disk_group_id *id,
+struct disk_group *disk_segment_make_group(struct disk_map *m, const struct tier_group *id,
                                            uint64_t slot_bytes)
 {
     struct disk_owner *o = disk_segment_find_owner(m, id->tenant);

@@ -9,19 +9,19 @@
 
 struct chunk_key;
 struct disk_group;
-struct disk_group_id;
+struct tier_group;
 struct disk_map;
 struct disk_owner;
 struct disk_segment;
 
 struct disk_owner *disk_segment_find_owner(const struct disk_map *m, const char *tenant);
-struct disk_group *disk_segment_find_group(const struct disk_owner *o, const struct disk_group_id *id);
+struct disk_group *disk_segment_find_group(const struct disk_owner *o, const struct tier_group *id);
 
 /*
  * The group of @id, created with its tenant if they are new. NULL: no memory. It ends with its last
  * segment.
  */
-struct disk_group *disk_segment_make_group(struct disk_map *m, const struct disk_group_id *id,
+struct disk_group *disk_segment_make_group(struct disk_map *m, const struct tier_group *id,
                                            uint64_t slot_bytes);
 
 /* Frees a group without segments, and its tenant if that was its last one. */

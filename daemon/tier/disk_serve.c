@@ -15,7 +15,7 @@ static void disk_serve_start(struct disk *d, struct disk_transfer *t, const stru
 {
     t->place = *p;
     t->op = (struct disk_op){
-        .is_write = t->kind == DISK_WRITE, .data = t->data, .bytes = p->slot_bytes, .offset = p->offset};
+        .is_write = t->kind == TIER_PUT, .data = t->data, .bytes = p->slot_bytes, .offset = p->offset};
     t->started_ms = work_clock_ms();
     t->is_running = true;
     d->n_running++;
@@ -180,18 +180,18 @@ static int disk_serve_drop(struct disk *d, struct disk_transfer *t, struct errms
 int disk_serve_begin(struct disk *d, struct disk_transfer *t, struct errmsg *e)
 {
     switch (t->kind) {
-    case DISK_WRITE:
+    case TIER_PUT:
         return disk_serve_write(d, t, e);
-    case DISK_READ:
+    case TIER_GET:
         return disk_serve_read(d, t);
-    case DISK_FORGET:
-    case DISK_REMOVE:
+    case TIER_FORGET:
+    case TIER_REMOVE:
         disk_serve_forget(d, t);
         return 0;
-    case DISK_ASK:
+    case TIER_ASK:
         disk_serve_ask(d, t);
         return 0;
-    case DISK_ASK_OTHERS:
+    case TIER_ASK_OTHERS:
         disk_serve_ask_others(d, t);
         return 0;
     default:
@@ -204,7 +204,7 @@ static int disk_serve_result(const struct disk *d, const struct disk_transfer *t
 {
     if (t->op.result < 0)
         return -EIO;
-    if (t->kind == DISK_READ && !disk_map_is_current(&d->map, &t->place))
+    if (t->kind == TIER_GET && !disk_map_is_current(&d->map, &t->place))
         return -ENOENT; /* its segment was discarded meanwhile */
     return 0;
 }
@@ -216,7 +216,7 @@ int disk_serve_conclude(struct disk *d, struct disk_transfer *t, struct errmsg *
     t->is_running = false;
     d->n_running--;
     d->n_writing -= t->op.is_write;
-    if (t->kind == DISK_WRITE)
+    if (t->kind == TIER_PUT)
         r = disk_serve_written(d, t, e);
     else if (err < 0 && err != -ECANCELED) /* so that it does not fail again after a resume */
         disk_serve_remove(d, t, &t->place);

@@ -23,9 +23,9 @@ struct ev_source;
  */
 struct disk_transfer {
     struct disk_op op;            /* first member */
-    struct disk_request *request; /* under the lock; NULL: it has ended */
-    enum disk_kind kind;
-    struct disk_group_id group;
+    struct tier_request *request; /* under the lock; NULL: it has ended */
+    enum tier_kind kind;
+    struct tier_group group;
     struct chunk_key key;
     struct index_family family;
     uint64_t quota_bytes;

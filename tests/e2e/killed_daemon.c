@@ -14,8 +14,8 @@
 #include "daemon/tier/disk.h"
 #include "daemon/tier/seal.h"
 
-int __real_disk_submit(struct disk *d, struct disk_share *s, struct disk_request *r);
-int __wrap_disk_submit(struct disk *d, struct disk_share *s, struct disk_request *r);
+int __real_disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r);
+int __wrap_disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r);
 int __real_page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_crc,
                       struct errmsg *e);
 int __wrap_page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_crc,
@@ -48,9 +48,9 @@ static void die_at(const char *step)
         (void) raise(SIGKILL);
 }
 
-int __wrap_disk_submit(struct disk *d, struct disk_share *s, struct disk_request *r)
+int __wrap_disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r)
 {
-    bool reads = r->kind == DISK_READ;
+    bool reads = r->kind == TIER_GET;
     int ret;
 
     if (reads)

@@ -36,7 +36,7 @@ static bool on_segment(void *ctx, const struct disk_segment_head *h)
 
     disk_segment_head_store(h, bytes);
     check(disk_segment_head_load(bytes, h->number, DISK_IMAGE_SEGMENT_BYTES, &back));
-    check(disk_group_id_equal(&h->group, &back.group));
+    check(tier_group_equal(&h->group, &back.group));
     x->head = *h;
     return disk_map_adopt_segment(&x->map, h);
 }
@@ -65,12 +65,12 @@ static void check_page(const struct disk_map *m, const struct disk_segment *s, u
 /* Writes pages of one more tenant until segments are discarded. */
 static void use(struct disk_map *m)
 {
-    struct disk_group_id g;
+    struct tier_group g;
     struct disk_place p;
     struct errmsg e = {""};
     bool began;
 
-    disk_group_id_init(&g, "another");
+    tier_group_init(&g, "another");
     g.n_heads = 1;
     g.page_bytes = DISK_IMAGE_SEGMENT_BYTES / 2 - 64;
     for (uint64_t i = 0; i < 4 * DISK_IMAGE_SEGMENTS; i++) {

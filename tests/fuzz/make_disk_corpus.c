@@ -31,7 +31,7 @@ static void add_segment(uint32_t number, uint64_t generation, const char *tenant
                                   .slot_bytes = slot_bytes,
                                   .n_slots = (uint32_t) (DISK_IMAGE_SEGMENT_BYTES / slot_bytes)};
 
-    disk_group_id_init(&h.group, tenant);
+    tier_group_init(&h.group, tenant);
     h.group.n_heads = 8;
     h.group.page_class = number % 2;
     h.group.page_bytes = slot_bytes - 100;

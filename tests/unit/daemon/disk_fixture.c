@@ -81,7 +81,7 @@ void disk_fixture_open(struct disk_fixture *f)
     }
     (void) disk_fixture_wait(f, DISK_OPENING);
     for (unsigned i = 0; i < 3; i++) {
-        char tenant[DISK_TENANT_BYTES];
+        char tenant[TIER_TENANT_BYTES];
 
         (void) snprintf(tenant, sizeof(tenant), "tenant-%u", i);
         disk_want_filter(f->disk, tenant, 1);
@@ -98,13 +98,13 @@ void disk_fixture_close(struct disk_fixture *f)
 
 /* ---- pages ---- */
 
-struct disk_group_id disk_fixture_group(unsigned tenant)
+struct tier_group disk_fixture_group(unsigned tenant)
 {
-    struct disk_group_id g;
+    struct tier_group g;
     char name[16];
 
     (void) snprintf(name, sizeof(name), "tenant-%u", tenant);
-    disk_group_id_init(&g, name);
+    tier_group_init(&g, name);
     memset(g.table_digest, 0x40, sizeof(g.table_digest));
     g.n_heads = 2;
     g.page_bytes = FIXTURE_PAGE_BYTES;
@@ -140,7 +140,7 @@ static void disk_fixture_make_page(unsigned tenant, uint64_t number, uint8_t ret
 
 /* ---- requests ---- */
 
-static void disk_fixture_done(struct disk_request *r)
+static void disk_fixture_done(struct tier_request *r)
 {
     struct fixture_page *p = (struct fixture_page *) r;
 
@@ -149,20 +149,20 @@ static void disk_fixture_done(struct disk_request *r)
     ev_stop(p->fixture->ev);
 }
 
-int disk_fixture_begin(struct disk_fixture *f, struct fixture_page *p, enum disk_kind kind, unsigned tenant,
+int disk_fixture_begin(struct disk_fixture *f, struct fixture_page *p, enum tier_kind kind, unsigned tenant,
                        uint64_t number)
 {
     uint8_t page[FIXTURE_PAGE_BYTES];
     int r;
 
     *p = (struct fixture_page){.fixture = f, .number = number, .tenant = tenant};
-    p->request = (struct disk_request){.kind = kind,
+    p->request = (struct tier_request){.kind = kind,
                                        .group = disk_fixture_group(tenant),
                                        .key = disk_fixture_key(number),
                                        .quota_bytes = f->quota_bytes,
                                        .deadline_ms = FIXTURE_DEADLINE_MS,
                                        .done = disk_fixture_done};
-    if (kind == DISK_WRITE) {
+    if (kind == TIER_PUT) {
         const struct seal_subject s = {.tenant = p->request.group.tenant, .key = &p->request.key};
 
         p->request.data = disk_buffer_take(f->disk, FIXTURE_PAGE_BYTES);
@@ -173,7 +173,7 @@ int disk_fixture_begin(struct disk_fixture *f, struct fixture_page *p, enum disk
     }
 
     r = disk_submit(f->disk, &f->shares[tenant], &p->request);
-    if (r < 0 && kind == DISK_WRITE)
+    if (r < 0 && kind == TIER_PUT)
         disk_buffer_give_back(f->disk, p->request.data);
     return r;
 }
@@ -187,7 +187,7 @@ void disk_fixture_finish(struct fixture_page *p)
 int disk_fixture_write(struct disk_fixture *f, unsigned tenant, uint64_t number)
 {
     struct fixture_page p;
-    int r = disk_fixture_begin(f, &p, DISK_WRITE, tenant, number);
+    int r = disk_fixture_begin(f, &p, TIER_PUT, tenant, number);
 
     if (r < 0)
         return r;
@@ -219,7 +219,7 @@ int disk_fixture_open_page(struct fixture_page *p)
 int disk_fixture_read(struct disk_fixture *f, unsigned tenant, uint64_t number)
 {
     struct fixture_page p;
-    int r = disk_fixture_begin(f, &p, DISK_READ, tenant, number);
+    int r = disk_fixture_begin(f, &p, TIER_GET, tenant, number);
 
     if (r < 0)
         return r;

@@ -24,12 +24,12 @@ struct disk_fixture {
     struct disk *disk;
     struct disk_options options;
     struct keyring *ring;
-    struct disk_share shares[3];
+    struct tier_share shares[3];
     uint64_t quota_bytes;
 };
 
 struct fixture_page { /* what a request is for */
-    struct disk_request request;
+    struct tier_request request;
     struct disk_fixture *fixture;
     uint64_t number;
     unsigned tenant; /* "tenant-N", with share N */
@@ -45,11 +45,11 @@ void disk_fixture_close(struct disk_fixture *f);
 enum disk_state disk_fixture_wait(struct disk_fixture *f, enum disk_state not_this); /* for another state */
 struct disk_status disk_fixture_status(const struct disk_fixture *f);
 
-struct disk_group_id disk_fixture_group(unsigned tenant);
+struct tier_group disk_fixture_group(unsigned tenant);
 struct chunk_key disk_fixture_key(uint64_t number);
 
 /* Submits a request. Return: of disk_submit(); -ENOBUFS: no buffer. */
-int disk_fixture_begin(struct disk_fixture *f, struct fixture_page *p, enum disk_kind kind, unsigned tenant,
+int disk_fixture_begin(struct disk_fixture *f, struct fixture_page *p, enum tier_kind kind, unsigned tenant,
                        uint64_t number);
 void disk_fixture_finish(struct fixture_page *p); /* runs the loop until it is done */
 

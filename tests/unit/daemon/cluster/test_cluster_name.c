@@ -15,12 +15,12 @@ static void name_of(uint8_t secret_byte, unsigned change, uint8_t ret[static CLU
     const uint8_t secret[KEYRING_SECRET_BYTES] = {secret_byte};
     uint8_t name_key[CLUSTER_NAME_KEY_BYTES];
     struct chunk_key key = {{1, 2, 3}};
-    struct disk_group_id g;
+    struct tier_group g;
     struct keyring *ring = NULL;
 
     CU_ASSERT_EQUAL_FATAL(keyring_of_host(secret, &ring, NULL), 0);
     cluster_name_key(ring, name_key);
-    disk_group_id_init(&g, change == 1 ? "research2" : "research");
+    tier_group_init(&g, change == 1 ? "research2" : "research");
     memset(g.table_digest, change == 2 ? 8 : 7, sizeof(g.table_digest));
     g.first_head = change == 3 ? 2 : 1;
     g.n_heads = change == 4 ? 2 : 1;

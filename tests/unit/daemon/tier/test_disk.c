@@ -126,13 +126,13 @@ static void test_shuffled(void)
     disk_fixture_open(&f);
     for (unsigned round = 0; round < 20; round++) {
         for (unsigned i = 0; i < N; i++)
-            CU_ASSERT_EQUAL_FATAL(disk_fixture_begin(&f, &p[i], DISK_WRITE, i % 3, round * N + i), 0);
+            CU_ASSERT_EQUAL_FATAL(disk_fixture_begin(&f, &p[i], TIER_PUT, i % 3, round * N + i), 0);
         for (unsigned i = 0; i < N; i++) {
             disk_fixture_finish(&p[i]);
             CU_ASSERT(p[i].request.result == 0 || p[i].request.result == -EBUSY);
         }
         for (unsigned i = 0; i < N; i++)
-            CU_ASSERT_EQUAL_FATAL(disk_fixture_begin(&f, &p[i], DISK_READ, i % 3, round * N + i), 0);
+            CU_ASSERT_EQUAL_FATAL(disk_fixture_begin(&f, &p[i], TIER_GET, i % 3, round * N + i), 0);
         for (unsigned i = 0; i < N; i++) {
             int r;
 
@@ -156,15 +156,15 @@ static void test_limit_of_requests(void)
     disk_fixture_open(&f);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
     faulty_hold(false);
-    while (n < 8 && disk_fixture_begin(&f, &p[n], DISK_READ, 0, 1) == 0)
+    while (n < 8 && disk_fixture_begin(&f, &p[n], TIER_GET, 0, 1) == 0)
         n++;
     CU_ASSERT_EQUAL(n, 4); /* a tenant has as many as places are free */
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[4], DISK_READ, 1, 1), 0);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[5], DISK_READ, 1, 1), 0);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[6], DISK_READ, 1, 1), -EAGAIN);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[6], DISK_READ, 2, 1), 0);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[7], DISK_READ, 2, 1), -EAGAIN);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[7], DISK_READ, 0, 1), -EAGAIN);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[4], TIER_GET, 1, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[5], TIER_GET, 1, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[6], TIER_GET, 1, 1), -EAGAIN);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[6], TIER_GET, 2, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[7], TIER_GET, 2, 1), -EAGAIN);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[7], TIER_GET, 0, 1), -EAGAIN);
     faulty_release();
     for (unsigned i = 0; i < 7; i++) {
         disk_fixture_finish(&p[i]);
@@ -185,10 +185,10 @@ static void test_turns(void)
     for (uint64_t i = 0; i < 6; i++)
         CU_ASSERT_EQUAL(disk_fixture_write(&f, i < 4 ? 0 : 1, i), 0);
     faulty_hold(false);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &first, DISK_READ, 0, 0), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &first, TIER_GET, 0, 0), 0);
     faulty_wait_held(1);
     for (unsigned i = 0; i < 6; i++)
-        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[i], DISK_READ, i < 4 ? 0 : 1, i), 0);
+        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[i], TIER_GET, i < 4 ? 0 : 1, i), 0);
     faulty_release();
     disk_fixture_finish(&p[5]); /* the last read of tenant 1 */
     for (unsigned i = 0; i < 6; i++)
@@ -213,14 +213,14 @@ static void test_writes_leave_room(void)
     disk_fixture_open(&f);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 100), 0);
     faulty_hold(false);
-    while (n < 9 && disk_fixture_begin(&f, &w[n], DISK_WRITE, 0, n) == 0)
+    while (n < 9 && disk_fixture_begin(&f, &w[n], TIER_PUT, 0, n) == 0)
         n++;
     CU_ASSERT_EQUAL(n, 8); /* half of the 16 buffers */
     faulty_wait_held(4);   /* half of the 8 operations */
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &r, DISK_READ, 1, 100), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &r, TIER_GET, 1, 100), 0);
     disk_fixture_finish(&r); /* a miss needs no operation */
     CU_ASSERT_EQUAL(r.request.result, -ENOENT);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &r, DISK_READ, 0, 100), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &r, TIER_GET, 0, 100), 0);
     faulty_wait_held(5);
     faulty_release();
     disk_fixture_finish(&r);
@@ -242,7 +242,7 @@ static void test_read_waits_for_buffer(void)
     disk_fixture_open(&f);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
     for (unsigned i = 0; i < 4; i++)
-        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[i], DISK_READ, 0, 1), 0);
+        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[i], TIER_GET, 0, 1), 0);
     disk_fixture_finish(&p[0]);
     disk_fixture_finish(&p[1]);
     disk_expire(f.disk, 0); /* nothing is late */
@@ -267,11 +267,11 @@ static void deadlines(bool cancels)
     disk_fixture_open(&f);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
     faulty_hold(cancels);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &r, DISK_READ, 0, 1), 0);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &w, DISK_WRITE, 0, 2), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &r, TIER_GET, 0, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &w, TIER_PUT, 0, 2), 0);
     faulty_wait_held(2);
     for (unsigned i = 0; i < 4; i++)
-        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &waiting[i], DISK_WRITE, 1, i), 0);
+        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &waiting[i], TIER_PUT, 1, i), 0);
     disk_expire(f.disk, FIXTURE_DEADLINE_MS - 1);
     CU_ASSERT(!r.is_done && !w.is_done);
     disk_expire(f.disk, FIXTURE_DEADLINE_MS);
@@ -325,9 +325,9 @@ static void test_discarded_while_read(void)
     disk_fixture_open(&f);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
     faulty_hold(false);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_READ, 0, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_GET, 0, 1), 0);
     faulty_wait_held(1);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &drop, DISK_DROP, 0, 0), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &drop, TIER_DROP, 0, 0), 0);
     disk_fixture_finish(&drop);
     CU_ASSERT_EQUAL(drop.request.result, 0);
     faulty_release();
@@ -341,7 +341,7 @@ static int ask(unsigned tenant, uint64_t number)
 {
     struct fixture_page p;
 
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_ASK, tenant, number), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_ASK, tenant, number), 0);
     disk_fixture_finish(&p);
     return p.request.result;
 }
@@ -358,7 +358,7 @@ static void test_ask(void)
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
     CU_ASSERT_EQUAL(ask(0, 1), 0);
     CU_ASSERT_EQUAL(ask(1, 1), -ENOENT);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_FORGET, 0, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_FORGET, 0, 1), 0);
     disk_fixture_finish(&p);
     CU_ASSERT_TRUE(disk_has_probably(f.disk, "tenant-0", &key));
     CU_ASSERT_EQUAL(ask(0, 1), -ENOENT);
@@ -375,7 +375,7 @@ static void test_drop(void)
     disk_fixture_open(&f);
     for (unsigned t = 0; t < 3; t++)
         CU_ASSERT_EQUAL(disk_fixture_write(&f, t, 1), 0);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &d, DISK_DROP, 1, 0), 0); /* tenant and table */
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &d, TIER_DROP, 1, 0), 0); /* tenant and table */
     disk_fixture_finish(&d);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 1, 1), -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), 0);
@@ -386,7 +386,7 @@ static void test_drop(void)
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 2, 1), 0);
 
     d = (struct fixture_page){.fixture = &f};
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &d, DISK_DROP, 1, 0), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &d, TIER_DROP, 1, 0), 0);
     disk_fixture_finish(&d);
     d.request.drops_any_tenant = true; /* a table of all tenants */
     d.is_done = false;

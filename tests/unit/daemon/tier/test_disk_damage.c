@@ -33,14 +33,14 @@ static void expect_damaged(uint64_t number)
     struct fixture_page p;
 
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, number), -EBADMSG);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_FORGET, 0, number), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_FORGET, 0, number), 0);
     disk_fixture_finish(&p);
     CU_ASSERT_EQUAL(p.request.result, 0);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, number), -ENOENT);
     disk_fixture_close(&f);
     disk_fixture_open(&f);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, number), -ENOENT);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_FORGET, 0, number), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_FORGET, 0, number), 0);
     disk_fixture_finish(&p);
     CU_ASSERT_EQUAL(p.request.result, -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, number), 0); /* and can be written again */

@@ -70,7 +70,7 @@ static void test_tenants_apart(void)
 /* Until the thread has looked for a tenant's pages, the tier may have any; while it is off, it has none. */
 static void test_unknown(void)
 {
-    char tenant[DISK_TENANT_BYTES] = "";
+    char tenant[TIER_TENANT_BYTES] = "";
     struct chunk_key one = make_key(1);
     struct disk_filters f;
 

@@ -102,7 +102,7 @@ static struct disk_segment_head make_head(uint32_t number, uint64_t generation)
     struct disk_segment_head h = {
         .number = number, .generation = generation, .slot_bytes = 8192, .n_slots = SEGMENT_BYTES / 8192};
 
-    disk_group_id_init(&h.group, "a");
+    tier_group_init(&h.group, "a");
     h.group.n_heads = 1;
     h.group.page_bytes = 8000;
     return h;

@@ -18,7 +18,7 @@ static struct disk_segment_head make_head(void)
 {
     struct disk_segment_head h = {.number = 3, .generation = 77, .slot_bytes = 8192, .n_slots = 128};
 
-    disk_group_id_init(&h.group, "uid-1000@gpu0");
+    tier_group_init(&h.group, "uid-1000@gpu0");
     memset(h.group.table_digest, 0xab, sizeof(h.group.table_digest));
     h.group.first_head = 2;
     h.group.n_heads = 6;
@@ -51,7 +51,7 @@ static void test_segment_head(void)
     CU_ASSERT_EQUAL(memcmp(bytes + 80, "uid-1000@gpu0\0", 14), 0);
     CU_ASSERT_TRUE_FATAL(disk_segment_head_load(bytes, 3, SEGMENT_BYTES, &back));
     CU_ASSERT(back.number == 3 && back.generation == 77 && back.slot_bytes == 8192 && back.n_slots == 128);
-    CU_ASSERT_TRUE(disk_group_id_equal(&back.group, &h.group));
+    CU_ASSERT_TRUE(tier_group_equal(&back.group, &h.group));
     CU_ASSERT_FALSE(disk_segment_head_load(bytes, 4, SEGMENT_BYTES, &back)); /* copied from another area */
     CU_ASSERT_FALSE(disk_segment_head_load(bytes, 3, SEGMENT_BYTES / 2, &back));
     for (size_t bit = 0; bit < 8 * (size_t) DISK_SEGMENT_HEAD_BYTES; bit++) {
@@ -91,7 +91,7 @@ static void test_hostile_segment_heads(void)
     CU_ASSERT_FALSE(load_changed(bytes, 80, "\xc3\xa4", 3));
     CU_ASSERT_FALSE(load_changed(bytes, 41, &class, 1)); /* bytes that are zeros in this version */
     CU_ASSERT_FALSE(load_changed(bytes, 251, &class, 1));
-    memset(bytes + 80, 'a', DISK_TENANT_BYTES); /* no zero at the end */
+    memset(bytes + 80, 'a', TIER_TENANT_BYTES); /* no zero at the end */
     CU_ASSERT_FALSE(load_changed(bytes, 80, "a", 1));
 }
 

@@ -106,7 +106,7 @@ static void write_page(unsigned tenant, unsigned number)
     pages[tenant][number] = PAGE_PRESENT;
 }
 
-static void request(enum disk_kind kind, unsigned tenant, unsigned number)
+static void request(enum tier_kind kind, unsigned tenant, unsigned number)
 {
     struct fixture_page p;
 
@@ -129,11 +129,11 @@ static void live(void)
         write_page(1, i);
 
     pages[0][4] = PAGE_MAYBE;
-    request(DISK_FORGET, 0, 4);
+    request(TIER_FORGET, 0, 4);
     pages[0][4] = PAGE_ABSENT;
 
     set_all(1, PAGE_PRESENT, PAGE_MAYBE);
-    request(DISK_DROP, 1, 0);
+    request(TIER_DROP, 1, 0);
     set_all(1, PAGE_MAYBE, PAGE_ABSENT);
 
     f.quota_bytes = FIXTURE_SEGMENT_BYTES;

@@ -45,11 +45,11 @@ static void end(void)
     disk_map_deinit(&m);
 }
 
-static struct disk_group_id make_group(const char *tenant, uint8_t table, uint8_t page_class)
+static struct tier_group make_group(const char *tenant, uint8_t table, uint8_t page_class)
 {
-    struct disk_group_id g;
+    struct tier_group g;
 
-    disk_group_id_init(&g, tenant);
+    tier_group_init(&g, tenant);
     g.table_digest[0] = table;
     g.n_heads = 1;
     g.page_class = page_class;
@@ -69,7 +69,7 @@ static struct chunk_key make_key(uint64_t n)
 /* Claims and publishes a page. Return: the error. */
 static int put(const char *tenant, uint64_t n, uint64_t quota_segments, struct disk_place *ret)
 {
-    struct disk_group_id g = make_group(tenant, 1, 0);
+    struct tier_group g = make_group(tenant, 1, 0);
     struct chunk_key k = make_key(n);
     bool began;
     int r = disk_map_claim(&m, &g, &k, quota_segments * SEGMENT_BYTES, ret, &began);
@@ -81,7 +81,7 @@ static int put(const char *tenant, uint64_t n, uint64_t quota_segments, struct d
 
 static bool has(const char *tenant, uint64_t n)
 {
-    struct disk_group_id g = make_group(tenant, 1, 0);
+    struct tier_group g = make_group(tenant, 1, 0);
     struct chunk_key k = make_key(n);
     struct disk_place p;
 
@@ -132,7 +132,7 @@ static void test_slots_in_order(void)
 
 static void test_groups_apart(void)
 {
-    struct disk_group_id one = make_group("a", 1, 0), other = make_group("a", 1, 1);
+    struct tier_group one = make_group("a", 1, 0), other = make_group("a", 1, 1);
     struct chunk_key k = make_key(1);
     struct disk_place p, q;
     bool began;
@@ -236,7 +236,7 @@ static void test_second_chance(void)
 /* The daemon asks before it writes a page: that does not spare a segment. */
 static void test_asked_is_not_read(void)
 {
-    struct disk_group_id g = make_group("a", 1, 0), other = make_group("a", 1, 1);
+    struct tier_group g = make_group("a", 1, 0), other = make_group("a", 1, 1);
     struct disk_place p;
 
     begin(2, 2);
@@ -267,7 +267,7 @@ static void test_all_read(void)
 
 static void test_empty_segment_first(void)
 {
-    struct disk_group_id g = make_group("a", 1, 0);
+    struct tier_group g = make_group("a", 1, 0);
     struct disk_place p;
 
     begin(3, 3);
@@ -291,7 +291,7 @@ static void test_empty_segment_first(void)
 /* Slots are not written again while an earlier write may still be on its way. */
 static void test_writes_in_flight(void)
 {
-    struct disk_group_id g = make_group("a", 1, 0);
+    struct tier_group g = make_group("a", 1, 0);
     struct disk_place p[2 * SLOTS], q;
     bool began;
 
@@ -317,8 +317,8 @@ static void test_writes_in_flight(void)
 
 static void test_end_by_table_and_tenant(void)
 {
-    struct disk_group_id a1 = make_group("a", 1, 0), a2 = make_group("a", 2, 0), b1 = make_group("b", 1, 0);
-    const struct disk_group_id *groups[] = {&a1, &a2, &b1};
+    struct tier_group a1 = make_group("a", 1, 0), a2 = make_group("a", 2, 0), b1 = make_group("b", 1, 0);
+    const struct tier_group *groups[] = {&a1, &a2, &b1};
     struct chunk_key keys[3] = {make_key(0), make_key(1), make_key(2)};
     struct disk_place p[3], q;
     uint32_t segment = 0;
@@ -360,7 +360,7 @@ static void test_end_by_table_and_tenant(void)
 
 static void test_limits(void)
 {
-    struct disk_group_id g = make_group("a", 1, 0);
+    struct tier_group g = make_group("a", 1, 0);
     struct chunk_key k = make_key(1);
     struct disk_place p;
     bool began;
@@ -379,7 +379,7 @@ static void test_limits(void)
 /* Keys that a client chose, all with the same homes in the index. */
 static void test_equal_homes(void)
 {
-    struct disk_group_id g = make_group("a", 1, 0);
+    struct tier_group g = make_group("a", 1, 0);
     struct disk_place p;
     unsigned n = 0, n_other = 0;
     bool began;
@@ -453,7 +453,7 @@ static void test_adopt(void)
 /* A key in two segments: a power cut lost what removed the older page. */
 static void test_adopt_same_key(void)
 {
-    struct disk_group_id g = make_group("a", 1, 0);
+    struct tier_group g = make_group("a", 1, 0);
     struct chunk_key k = make_key(5);
     struct disk_place p;
 
@@ -516,7 +516,7 @@ static void test_random(void)
     begin(0, 5);
     for (unsigned step = 0; step < STEPS; step++) {
         unsigned t = (unsigned) test_rand_below(TENANTS), k = (unsigned) test_rand_below(KEYS);
-        struct disk_group_id g = make_group(names[t], 1, 0);
+        struct tier_group g = make_group(names[t], 1, 0);
         struct chunk_key key = make_key(k);
         int r;
 

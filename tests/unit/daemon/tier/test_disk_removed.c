@@ -73,7 +73,7 @@ static void test_tier(void)
         CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, i), 0);
     CU_ASSERT_PTR_NULL(disk_take_removed(f.disk, &is_incomplete));
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 4 * FIXTURE_SLOTS), 0); /* instead of the first segment */
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_FORGET, 0, FIXTURE_SLOTS), 0); /* of the second one */
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_FORGET, 0, FIXTURE_SLOTS), 0); /* of the second one */
     disk_fixture_finish(&p);
     while ((b = disk_take_removed(f.disk, &is_incomplete))) {
         CU_ASSERT_STRING_EQUAL(b->tenant, "tenant-0");

@@ -43,7 +43,7 @@ static void test_failed_operations(void)
         CU_ASSERT_EQUAL(is_write ? disk_fixture_write(&f, 0, 5) : disk_fixture_read(&f, 0, 0), -EIO);
         expect_off(is_write ? "No space left on device" : "Input/output error");
         CU_ASSERT_PTR_NOT_NULL(strstr(disk_fixture_status(&f).sentence, f.folder));
-        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_READ, 0, 1), -ENODEV);
+        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_GET, 0, 1), -ENODEV);
         CU_ASSERT_PTR_NULL(disk_buffer_take(f.disk, FIXTURE_PAGE_BYTES));
         CU_ASSERT_FALSE(disk_has_probably(f.disk, "tenant-0", &key)); /* clients need not ask for it */
 
@@ -73,7 +73,7 @@ static void test_off_under_load(void)
     faulty_hold(false);
     faulty_set(FAULTY_ERROR, EIO, 1, 1);
     for (; n < 12; n++)
-        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[n], DISK_READ, 0, n % 8), 0);
+        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[n], TIER_GET, 0, n % 8), 0);
     faulty_wait_held(8);
     faulty_release();
     for (unsigned i = 0; i < n; i++) {
@@ -98,7 +98,7 @@ static void test_stall(void)
     f.options.stall_ms = 1;
     disk_fixture_open(&f);
     faulty_hold(false);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_WRITE, 0, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_PUT, 0, 1), 0);
     disk_fixture_finish(&p);
     CU_ASSERT_EQUAL(p.request.result, -ENODEV);
     expect_off("did not answer");
@@ -296,8 +296,7 @@ static void test_free_with_requests(void)
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
     faulty_hold(true);
     for (unsigned i = 0; i < 6; i++)
-        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[i], i % 2 ? DISK_WRITE : DISK_READ, 0, i % 2 ? 10 + i : 1),
-                        0);
+        CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[i], i % 2 ? TIER_PUT : TIER_GET, 0, i % 2 ? 10 + i : 1), 0);
     disk_fixture_close(&f);
     for (unsigned i = 0; i < 6; i++)
         CU_ASSERT(p[i].is_done && p[i].request.result == -ENODEV && !p[i].request.data);
@@ -312,7 +311,7 @@ static void test_free_without_answer(void)
     disk_fixture_init(&f);
     disk_fixture_open(&f);
     faulty_hold(false);
-    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, DISK_WRITE, 0, 1), 0);
+    CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_PUT, 0, 1), 0);
     faulty_wait_held(1);
     f.disk = disk_free(f.disk, 1);
     CU_ASSERT(p.is_done && p.request.result == -ENODEV);
