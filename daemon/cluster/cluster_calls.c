@@ -60,10 +60,10 @@ static void cluster_calls_end_one(struct cluster_link *l, struct cluster_call *c
 {
     if (c->kind == CLUSTER_GET) {
         l->n_calls--;
-        c->share->n_calls--;
+        c->share->n_requests--;
         (void) fair_leave(&l->waiting, &c->share->waiting);
     } else if (c->kind == CLUSTER_EXISTS && c->share) {
-        c->share->n_exists--;
+        c->share->n_looks--;
     }
     l->status.n_late += result == -ETIMEDOUT;
     c->result = result;
@@ -298,12 +298,12 @@ void cluster_link_give_back(struct cluster_link *l, uint8_t *data)
 
 static int cluster_calls_put_get(struct cluster_link *l, struct cluster_call *c)
 {
-    struct cluster_share *s = c->share;
+    struct tier_share *s = c->share;
     int r;
 
     if (!cluster_link_fits(l, c->bytes))
         return -EFBIG;
-    if (s->n_calls >= WAITING_MAX - l->n_calls)
+    if (s->n_requests >= WAITING_MAX - l->n_calls)
         return -EAGAIN;
 
     r = fair_join(&l->waiting, &s->waiting);
@@ -317,7 +317,7 @@ static int cluster_calls_put_get(struct cluster_link *l, struct cluster_call *c)
     if (c->next)
         c->next->prev = c;
     l->calls = c;
-    s->n_calls++;
+    s->n_requests++;
     l->n_calls++;
     l->status.n_waiting++;
     fair_put(&l->waiting, &s->waiting, &c->item);
@@ -341,13 +341,13 @@ int cluster_link_submit(struct cluster_link *l, struct cluster_call *c)
         return cluster_calls_put_get(l, c);
 
     if (c->kind == CLUSTER_EXISTS &&
-        (l->n_exists >= EXISTS_MAX || (c->share && c->share->n_exists >= EXISTS_SHARE_MAX)))
+        (l->n_exists >= EXISTS_MAX || (c->share && c->share->n_looks >= EXISTS_SHARE_MAX)))
         return -EAGAIN;
     if (c->kind != CLUSTER_PUT)
         c->data = NULL;
     r = cluster_calls_send_one(l, c);
     if (r == 0 && c->kind == CLUSTER_EXISTS && c->share)
-        c->share->n_exists++;
+        c->share->n_looks++;
     cluster_calls_set_timer(l);
     return r;
 }

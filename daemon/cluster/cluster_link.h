@@ -20,7 +20,7 @@
 #include <sys/types.h>
 
 #include "base/errmsg.h"
-#include "daemon/loop/fair.h"
+#include "daemon/tier/tier.h"
 #include "proto/cluster_wire.h"
 
 struct cluster_link;
@@ -45,16 +45,10 @@ struct cluster_link_options {
     void *ctx;
 };
 
-struct cluster_share { /* embedded by an account; zeroed at first, and without calls when it is freed */
-    struct fair_share waiting;
-    uint32_t n_calls;  /* GETs that have not ended */
-    uint32_t n_exists; /* EXISTS that have not ended */
-};
-
 struct cluster_call { /* embedded; belongs to the caller before cluster_link_submit() and from done() on */
     struct fair_item item;            /* first member */
     struct cluster_call *next, *prev; /* of the link: all GETs that wait */
-    struct cluster_share *share;      /* GET; EXISTS: may be NULL */
+    struct tier_share *share;         /* GET; EXISTS: may be NULL */
     enum cluster_kind kind;           /* EXISTS, GET, PUT, TOUCH, REMOVE */
     uint32_t timeout_ms;              /* from the call on */
     uint64_t ttl_ms;                  /* PUT, TOUCH */

@@ -11,12 +11,14 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/cluster/cluster_tier.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
-#include "daemon/offload/offload_cluster.h"
+#include "daemon/offload/offload_shared.h"
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
+#include "daemon/tier/disk_tier.h"
 #include "daemon/tier/keyring.h"
 
 enum {
@@ -49,7 +51,7 @@ static void offload_on_timer(void *ctx)
         disk_expire(o->disk, ev_now_ms(o->rooms.ev));
     offload_fetch_expire(o, ev_now_ms(o->rooms.ev));
     offload_pump(o);
-    if (o->n_writes == 0 && o->n_fetches == 0 && !offload_has_work(o))
+    if ((!o->host || o->host->n_puts == 0) && o->n_fetches == 0 && !offload_has_work(o))
         offload_set_timer(o, 0);
 }
 
@@ -72,12 +74,12 @@ static void offload_write_some(struct offload *o)
     int r = 0;
 
     offload_choice_init(&c, o);
-    while (o->n_writes < OFFLOAD_WRITES_MAX && (r == 0 || r == -EFBIG)) {
+    while (o->host->n_puts < OFFLOAD_WRITES_MAX && (r == 0 || r == -EFBIG)) {
         struct page_handle h;
 
         if (!offload_pick(&c, &h))
             break;
-        r = offload_write_begin(o, &h);
+        r = offload_put_begin(o->host, &h);
     }
 }
 
@@ -90,7 +92,7 @@ void offload_pump(struct offload *o)
 
     offload_note_removed(o);
     offload_forgive(o, now_ms);
-    if (now_ms >= o->pause_until_ms && offload_sweep_go_on(o)) {
+    if (now_ms >= o->host->pause_until_ms && offload_sweep_go_on(o)) {
         o->scanned_ms = now_ms;
         offload_write_some(o);
     }
@@ -173,14 +175,15 @@ void offload_status(const struct offload *o, struct offload_status *ret)
     if (o->disk)
         disk_status(o->disk, &ret->disk);
     if (o->cluster) {
-        cluster_link_status(o->cluster->link, &ret->cluster);
-        ret->shared = o->cluster->counts;
-        ret->n_to_publish = o->cluster->n_queued + o->cluster->n_puts;
+        cluster_link_status(cluster_tier_link(o->cluster->self), &ret->cluster);
+        ret->shared = o->cluster->shared->counts;
+        ret->n_unopened_shared = o->cluster->n_unopened;
+        ret->n_to_publish = o->cluster->shared->n_queued + o->cluster->n_puts;
     }
     ret->n_lost = o->store->n_lost;
-    ret->n_writing = o->n_writes;
+    ret->n_writing = o->host ? o->host->n_puts : 0;
     ret->n_fetching = o->n_fetches;
-    ret->n_unopened = o->n_unopened;
+    ret->n_unopened = o->host ? o->host->n_unopened : 0;
     ret->is_flushed = offload_is_flushed(o);
 }
 
@@ -194,7 +197,7 @@ void offload_flush(struct offload *o)
 
 bool offload_is_flushed(const struct offload *o)
 {
-    return o->state == DISK_OFF || (!offload_has_work(o) && o->state == DISK_READY && o->n_writes == 0);
+    return o->state == DISK_OFF || (!offload_has_work(o) && o->state == DISK_READY && o->host->n_puts == 0);
 }
 
 int offload_resume(struct offload *o)
@@ -224,7 +227,7 @@ int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_dig
         .kind = TIER_DROP,
         .drops_any_tenant = !tenant,
         .drops_any_table = !table_digest,
-        .deadline_ms = work_clock_ms() + OFFLOAD_WRITE_MS,
+        .deadline_ms = work_clock_ms() + OFFLOAD_PUT_MS,
         .done = offload_on_dropped,
     };
     tier_group_init(&d->request.group, tenant ? tenant : "");
@@ -258,29 +261,44 @@ void offload_drop_table(struct offload *o, const uint8_t *table_digest)
 /* ---- flushed pages ---- */
 
 int offload_flush_page(struct offload *o, const struct tenant *t, const struct offload_subject *s,
-                       void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way)
+                       void (*done)(void *ctx, int err), void *ctx, unsigned *ret_pending,
+                       uint32_t *ret_on_the_way)
 {
+    unsigned n_pending = 0;
+    uint32_t n_puts = 0;
+    int r = 0;
+
     offload_fetch_flush(o, t, &s->key);
-    *ret_on_the_way = offload_write_flush(o, s);
-    if (!o->disk)
-        return -ENOENT;
-    return offload_forget(o, s, TIER_REMOVE, done, ctx);
+    for (unsigned i = 0; i < o->n_tiers; i++) {
+        int err;
+
+        if (!offload_admits(&o->tiers[i], t))
+            continue;
+        n_puts += offload_put_flush(&o->tiers[i], s);
+        err = offload_forget(&o->tiers[i], s, TIER_REMOVE, done, ctx);
+        n_pending += err == 0;
+        r = err < 0 ? err : r;
+    }
+
+    *ret_pending = n_pending;
+    *ret_on_the_way = n_puts;
+    return r;
 }
 
 int offload_ask(struct offload *o, const struct tenant *t, const struct offload_subject *s,
                 void (*done)(void *ctx, int err), void *ctx)
 {
-    if (!o || !o->disk || t->device != o->rooms.devices->list)
+    if (!o || !o->host || t->device != o->rooms.devices->list)
         return -ENOENT;
     /* a tenant without sessions may have no filter */
-    return t->n_sessions == 0 || offload_has(o, t, &s->key) ? offload_forget(o, s, TIER_ASK, done, ctx)
+    return t->n_sessions == 0 || offload_has(o, t, &s->key) ? offload_forget(o->host, s, TIER_ASK, done, ctx)
                                                             : -ENOENT;
 }
 
 int offload_ask_others(struct offload *o, const struct offload_subject *s, void (*done)(void *ctx, int err),
                        void *ctx)
 {
-    return offload_forget(o, s, TIER_ASK_OTHERS, done, ctx);
+    return o->host ? offload_forget(o->host, s, TIER_ASK_OTHERS, done, ctx) : -ENODEV;
 }
 
 /* ---- start and end ---- */
@@ -309,8 +327,44 @@ static int offload_start_disk(struct offload *o, struct errmsg *e)
         .changed = offload_on_changed,
         .ctx = o,
     };
+    int r;
 
-    return disk_new(o->rooms.ev, &options, &o->disk, e);
+    r = offload_add_tier(o, &disk_tier_ops, NULL, &o->host);
+    if (r < 0)
+        return fail(e, r, "out of memory for the disk tier");
+
+    r = disk_new(o->rooms.ev, &options, &o->disk, e);
+    o->host->self = o->disk;
+    return r;
+}
+
+static void offload_pump_host(struct offload_tier *t)
+{
+    offload_pump(t->offload);
+}
+
+int offload_add_tier(struct offload *o, const struct tier_ops *ops,
+                     bool (*admits)(const struct config *c, const char *tenant), struct offload_tier **ret)
+{
+    struct offload_tier *t = &o->tiers[o->n_tiers];
+
+    assert(o->n_tiers < TIERS_MAX && (ops->is_shared ? o->n_shared < OFFLOAD_SHARED_MAX : !o->host));
+    *t = (struct offload_tier){.ops = ops,
+                               .admits = admits,
+                               .pump = ops->is_shared ? offload_publish_pump : offload_pump_host,
+                               .offload = o,
+                               .number = o->n_tiers};
+    if (ops->is_shared) {
+        t->shared = calloc(1, sizeof(*t->shared));
+        if (!t->shared)
+            return -ENOMEM;
+        t->number_of_shared = o->n_shared++;
+        t->shared->refresh.next_ms = ev_now_ms(o->rooms.ev) + o->rooms.config->cluster_ttl_s * 1000 / 4;
+    }
+
+    o->n_tiers++;
+    *ret = t;
+    return 0;
 }
 
 static void offload_freep(struct offload **o)
@@ -373,7 +427,11 @@ struct offload *offload_free(struct offload *o, uint64_t wait_ms)
     o->disk = disk_free(o->disk, wait_ms); /* ends what is on its way */
     offload_cluster_end(o);
     offload_fetch_expire(o, UINT64_MAX); /* what arrived */
-    assert(o->n_writes == 0 && o->n_fetches == 0 && !o->fetch_tree);
+    assert(o->n_fetches == 0 && !o->fetch_tree);
+    for (unsigned i = 0; i < o->n_tiers; i++) {
+        assert(o->tiers[i].n_puts == 0 && !o->tiers[i].forgets);
+        free(o->tiers[i].shared);
+    }
     o->timer = ev_source_free(o->timer);
     closep(&o->timer_fd);
     (void) keyring_unref(o->keyring);

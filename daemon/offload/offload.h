@@ -1,6 +1,6 @@
 /*
- * Offloading: moves pages between the pool of the host's memory and slower tiers: the disk of the host
- * (tier/disk.h) and a cluster that hosts share (cluster/cluster_link.h). Each of them may be missing.
+ * Offloading: moves pages between the pool of the host's memory and slower tiers (tier/tier.h): the disk of
+ * the host (tier/disk.h) and a cluster that hosts share (cluster/cluster_tier.h). Each may be missing.
  *
  * Out: pages are written ahead of their eviction, so eviction never waits. First come the pages that are next
  * to be evicted, tenant by tenant; then all others, in passes over the pool that end when a pass finds none.
@@ -26,6 +26,7 @@
 
 #include "daemon/cluster/cluster_link.h"
 #include "daemon/tier/disk.h"
+#include "daemon/tier/tier.h"
 #include "proto/page.h"
 #include "proto/protocol.h"
 
@@ -40,6 +41,7 @@ struct keyring;
 struct offload;
 struct offload_fetch;
 struct offload_subject;
+struct offload_tier;
 struct page_handle;
 struct space;
 struct tenant;
@@ -53,11 +55,10 @@ struct offload_rooms { /* borrowed */
     const struct disk_engine_ops *const *engines;
 };
 
-struct offload_cluster_counts {            /* since the start */
+struct offload_shared_counts {             /* of a shared tier, since the start */
     uint64_t n_asked, n_found;             /* names of offload_look() */
     uint64_t n_unanswered;                 /* calls of it without a whole answer */
     uint64_t n_read, read_bytes, n_missed; /* fetches of found pages; missed: they did not come */
-    uint64_t n_unopened;
     uint64_t n_written, written_bytes;
     uint64_t n_present;     /* writes of pages that the cluster had */
     uint64_t n_not_written; /* the cluster did not take them */
@@ -70,13 +71,21 @@ struct offload_status {
     bool has_disk, has_cluster;
     struct disk_status disk;            /* has_disk */
     struct cluster_link_status cluster; /* has_cluster, as all that follows it */
-    struct offload_cluster_counts shared;
-    uint32_t n_to_publish; /* pages that wait to be written to the cluster, or are on their way */
-    uint64_t n_lost;       /* evicted pages that the disk did not have */
+    struct offload_shared_counts shared;
+    uint64_t n_unopened_shared; /* pages from the cluster that did not open */
+    uint32_t n_to_publish;      /* pages that wait to be written to the cluster, or are on their way */
+    uint64_t n_lost;            /* evicted pages that the disk did not have */
     uint32_t n_writing, n_fetching;
     uint64_t n_unopened; /* pages from the disk that did not open */
     bool is_flushed;     /* offload_is_flushed() */
 };
+
+/*
+ * Adds a tier: @admits: see struct offload_tier. Its self is set later. At most one tier of the host, and
+ * OFFLOAD_SHARED_MAX shared ones. Return: 0; -ENOMEM.
+ */
+int offload_add_tier(struct offload *o, const struct tier_ops *ops,
+                     bool (*admits)(const struct config *c, const char *tenant), struct offload_tier **ret);
 
 /*
  * Starts the tiers that the configuration has. @ring: a reference is taken. Return: 0; -ENOMEM; errno of
@@ -123,39 +132,47 @@ struct offload_place { /* borrowed */
 /* False: the disk does not have the page. NULL is allowed. */
 bool offload_has(const struct offload *o, const struct tenant *t, const struct chunk_key *key);
 
-/* Whether the cluster may have pages of the tenant, and answers now. NULL is allowed. */
+/* Whether a shared tier may have pages of the tenant, and answers now. NULL is allowed. */
 bool offload_may_look(const struct offload *o, const struct tenant *t);
 
-/* Which of some pages the cluster has. Embedded by who waits; zeros at first. */
+enum { OFFLOAD_SHARED_MAX = 2 }; /* shared tiers */
+
+struct offload_look_part { /* of one tier */
+    struct tier_look look;
+    struct offload_look *of;
+    struct offload_tier *tier; /* NULL: it is not asked */
+};
+
+/* Which of some pages of a tenant shared tiers have. Embedded by who waits; zeros at first. */
 struct offload_look {
-    struct cluster_call call; /* first member */
-    struct offload *offload;
-    struct cluster_share *share; /* of the account for which it is asked; NULL: for an operator */
+    struct account *account; /* for which they are asked; NULL: for an operator */
     uint32_t n;
-    uint8_t names[WIRE_ITEMS_MAX][CLUSTER_NAME_BYTES];
-    bool found[WIRE_ITEMS_MAX];
+    unsigned n_pending;
+    int result;                                 /* errno: a tier did not answer for all pages */
+    struct offload_tier *found[WIRE_ITEMS_MAX]; /* the first tier that has the page; NULL: none */
+    struct offload_look_part parts[OFFLOAD_SHARED_MAX];
     void (*ended)(struct offload_look *l); /* on the loop */
 };
 
-/* Adds a page, at most WIRE_ITEMS_MAX. offload_may_look() is true. */
-void offload_look_add(const struct offload *o, struct offload_look *l, const struct offload_place *p,
+/* Adds a page, at most WIRE_ITEMS_MAX. offload_may_look() is true for its tenant. */
+void offload_look_add(struct offload *o, struct offload_look *l, const struct offload_place *p,
                       const struct chunk_key *key);
-void offload_look_add_page(const struct offload *o, struct offload_look *l, const struct offload_subject *s);
+void offload_look_add_page(struct offload *o, struct offload_look *l, const struct offload_subject *s);
 
 /*
- * Asks the cluster, which has @most_ms to answer, or less by the configuration. What it does not answer
- * counts as not found. Return: 0: ended() is called later; errors of cluster_link_submit().
+ * Asks the tiers, which have @most_ms to answer, or less by the configuration. What they do not answer counts
+ * as not found. Return: 0: ended() is called later; errors of submit().
  */
 int offload_look(struct offload *o, struct offload_look *l, uint32_t most_ms);
 
 /*
- * Fetches a page of @g that its tenant does not have in memory. @in_cluster: offload_look() found it; then it
- * comes from there unless the disk has it. @w: NULL: no request waits. This function does not call ended().
- * Return: 0; -ENODATA: no tier has the page; -EBUSY: the key is being
- * fetched as a page of another group, as only a faulty client asks for it; -EAGAIN, -ENODEV:
- * disk_submit(), cluster_link_submit(); errors of reserve_slot(), with a sentence; -ENOMEM.
+ * Fetches a page of @g that its tenant does not have in memory. @found: what offload_look() found; the page
+ * comes from there unless the tier of the host has it; or NULL. @w: NULL: no request waits. This function
+ * does not call ended(). Return: 0; -ENODATA: no tier has the page; -EBUSY: the key is being fetched as a
+ * page of another group, as only a faulty client asks for it; -EAGAIN, -ENODEV, -EFBIG: submit(); errors of
+ * reserve_slot(), with a sentence; -ENOMEM.
  */
-int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, bool in_cluster,
+int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, struct offload_tier *found,
                   struct offload_waiter *w, struct errmsg *e);
 
 /* @w stops waiting; the fetch continues. */
@@ -173,15 +190,18 @@ struct offload_subject {
 };
 
 /**
- * offload_flush_page() - an operator flushes a page: neither the disk nor what is on its way to memory has it
+ * offload_flush_page() - an operator flushes a page: neither a tier nor what is on its way to memory has it
  * @t:              whose pages are in host memory; store_forget() was called for the page in memory
- * @done:           called on the loop, once; @err: 0, -ETIMEDOUT, -ENODEV: the disk may still have the page
- * @ret_on_the_way: writes of the page that have not ended: the disk forgets it again when they do
+ * @done:           called on the loop, once for each tier, when it has answered
+ * @ret_pending:    how often done() will be called
+ * @ret_on_the_way: PUTs of the page on their way, which are undone
  *
- * Return: 0; -ENOENT: there is no disk; errors of disk_submit() and -ENOMEM: done() is not called.
+ * Other hosts may have the page, and write it to a shared tier again. Return: 0; errno of a tier that takes
+ * no request now, and may still have the page.
  */
 int offload_flush_page(struct offload *o, const struct tenant *t, const struct offload_subject *s,
-                       void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
+                       void (*done)(void *ctx, int err), void *ctx, unsigned *ret_pending,
+                       uint32_t *ret_on_the_way);
 
 /**
  * offload_ask() - whether the disk has a page, not only its filter
@@ -198,14 +218,6 @@ int offload_ask(struct offload *o, const struct tenant *t, const struct offload_
  */
 int offload_ask_others(struct offload *o, const struct offload_subject *s, void (*done)(void *ctx, int err),
                        void *ctx);
-
-/*
- * As offload_flush_page(), for the cluster: its value is removed. Other hosts may have the page, and write it
- * again. Return: 0; -ENOENT: the tenant's pages are not shared; errors
- * of cluster_link_submit(), -EAGAIN, -ENOMEM: done() is not called.
- */
-int offload_flush_shared(struct offload *o, const struct tenant *t, const struct offload_subject *s,
-                         void (*done)(void *ctx, int err), void *ctx, uint32_t *ret_on_the_way);
 
 /* ---- what clients see ---- */
 

@@ -1,6 +1,6 @@
 /*
- * One page on its way from the disk or the cluster: a slot is reserved, the tier reads, a thread opens the
- * page into the slot, and the page is published. All fetches stand in a list; those on their way also in a
+ * One page on its way from a tier: a slot is reserved, the tier reads, a thread opens the page into the slot,
+ * and the page is published. All fetches stand in a list; those on their way also in a
  * tree by tenant and key, so that a key is fetched once.
  */
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "base/errmsg.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
-#include "daemon/offload/offload_cluster.h"
+#include "daemon/offload/offload_shared.h"
 #include "daemon/store/account.h"
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/page_check.h"
@@ -25,11 +25,9 @@
 #include "daemon/tier/seal.h"
 
 struct offload_fetch {
-    struct work_item work;       /* first member */
-    struct tier_request request; /* its group, also if the page comes from the cluster */
-    struct cluster_call get;
-    bool from_cluster;
-    uint8_t name[CLUSTER_NAME_BYTES];  /* in the cluster */
+    struct work_item work; /* first member */
+    struct tier_request request;
+    struct offload_tier *tier;
     struct offload_fetch *next, *prev; /* in offload.fetches */
     struct offload *offload;
     struct tenant *tenant;   /* stays: the slot is charged to it */
@@ -45,7 +43,7 @@ struct offload_fetch {
     uint32_t payload_crc32c;
     int opened; /* 0; errno of seal_open() or page_check() */
     bool is_here, is_protected;
-    bool was_removed;            /* the disk lost the page after it read it */
+    bool was_removed;            /* the tier lost the page after it read it */
     bool is_flushed;             /* by an operator: the page is not published */
     uint64_t protected_until_ms; /* is_here */
     struct errmsg why;
@@ -176,10 +174,11 @@ static void offload_fetch_publish(struct offload_fetch *f)
         return;
     }
 
-    f->slot.slot->is_on_disk = !f->from_cluster && !f->was_removed;
-    if (f->from_cluster) {
-        offload_look_note(f->offload, true);
-        offload_refresh_note(f->offload, f->name);
+    f->slot.slot->is_on_disk = !f->tier->shared && !f->was_removed;
+    if (f->tier->shared) {
+        offload_look_note(f->tier, true);
+        if (f->tier->ops->touch)
+            offload_refresh_note(f->tier, f->request.name);
     }
     offload_fetch_arrive(f, &f->slot);
 }
@@ -192,52 +191,43 @@ static void offload_fetch_publish(struct offload_fetch *f)
  */
 static void offload_fetch_forget(struct offload_fetch *f)
 {
-    struct offload *o = f->offload;
     const struct offload_subject subject = {.account = f->account, .group = f->request.group, .key = f->key};
-    uint64_t n = f->from_cluster ? ++o->cluster->counts.n_unopened : ++o->n_unopened;
+    struct offload_tier *t = f->tier;
 
-    if (log_is_due(n))
+    if (log_is_due(++t->n_unopened))
         log_event(LOG_WARNING, "page-not-opened",
                   "tenant=%s tier=%s unopened=%" PRIu64 " message=\"%s\", a miss", f->tenant->name,
-                  f->from_cluster ? "cluster" : "disk", n, f->why.text);
-    if (f->from_cluster) {
-        offload_look_note(o, false);
-        (void) offload_cluster_remove(o->cluster, f->name, NULL, NULL);
-        return;
-    }
-    (void) offload_forget(o, &subject, TIER_FORGET, NULL, NULL);
+                  t->ops->name, t->n_unopened, f->why.text);
+    if (t->shared)
+        offload_look_note(t, false);
+    (void) offload_forget(t, &subject, TIER_FORGET, NULL, NULL);
 }
 
 /* ---- the thread ---- */
 
-/* The value of the cluster is copied: kvcobra-cluster may write to it while it is opened. */
-static int offload_fetch_open_value(struct offload_fetch *f, const struct seal_subject *subject)
+/* The value of a shared tier is copied: its process may write to it while it is opened. */
+static int offload_fetch_unseal(struct offload_fetch *f)
 {
+    const struct seal_subject subject = {f->account->name, &f->key};
     size_t bytes = seal_bytes(f->page_bytes);
-    _cleanup_(freep) uint8_t *sealed = NULL;
+    _cleanup_(freep) uint8_t *own = f->tier->shared ? malloc(bytes) : NULL;
 
-    if (f->get.value_bytes != bytes)
-        return fail(&f->why, -EBADMSG, "a value of %" PRIu64 " bytes instead of %zu", f->get.value_bytes,
+    if (f->request.value_bytes != bytes)
+        return fail(&f->why, -EBADMSG, "a value of %" PRIu64 " bytes instead of %zu", f->request.value_bytes,
                     bytes);
-
-    sealed = malloc(bytes);
-    if (!sealed)
+    if (f->tier->shared && !own)
         return -ENOMEM;
 
-    memcpy(sealed, f->get.data, bytes);
-    return seal_open(f->keyring, subject, sealed, bytes, f->to, f->page_bytes, &f->why);
+    if (own)
+        memcpy(own, f->request.data, bytes);
+    return seal_open(f->keyring, &subject, own ? own : f->request.data, bytes, f->to, f->page_bytes, &f->why);
 }
 
 static bool offload_fetch_open(struct work_item *work)
 {
     struct offload_fetch *f = (struct offload_fetch *) work;
-    const struct seal_subject subject = {f->account->name, &f->key};
 
-    if (f->from_cluster)
-        f->opened = offload_fetch_open_value(f, &subject);
-    else
-        f->opened = seal_open(f->keyring, &subject, f->request.data, seal_bytes(f->page_bytes), f->to,
-                              f->page_bytes, &f->why);
+    f->opened = offload_fetch_unseal(f);
     if (f->opened == 0)
         f->opened = page_check(f->to, &f->expected, &f->payload_crc32c, &f->why);
     return false;
@@ -246,12 +236,7 @@ static bool offload_fetch_open(struct work_item *work)
 /* The bytes that the tier read. */
 static void offload_fetch_give_back(struct offload_fetch *f)
 {
-    struct offload *o = f->offload;
-
-    if (f->from_cluster)
-        cluster_link_give_back(o->cluster->link, f->get.data);
-    else
-        disk_buffer_give_back(o->disk, f->request.data);
+    f->tier->ops->give_back(f->tier->self, f->request.data);
 }
 
 static void offload_fetch_on_opened(struct work_item *work)
@@ -298,45 +283,31 @@ static void offload_fetch_continue(struct offload_fetch *f, int result)
     offload_fetch_fail(f);
 }
 
-static void offload_fetch_on_read(struct tier_request *r)
+/* -EFBIG and -EBADMSG: the value is no page. */
+static void offload_fetch_note_got(struct offload_fetch *f)
 {
-    offload_fetch_continue(offload_fetch_of(r), r->result);
-}
+    struct offload_shared_counts *n = &f->tier->shared->counts;
+    int result = f->request.result;
 
-static void offload_fetch_on_got(struct cluster_call *call)
-{
-    struct offload_fetch *f = (struct offload_fetch *) ((char *) call - offsetof(struct offload_fetch, get));
-    struct offload_cluster_counts *n = &f->offload->cluster->counts;
-
-    if (call->result == 0) {
+    if (result == 0) {
         n->n_read++;
-        n->read_bytes += call->value_bytes;
-    } else if (call->result == -EFBIG || call->result == -EBADMSG) { /* no value of kvcobrad */
-        errmsg_set(&f->why, "the cluster has a value that is no page: %s", strerror(-call->result));
+        n->read_bytes += f->request.value_bytes;
+    } else if (result == -EFBIG || result == -EBADMSG) {
+        errmsg_set(&f->why, "the %s has a value that is no page: %s", f->tier->ops->name, strerror(-result));
         offload_fetch_forget(f);
     } else {
         n->n_missed++;
-        offload_look_note(f->offload, false);
+        offload_look_note(f->tier, false);
     }
-    offload_fetch_continue(f, call->result);
 }
 
-static int offload_fetch_get(struct offload_fetch *f)
+static void offload_fetch_on_got(struct tier_request *r)
 {
-    offload_cluster_name(f->offload->cluster, &f->request.group, &f->key, f->name);
-    if (offload_cluster_is_removing(f->offload->cluster, f->name))
-        return -EAGAIN;
+    struct offload_fetch *f = offload_fetch_of(r);
 
-    f->get = (struct cluster_call){
-        .kind = CLUSTER_GET,
-        .share = &f->account->cluster_share,
-        .timeout_ms = OFFLOAD_READ_MS,
-        .bytes = seal_bytes(f->page_bytes),
-        .n_names = 1,
-        .names = f->name,
-        .done = offload_fetch_on_got,
-    };
-    return cluster_link_submit(f->offload->cluster->link, &f->get);
+    if (f->tier->shared)
+        offload_fetch_note_got(f);
+    offload_fetch_continue(f, r->result);
 }
 
 void offload_fetch_note_removed(struct offload *o, struct tenant *t, const struct chunk_key *key)
@@ -380,8 +351,10 @@ static void offload_fetch_fill(struct offload_fetch *f, struct offload *o, struc
     f->request.kind = TIER_GET;
     f->request.key = f->key;
     f->request.deadline_ms = work_clock_ms() + OFFLOAD_READ_MS;
-    f->request.done = offload_fetch_on_read;
+    f->request.done = offload_fetch_on_got;
     offload_group_id(g, &f->request.group);
+    if (f->tier->shared)
+        f->tier->ops->make_name(f->tier->self, &f->request.group, &f->key, f->request.name);
 }
 
 /* Reserves the slot and begins to read. *@f is in the tree, but not in the list. */
@@ -396,12 +369,14 @@ static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struc
     f->slot.slot->key = f->key;
     f->to = pool_slot_data(&o->store->pool, &f->slot);
     offload_fetch_fill(f, o, g);
-    r = f->from_cluster ? offload_fetch_get(f) : disk_submit(o->disk, &f->account->disk_share, &f->request);
+    r = f->tier->shared && offload_is_forgetting(f->tier, &f->request.group, &f->key)
+            ? -EAGAIN
+            : f->tier->ops->submit(f->tier->self, &f->account->tier_shares[f->tier->number], &f->request);
     if (r < 0) {
         store_discard(o->store, &f->slot);
         (void) account_unref(f->account);
-        return fail(e, r, "the %s tier takes no more requests of tenant %s now",
-                    f->from_cluster ? "cluster" : "disk", g->tenant->name);
+        return fail(e, r, "the %s tier takes no more requests of tenant %s now", f->tier->ops->name,
+                    g->tenant->name);
     }
 
     f->next = o->fetches;
@@ -413,15 +388,15 @@ static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struc
     return 0;
 }
 
-int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, bool in_cluster,
+int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *key, struct offload_tier *found,
                   struct offload_waiter *w, struct errmsg *e)
 {
-    bool on_disk = offload_has(o, g->tenant, key);
+    struct offload_tier *tier = offload_has(o, g->tenant, key) ? o->host : found;
     _cleanup_(freep) struct offload_fetch *f = NULL;
     struct offload_fetch **node;
     int r = 0;
 
-    if (o->stopping || !(on_disk || (in_cluster && o->cluster)))
+    if (o->stopping || !tier)
         return -ENODATA;
 
     f = calloc(1, sizeof(*f));
@@ -430,7 +405,7 @@ int offload_fetch(struct offload *o, struct group *g, const struct chunk_key *ke
 
     f->tenant = g->tenant;
     f->group = g;
-    f->from_cluster = !on_disk;
+    f->tier = tier;
     f->key = *key;
     node = tsearch(f, &o->fetch_tree, offload_fetch_compare);
     if (!node)

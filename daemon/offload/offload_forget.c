@@ -1,45 +1,70 @@
 /*
- * Requests to the disk about one page, without its bytes: to forget one that did not open, or that an
- * operator flushed, and to look for one, or for what continues it, that an operator asks about.
+ * Requests to a tier about one page, without its bytes: to drop one that did not open, or that an operator
+ * flushed, and to look for one, or for what continues it, that an operator asks about.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "daemon/offload/offload_state.h"
 #include "daemon/store/account.h"
 
 struct offload_forget {
-    struct tier_request request; /* first member */
-    struct account *account;     /* has a reference */
+    struct tier_request request;        /* first member */
+    struct offload_forget *next, *prev; /* in offload_tier.forgets */
+    struct offload_tier *tier;
+    struct account *account; /* has a reference */
     void (*done)(void *ctx, int err);
     void *ctx;
 };
+
+static bool offload_forget_removes(const struct offload_forget *x)
+{
+    return x->request.kind == TIER_FORGET || x->request.kind == TIER_REMOVE;
+}
+
+bool offload_is_forgetting(const struct offload_tier *t, const struct tier_group *g,
+                           const struct chunk_key *key)
+{
+    for (const struct offload_forget *x = t->forgets; x; x = x->next)
+        if (offload_forget_removes(x) && memcmp(&x->request.key, key, sizeof(*key)) == 0 &&
+            tier_group_equal(&x->request.group, g))
+            return true;
+    return false;
+}
+
+static void offload_forget_free(struct offload_forget *x)
+{
+    if (x->prev)
+        x->prev->next = x->next;
+    else
+        x->tier->forgets = x->next;
+    if (x->next)
+        x->next->prev = x->prev;
+    (void) account_unref(x->account);
+    free(x);
+}
 
 static void offload_forget_on_done(struct tier_request *r)
 {
     struct offload_forget *x = (struct offload_forget *) r;
     int err = r->result;
 
-    if (err == -ENOENT && r->kind != TIER_ASK && r->kind != TIER_ASK_OTHERS)
-        err = 0; /* the disk does not have the page, which is the aim */
+    if (err == -ENOENT && offload_forget_removes(x))
+        err = 0; /* the tier does not have the page, which is the aim */
 
     if (x->done)
         x->done(x->ctx, err);
-    (void) account_unref(x->account);
-    free(x);
+    offload_forget_free(x);
 }
 
-int offload_forget(struct offload *o, const struct offload_subject *s, enum tier_kind kind,
+int offload_forget(struct offload_tier *t, const struct offload_subject *s, enum tier_kind kind,
                    void (*done)(void *ctx, int err), void *ctx)
 {
-    _cleanup_(freep) struct offload_forget *x = NULL;
+    struct offload_forget *x = malloc(sizeof(*x));
     int r;
 
-    if (!o->disk)
-        return -ENODEV;
-
-    x = calloc(1, sizeof(*x));
     if (!x)
         return -ENOMEM;
 
@@ -50,19 +75,22 @@ int offload_forget(struct offload *o, const struct offload_subject *s, enum tier
                 .group = s->group,
                 .key = s->key,
                 .family = s->family,
-                .deadline_ms = work_clock_ms() + OFFLOAD_READ_MS,
+                .deadline_ms = work_clock_ms() + (t->shared ? OFFLOAD_PUT_MS : OFFLOAD_READ_MS),
                 .done = offload_forget_on_done,
             },
+        .next = t->forgets,
+        .tier = t,
         .account = account_ref(s->account),
         .done = done,
         .ctx = ctx,
     };
-    r = disk_submit(o->disk, &s->account->disk_share, &x->request);
-    if (r < 0) {
-        (void) account_unref(x->account);
-        return r;
-    }
-
-    (void) take_ptr(x);
-    return 0;
+    if (t->shared)
+        t->ops->make_name(t->self, &s->group, &s->key, x->request.name);
+    if (x->next)
+        x->next->prev = x;
+    t->forgets = x;
+    r = t->ops->submit(t->self, &s->account->tier_shares[t->number], &x->request);
+    if (r < 0)
+        offload_forget_free(x);
+    return r;
 }

@@ -1,71 +1,94 @@
-/*
- * Which pages of a request the cluster has: one EXISTS for all of them, which kvcobra-cluster sends in one
- * write per server.
- */
+/* Which pages of a request the shared tiers have: one question to each of them. */
+#include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 
 #include "daemon/config/config.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
-#include "daemon/offload/offload_cluster.h"
+#include "daemon/offload/offload_shared.h"
+#include "daemon/store/account.h"
+#include "daemon/store/tenant_types.h"
 
-void offload_look_add(const struct offload *o, struct offload_look *l, const struct offload_place *p,
+void offload_look_add_page(struct offload *o, struct offload_look *l, const struct offload_subject *s)
+{
+    for (unsigned i = 0; i < o->n_tiers; i++) {
+        struct offload_tier *t = &o->tiers[i];
+        struct offload_look_part *p = &l->parts[t->number_of_shared];
+
+        if (!offload_shared_looks(t, s->group.tenant))
+            continue;
+        p->look.n = l->n + 1;
+        p->tier = t;
+        t->ops->make_name(t->self, &s->group, &s->key, p->look.names[l->n]);
+    }
+    l->n++;
+}
+
+void offload_look_add(struct offload *o, struct offload_look *l, const struct offload_place *place,
                       const struct chunk_key *key)
 {
-    struct tier_group id;
+    struct offload_subject s = {.account = place->tenant->account, .key = *key};
 
-    offload_place_id(p, &id);
-    offload_cluster_name(o->cluster, &id, key, l->names[l->n++]);
+    offload_place_id(place, &s.group);
+    offload_look_add_page(o, l, &s);
 }
 
-void offload_look_add_page(const struct offload *o, struct offload_look *l, const struct offload_subject *s)
+static void offload_look_on_done(struct tier_look *look)
 {
-    offload_cluster_name(o->cluster, &s->group, &s->key, l->names[l->n++]);
-}
+    struct offload_look_part *p =
+        (struct offload_look_part *) ((char *) look - offsetof(struct offload_look_part, look));
+    struct offload_shared_counts *n = &p->tier->shared->counts;
+    struct offload_look *l = p->of;
 
-static void offload_look_on_done(struct cluster_call *call)
-{
-    struct offload_look *l = (struct offload_look *) call;
-    struct offload_cluster_counts *n = &l->offload->cluster->counts;
-
-    for (uint32_t i = 0; i < l->n; i++) {
-        l->found[i] = call->reply && cluster_bit(call->reply, i);
-        n->n_found += l->found[i];
+    for (uint32_t i = 0; i < look->n; i++) {
+        n->n_found += look->found[i];
+        if (look->found[i] && !l->found[i])
+            l->found[i] = p->tier;
     }
-    n->n_asked += l->n;
-    n->n_unanswered += call->result < 0;
-    l->ended(l);
+    n->n_asked += look->n;
+    n->n_unanswered += look->result < 0;
+    if (look->result < 0)
+        l->result = look->result;
+    if (--l->n_pending == 0)
+        l->ended(l);
 }
 
-void offload_look_note(struct offload *o, bool came)
+void offload_look_note(struct offload_tier *t, bool came)
 {
-    struct offload_cluster *c = o->cluster;
+    struct offload_shared *x = t->shared;
 
-    c->n_broken = came ? 0 : c->n_broken + 1;
-    if (c->n_broken < OFFLOAD_BROKEN_MAX)
+    x->n_broken = came ? 0 : x->n_broken + 1;
+    if (x->n_broken < OFFLOAD_BROKEN_MAX)
         return;
 
-    c->n_broken = 0;
-    c->look_pause_until_ms = ev_now_ms(o->rooms.ev) + OFFLOAD_LOOK_PAUSE_MS;
-    if (log_is_due(++c->counts.n_pauses))
+    x->n_broken = 0;
+    x->look_pause_until_ms = ev_now_ms(t->offload->rooms.ev) + OFFLOAD_LOOK_PAUSE_MS;
+    if (log_is_due(++x->counts.n_pauses))
         log_event(LOG_WARNING, "cluster-tier-broken",
-                  "pauses=%" PRIu64 " message=\"the cluster said to have %d pages in a row and did not give "
+                  "pauses=%" PRIu64 " message=\"the %s said to have %d pages in a row and did not give "
                   "them: it is not asked for %d s\"",
-                  c->counts.n_pauses, OFFLOAD_BROKEN_MAX, OFFLOAD_LOOK_PAUSE_MS / 1000);
+                  x->counts.n_pauses, t->ops->name, OFFLOAD_BROKEN_MAX, OFFLOAD_LOOK_PAUSE_MS / 1000);
 }
 
 int offload_look(struct offload *o, struct offload_look *l, uint32_t most_ms)
 {
     uint32_t answer_ms = o->rooms.config->cluster_answer_ms;
+    int r = -ENODEV;
 
-    l->offload = o;
-    l->call = (struct cluster_call){
-        .kind = CLUSTER_EXISTS,
-        .share = l->share,
-        .timeout_ms = answer_ms < most_ms ? answer_ms : most_ms,
-        .n_names = l->n,
-        .names = l->names[0],
-        .done = offload_look_on_done,
-    };
-    return cluster_link_submit(o->cluster->link, &l->call);
+    for (unsigned i = 0; i < OFFLOAD_SHARED_MAX; i++) {
+        struct offload_look_part *p = &l->parts[i];
+        int err;
+
+        if (!p->tier)
+            continue;
+        p->of = l;
+        p->look.share = l->account ? &l->account->tier_shares[p->tier->number] : NULL;
+        p->look.timeout_ms = answer_ms < most_ms ? answer_ms : most_ms;
+        p->look.done = offload_look_on_done;
+        err = p->tier->ops->look(p->tier->self, &p->look);
+        l->n_pending += err == 0;
+        r = err == 0 || r == 0 ? 0 : err;
+    }
+    return r;
 }

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/timerfd.h>
 
+#include "daemon/loop/ev.h"
+#include "daemon/offload/offload_shared.h"
 #include "daemon/store/account.h"
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
@@ -27,8 +29,8 @@ void offload_group_id(const struct group *g, struct tier_group *ret)
 
 bool offload_has(const struct offload *o, const struct tenant *t, const struct chunk_key *key)
 {
-    return o && o->disk && t->device == o->rooms.devices->list &&
-           disk_has_probably(o->disk, t->account->name, key);
+    return o && o->host && t->device == o->rooms.devices->list &&
+           o->host->ops->has(o->host->self, t->account->name, key);
 }
 
 void offload_set_timer(struct offload *o, long ms)
@@ -44,4 +46,33 @@ void offload_start_timer(struct offload *o)
 {
     if (!o->timer_runs)
         offload_set_timer(o, OFFLOAD_TIMER_MS);
+}
+
+/* ---- shared tiers ---- */
+
+bool offload_admits(const struct offload_tier *t, const struct tenant *x)
+{
+    const struct offload *o = t->offload;
+
+    return x->device == o->rooms.devices->list &&
+           (!t->admits || t->admits(o->rooms.config, x->account->name));
+}
+
+bool offload_shared_looks(const struct offload_tier *t, const char *tenant)
+{
+    const struct offload *o = t->offload;
+
+    return t->shared && (!t->admits || t->admits(o->rooms.config, tenant)) && t->ops->is_ready(t->self) &&
+           ev_now_ms(o->rooms.ev) >= t->shared->look_pause_until_ms;
+}
+
+bool offload_may_look(const struct offload *o, const struct tenant *x)
+{
+    if (!o || o->stopping || x->device != o->rooms.devices->list)
+        return false;
+
+    for (unsigned i = 0; i < o->n_tiers; i++)
+        if (offload_shared_looks(&o->tiers[i], x->account->name))
+            return true;
+    return false;
 }

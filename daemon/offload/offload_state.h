@@ -8,21 +8,22 @@
 #include "daemon/offload/offload.h"
 
 struct disk_removed_batch;
-struct offload_cluster;
 struct ev_source;
-struct offload_write;
+struct offload_forget;
+struct offload_put;
+struct offload_shared;
 struct pool;
 struct slot;
 struct store;
 
 enum {
-    OFFLOAD_WRITES_MAX = 16,      /* pages that are being sealed or written */
+    OFFLOAD_WRITES_MAX = 16,      /* pages that are being sealed or written for the tier of the host */
     OFFLOAD_REWRITES_MAX = 64,    /* see struct offload */
-    OFFLOAD_WRITE_MS = 10000,     /* of a write, its wait for a thread included */
+    OFFLOAD_PUT_MS = 10000,       /* of a PUT, its wait for a thread and the rate of a tier included */
     OFFLOAD_READ_MS = 5000,       /* of a fetch, which may outlive those who wait */
     OFFLOAD_PROTECT_MS = 2000,    /* how long an arrived page stays for which no request waits */
     OFFLOAD_PROTECTED_MAX = 2048, /* such pages, each with a record of 1 KB; further ones do not stay */
-    OFFLOAD_PAUSE_MS = 1000,      /* of all writes, after one failed */
+    OFFLOAD_PAUSE_MS = 1000,      /* of all PUTs to a tier, after one failed */
     OFFLOAD_BUSY_MS = 100,        /* of the writes of a group for which the disk had no room at the moment */
     OFFLOAD_REFUSED_MS = 60000,   /* before what the disk refused is tried again */
     OFFLOAD_TIMER_MS = 10,        /* while something is on its way */
@@ -55,12 +56,32 @@ struct offload_sweep {
     bool runs;
 };
 
+struct offload_tier {
+    const struct tier_ops *ops;
+    void *self;
+    /* Whether it gets pages of a tenant, by the configuration; NULL: of all. */
+    bool (*admits)(const struct config *c, const char *tenant);
+    void (*pump)(struct offload_tier *t); /* begins to write further pages */
+    struct offload *offload;
+    unsigned number;           /* of the tier, and of its share of an account */
+    unsigned number_of_shared; /* of the shared ones */
+    struct offload_put *puts;  /* [n_puts], a list: being sealed or sent */
+    uint32_t n_puts;
+    uint64_t pause_until_ms; /* of PUTs, after one failed */
+    struct offload_forget *forgets;
+    uint64_t n_unopened;
+    struct offload_shared *shared; /* NULL: a tier of the host */
+};
+
 struct offload {
     struct offload_rooms rooms;
     struct store *store; /* of the host's memory */
     struct keyring *keyring;
-    struct disk *disk;               /* NULL: there is no disk tier */
-    struct offload_cluster *cluster; /* NULL: there is no cluster tier */
+    struct offload_tier tiers[TIERS_MAX];
+    unsigned n_tiers, n_shared;
+    struct offload_tier *host;    /* the tier of the host; NULL: there is none */
+    struct disk *disk;            /* it, for filters and operators; NULL: there is no disk tier */
+    struct offload_tier *cluster; /* NULL: there is no cluster tier */
     bool stopping;
     enum disk_state state; /* as logged; DISK_OFF without a disk */
     uint64_t n_openings;   /* of the disk, when the state was looked at last */
@@ -71,10 +92,7 @@ struct offload {
 
     struct work_share seals; /* of the threads: all pages on their way out */
     struct tier_share drops; /* of the disk: requests of operators */
-    uint32_t n_writes;
-    struct offload_write *writes; /* the same, as a list */
-    uint64_t pause_until_ms;
-    uint64_t forgive_at_ms; /* when refused pages are tried again; 0: none was refused */
+    uint64_t forgive_at_ms;  /* when refused pages are tried again; 0: none was refused */
     /*
      * Pages next to be evicted whose copy on the disk was replaced, and that may be written again: more with
      * each eviction. Without a limit, pages of a tier that is smaller than memory would replace each other
@@ -93,7 +111,6 @@ struct offload {
     struct offload_fetch *fetches;
     uint32_t n_fetches; /* in the list: on their way, or arrived and protected */
     uint32_t n_protected;
-    uint64_t n_unopened;
 };
 
 /* ---- offload_state.c ---- */
@@ -101,6 +118,9 @@ struct offload {
 /* How tiers name the pages of a group. */
 void offload_place_id(const struct offload_place *p, struct tier_group *ret);
 void offload_group_id(const struct group *g, struct tier_group *ret);
+
+/* Whether the tier gets pages of the tenant. */
+bool offload_admits(const struct offload_tier *t, const struct tenant *x);
 
 void offload_set_timer(struct offload *o, long ms); /* 0: off */
 void offload_start_timer(struct offload *o);        /* something is on its way */
@@ -141,13 +161,19 @@ bool offload_sweep_go_on(struct offload *o); /* one part of it. Return: whether 
 /* Takes notice of pages that left the disk, and begins a sweep if not all are named. */
 void offload_note_removed(struct offload *o);
 
-/* ---- offload_write.c ---- */
+/* ---- offload_put.c ---- */
 
 /* Return: 0; -EAGAIN: no buffer or thread is free; -EFBIG: no buffer is so large; -ENOMEM. */
-int offload_write_begin(struct offload *o, const struct page_handle *h);
+int offload_put_begin(struct offload_tier *t, const struct page_handle *h);
 
-/* Writes of the page end without it, or the disk forgets it after them. Return: how many there are. */
-uint32_t offload_write_flush(struct offload *o, const struct offload_subject *s);
+/* PUTs of the page end without it, or the tier drops it after them. Return: how many there are. */
+uint32_t offload_put_flush(struct offload_tier *t, const struct offload_subject *s);
+
+/* ---- offload_cluster.c ---- */
+
+/* Listens for kvcobra-cluster. Return: see cluster_link_new(); -ENOMEM. */
+int offload_cluster_start(struct offload *o, struct errmsg *e);
+void offload_cluster_end(struct offload *o);
 
 /* ---- offload_fetch.c ---- */
 
@@ -162,12 +188,16 @@ void offload_fetch_flush(struct offload *o, const struct tenant *t, const struct
 /* ---- offload_forget.c ---- */
 
 /**
- * offload_forget() - the disk does not find a page again, or is asked for it
+ * offload_forget() - a tier drops a page, or is asked for it
  * @kind: TIER_FORGET, TIER_REMOVE, TIER_ASK or TIER_ASK_OTHERS
  * @done: called on the loop, once, with 0 or the errno of the request; NULL: no function. A page that the
- *        disk does not have is 0, and -ENOENT with TIER_ASK and TIER_ASK_OTHERS.
+ *        tier does not have is 0, and -ENOENT with TIER_ASK and TIER_ASK_OTHERS.
  *
- * Return: 0; errors of disk_submit(), -ENOMEM: done() is not called.
+ * Return: 0; errors of submit(), -ENOMEM: done() is not called.
  */
-int offload_forget(struct offload *o, const struct offload_subject *s, enum tier_kind kind,
+int offload_forget(struct offload_tier *t, const struct offload_subject *s, enum tier_kind kind,
                    void (*done)(void *ctx, int err), void *ctx);
+
+/* Whether the tier is dropping the page, and may still have it: it is not fetched. */
+bool offload_is_forgetting(const struct offload_tier *t, const struct tier_group *g,
+                           const struct chunk_key *key);

@@ -121,19 +121,15 @@ static void flush_on_removed(void *ctx, int err)
         job_end(&j->job);
 }
 
-/* A tier of which this daemon or the tenant has none is no failure. */
 static void flush_submit_page(struct offload *o, struct flush_job *j, const struct offload_subject *s)
 {
-    uint32_t n_writes = 0, n_puts = 0;
-    int on_disk = offload_flush_page(o, j->flush.prefix.tenant, s, flush_on_removed, j, &n_writes);
-    int shared = offload_flush_shared(o, j->flush.prefix.tenant, s, flush_on_removed, j, &n_puts);
+    unsigned n_pending;
+    uint32_t n_puts;
+    int r = offload_flush_page(o, j->flush.prefix.tenant, s, flush_on_removed, j, &n_pending, &n_puts);
 
-    j->flush.n_on_the_way += n_writes + n_puts;
-    j->n_pending += (on_disk == 0) + (shared == 0);
-    if (on_disk < 0 && on_disk != -ENOENT)
-        j->err = on_disk;
-    if (shared < 0 && shared != -ENOENT)
-        j->err = shared;
+    j->flush.n_on_the_way += n_puts;
+    j->n_pending += n_pending;
+    j->err = r < 0 ? r : j->err;
 }
 
 static int flush_submit_disk(struct request *rq, struct flush_job *j)

@@ -166,9 +166,9 @@ static void lookup_on_looked(struct offload_look *look)
     struct lookup_job *j = (struct lookup_job *) ((char *) look - offsetof(struct lookup_job, look));
 
     for (uint32_t i = 0; i < look->n; i++)
-        j->lookup.places[j->look_places[i]].in_cluster = look->found[i];
-    if (look->call.result < 0)
-        j->err = look->call.result;
+        j->lookup.places[j->look_places[i]].in_cluster = look->found[i] != NULL;
+    if (look->result < 0)
+        j->err = look->result;
     lookup_note_answer(j);
 }
 

@@ -61,7 +61,7 @@ static void metrics_tier_cluster(const struct offload_status *o, struct metrics_
     metrics_table_one(t, METRIC_CLUSTER_FOUND, o->shared.n_found);
     metrics_table_one(t, METRIC_CLUSTER_READ, o->shared.n_read);
     metrics_table_one(t, METRIC_CLUSTER_MISSED, o->shared.n_missed);
-    metrics_table_one(t, METRIC_CLUSTER_UNOPENED, o->shared.n_unopened);
+    metrics_table_one(t, METRIC_CLUSTER_UNOPENED, o->n_unopened_shared);
     metrics_table_one(t, METRIC_CLUSTER_WRITTEN, o->shared.n_written);
     metrics_table_one(t, METRIC_CLUSTER_FAILED, o->shared.n_not_written);
     metrics_table_one(t, METRIC_CLUSTER_DROPPED, o->shared.n_dropped);

@@ -29,7 +29,7 @@ static void tier_fill_cluster(const struct offload_status *o, Kvcobra__ControlTi
     reply->cluster_read_pages = o->shared.n_read;
     reply->cluster_read_bytes = o->shared.read_bytes;
     reply->cluster_missed = o->shared.n_missed;
-    reply->cluster_unopened = o->shared.n_unopened;
+    reply->cluster_unopened = o->n_unopened_shared;
     reply->cluster_written_pages = o->shared.n_written;
     reply->cluster_written_bytes = o->shared.written_bytes;
     reply->cluster_failed = o->shared.n_not_written;

@@ -16,8 +16,8 @@ struct fetch_look_job {
     struct offload_look look;
     int (*again)(struct request *rq);
     bool rechecked;
-    uint16_t items[WIRE_ITEMS_MAX];  /* of the message, by place in @look */
-    bool in_cluster[WIRE_ITEMS_MAX]; /* by item */
+    uint16_t items[WIRE_ITEMS_MAX];               /* of the message, by place in @look */
+    struct offload_tier *in_tier[WIRE_ITEMS_MAX]; /* by item */
 };
 
 static int fetch_look_conclude(struct job *job, struct request *rq)
@@ -29,11 +29,11 @@ static int fetch_look_conclude(struct job *job, struct request *rq)
         return 0;
 
     for (uint32_t i = 0; i < j->look.n; i++)
-        j->in_cluster[j->items[i]] = j->look.found[i];
+        j->in_tier[j->items[i]] = j->look.found[i];
     rq->rechecked = j->rechecked;
-    rq->in_cluster = j->in_cluster;
+    rq->in_tier = j->in_tier;
     r = j->again(rq);
-    rq->in_cluster = NULL;
+    rq->in_tier = NULL;
     return r;
 }
 
@@ -48,7 +48,7 @@ static void fetch_look_on_ended(struct offload_look *l)
 static void fetch_look_fill(struct fetch_look_job *j, struct request *rq, const struct page_context *c,
                             const struct fetch_wait_run *run)
 {
-    const struct offload *o = rq->server->offload;
+    struct offload *o = rq->server->offload;
 
     for (size_t i = 0; i < run->n && i < WIRE_ITEMS_MAX; i++) {
         struct fetch_wait_item item;
@@ -71,7 +71,7 @@ int fetch_look_begin(struct request *rq, const struct page_context *c, const str
 {
     _cleanup_(freep) struct fetch_look_job *j = NULL;
 
-    if (rq->in_cluster || !offload_may_look(rq->server->offload, rq->tenant))
+    if (rq->in_tier || !offload_may_look(rq->server->offload, rq->tenant))
         return 0;
 
     j = calloc(1, sizeof(*j));
@@ -86,7 +86,7 @@ int fetch_look_begin(struct request *rq, const struct page_context *c, const str
     j->rechecked = rq->rechecked;
     j->job.finish = fetch_look_conclude;
     j->look.ended = fetch_look_on_ended;
-    j->look.share = &rq->tenant->account->cluster_share;
+    j->look.account = rq->tenant->account;
     if (job_begin(&j->job, rq) != REQUEST_PENDING) {
         errmsg_clear(&rq->error);
         return 0;

@@ -10,7 +10,7 @@ struct request;
 
 /**
  * fetch_look_begin() - ask the cluster
- * @again: the handler, called again later, with the answer in request.in_cluster
+ * @again: the handler, called again later, with the answer in request.in_tier
  *
  * Does nothing if no tenant of the cluster asks, or no page is missing. Return: 0: continue; REQUEST_PENDING:
  * return it.

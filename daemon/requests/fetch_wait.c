@@ -17,7 +17,7 @@ struct fetch_wait_page {
     struct fetch_wait_job *job;
     struct fetch_wait_item item; /* its page is held; PAGE_NONE: not yet, or not at all */
     bool waits;
-    bool in_cluster;
+    struct offload_tier *in_tier; /* the shared tier that has it; NULL: none */
 };
 
 struct fetch_wait_job {
@@ -62,7 +62,7 @@ static int fetch_wait_conclude(struct job *job, struct request *rq)
     if (rq) {
         rq->rechecked = j->rechecked;
         rq->fetched = true;
-        rq->cluster_is_slow = j->n_end < j->n && j->pages[j->n_end].in_cluster;
+        rq->tier_is_slow = j->n_end < j->n && j->pages[j->n_end].in_tier;
         r = j->again(rq); /* takes holds of its own */
     }
 
@@ -91,7 +91,7 @@ static void fetch_wait_on_ended(struct offload_waiter *w, const struct page_hand
 /* Whether a slower tier has page @i of the request. */
 static bool fetch_wait_has(const struct request *rq, size_t i, const struct chunk_key *key)
 {
-    return offload_has(rq->server->offload, rq->tenant, key) || (rq->in_cluster && rq->in_cluster[i]);
+    return offload_has(rq->server->offload, rq->tenant, key) || (rq->in_tier && rq->in_tier[i]);
 }
 
 /* Holds the pages of the run that are in memory. The run ends at a page that no tier has. */
@@ -127,10 +127,10 @@ static int fetch_wait_fetch(struct fetch_wait_job *j, struct fetch_wait_page *p,
         return r;
 
     p->job = j;
-    p->in_cluster = rq->in_cluster && rq->in_cluster[p - j->pages];
+    p->in_tier = rq->in_tier ? rq->in_tier[p - j->pages] : NULL;
     p->waiter.ended = fetch_wait_on_ended;
     p->waiter.deadline_ms = deadline_ms;
-    r = offload_fetch(rq->server->offload, g, &p->item.key, p->in_cluster, &p->waiter, &rq->error);
+    r = offload_fetch(rq->server->offload, g, &p->item.key, p->in_tier, &p->waiter, &rq->error);
     p->waits = r == 0;
     j->n_waiting += r == 0;
     return r;

@@ -41,12 +41,12 @@ struct request {
     bool fds_are_owned;    /* not borrowed: they are sent, and closed then, also on failure */
     size_t n_fds;
     struct errmsg error;
-    uint64_t began_ns;    /* metrics_now_ns() */
-    bool rechecked;       /* recheck_begin() is done */
-    bool cluster_is_slow; /* it has the page that ended a fetch */
-    bool fetched;         /* fetch_wait_begin() is done */
-    const bool
-        *in_cluster; /* by item of the message: whether the cluster has its page; NULL: it was not asked */
+    uint64_t began_ns; /* metrics_now_ns() */
+    bool rechecked;    /* recheck_begin() is done */
+    bool tier_is_slow; /* a shared tier has the page that ended a fetch */
+    bool fetched;      /* fetch_wait_begin() is done */
+    /* by item of the message: the shared tier that has its page, or NULL; NULL: they were not asked */
+    struct offload_tier *const *in_tier;
     const struct job *ending; /* a job answers, and ends then: one that takes over gets its place; or NULL */
 };
 

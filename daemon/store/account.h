@@ -12,11 +12,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/cluster/cluster_link.h"
 #include "daemon/config/limits.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/work.h"
-#include "daemon/tier/disk.h"
+#include "daemon/tier/tier.h"
 
 struct errmsg;
 struct journal;
@@ -44,8 +43,7 @@ struct account {
     uint64_t arena_bytes;         /* of its sessions, and of ended ones until a thread has freed the memory */
     struct fair_share loop_share; /* of the event loop: all connections */
     struct work_share work_share; /* of the threads: all requests */
-    struct tier_share disk_share; /* of the disk tier: all pages */
-    struct cluster_share cluster_share; /* of the cluster tier: all pages that are fetched */
+    struct tier_share tier_shares[TIERS_MAX]; /* of the slower tiers, by their numbers */
 };
 
 struct accounts {

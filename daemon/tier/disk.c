@@ -258,6 +258,13 @@ void disk_buffer_give_back(struct disk *d, uint8_t *buffer)
     disk_thread_wake(d); /* a read may wait for a buffer */
 }
 
+bool disk_fits(struct disk *d, uint64_t page_bytes)
+{
+    uint64_t bytes = disk_slot_bytes(page_bytes, DISK_BUFFER_UNIT_BYTES, DISK_BUFFERS_BYTES_MAX);
+
+    return bytes > 0 && bytes <= disk_buffers_bytes(&d->buffers) / 2;
+}
+
 int disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r)
 {
     int err = disk_queue_put(d, s, r);

@@ -26,10 +26,8 @@
 #include <stdint.h>
 
 #include "base/errmsg.h"
-#include "daemon/loop/fair.h"
 #include "daemon/tier/disk_folder.h"
-#include "daemon/tier/disk_format.h"
-#include "proto/index.h"
+#include "daemon/tier/tier.h"
 
 struct disk;
 struct disk_engine_ops;
@@ -52,46 +50,6 @@ struct disk_options {
 
 enum disk_state { DISK_OPENING = 0, DISK_READY = 1, DISK_OFF = 2 };
 extern const char *const disk_state_names[]; /* by enum disk_state */
-
-enum tier_kind {
-    TIER_PUT = 0,        /* store data as the page of group and key */
-    TIER_GET = 1,        /* read the page of group and key */
-    TIER_FORGET = 2,     /* the page of group and key did not open */
-    TIER_DROP = 3,       /* drop all pages of a tenant, of a table, of both, or all */
-    TIER_ASK = 4,        /* whether the tier has the page of group and key: a filter alone may be wrong */
-    TIER_REMOVE = 5,     /* drop the page of group and key, which an operator flushed */
-    TIER_ASK_OTHERS = 6, /* whether further pages of the tenant continue a page, see index_find_others() */
-};
-
-struct tier_share { /* embedded by an account; zeroed at first, and without requests when it is freed */
-    struct fair_share waiting, writes, ended;
-    uint32_t n_requests; /* submitted and not done */
-};
-
-struct tier_request {      /* embedded; belongs to the caller before disk_submit() and from done() on */
-    struct fair_item item; /* first member */
-    struct tier_share *share;
-    struct tier_request *next_late;
-    enum tier_kind kind;
-    struct tier_group group;
-    struct chunk_key key;
-    struct index_family family; /* ASK_OTHERS */
-    uint64_t quota_bytes;       /* of the tenant; WRITE */
-    /*
-     * WRITE: a buffer of disk_buffer_take(), transferred. READ: the sealed page if the result is 0; the
-     * caller gives it back with disk_buffer_give_back().
-     */
-    uint8_t *data;
-    bool drops_any_tenant, drops_any_table; /* DROP: else the tenant and the table of the group */
-    uint64_t deadline_ms;                   /* CLOCK_MONOTONIC */
-    /*
-     * READ, FORGET, REMOVE, ASK: -ENOENT: the tier does not have the page. ASK_OTHERS: -ENOENT: none.
-     * WRITE: -EEXIST: the tier has it; -EDQUOT, -EBUSY, -ENOSPC, -EFBIG, -ENOMEM: disk_map_claim(). All:
-     * -ETIMEDOUT; -ENODEV: the tier is off.
-     */
-    int result;
-    void (*done)(struct tier_request *r); /* on the loop; may free the request */
-};
 
 struct disk_status {
     enum disk_state state;
@@ -132,6 +90,7 @@ struct disk *disk_free(struct disk *d, uint64_t wait_ms);
  */
 uint8_t *disk_buffer_take(struct disk *d, uint64_t page_bytes);
 void disk_buffer_give_back(struct disk *d, uint8_t *buffer);
+bool disk_fits(struct disk *d, uint64_t page_bytes); /* whether a buffer can have the sealed page */
 
 /*
  * @s: borrowed until @r is done. Return: 0; -EAGAIN: @s has as many requests as places are free; -ENODEV: the

@@ -33,6 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/tier/tier.h"
 #include "proto/page.h"
 
 struct errmsg;
@@ -47,8 +48,6 @@ struct errmsg;
 #define DISK_RECORD_BYTES 32
 
 #define DISK_FLEET_BYTES 16 /* KEYRING_FLEET_BYTES */
-#define TIER_TENANT_BYTES 64
-#define TIER_TABLE_BYTES 32
 #define DISK_CLASSES 2
 
 #define DISK_SEGMENTS_MAX 65536u
@@ -67,15 +66,6 @@ struct disk_folder_head {
     uint64_t counter;
 };
 
-/* The pages of one size and kind: one tenant, one table, one shard, one class. */
-struct tier_group {
-    char tenant[TIER_TENANT_BYTES]; /* terminated, zeros behind the name */
-    uint8_t table_digest[TIER_TABLE_BYTES];
-    uint16_t first_head, n_heads;
-    uint8_t page_class;
-    uint64_t page_bytes; /* in memory; a slot has room for the sealed page */
-};
-
 struct disk_segment_head {
     uint32_t number;
     uint64_t generation; /* from 1 */
@@ -89,10 +79,6 @@ struct disk_record {
     uint64_t generation;
     uint32_t slot;
 };
-
-/* Copies an identity, so that equal ones have equal bytes. @tenant: shorter than TIER_TENANT_BYTES. */
-void tier_group_init(struct tier_group *g, const char *tenant);
-bool tier_group_equal(const struct tier_group *a, const struct tier_group *b);
 
 /* Bytes of a slot for pages of @page_bytes; 0: more than @segment_bytes. @align: a power of two. */
 uint64_t disk_slot_bytes(uint64_t page_bytes, uint64_t align, uint64_t segment_bytes);

@@ -7,6 +7,7 @@
 
 #include "base/fd_io.h"
 #include "daemon/tier/disk_state.h"
+#include "daemon/tier/seal.h"
 
 /* Called with the lock held. */
 static int disk_queue_enter(struct disk *d, struct tier_share *s)
@@ -99,6 +100,7 @@ static void disk_queue_finish(struct disk *d, struct tier_request *r, uint8_t *d
     const uint64_t one = 1;
 
     r->data = data;
+    r->value_bytes = seal_bytes(r->group.page_bytes);
     r->result = result;
     disk_queue_count(&d->status, r);
     if (fair_is_empty(&d->ended))
@@ -136,14 +138,14 @@ static bool disk_queue_expire_waiting(struct disk *d, struct fair_queue *q, uint
 
             if (r->deadline_ms > until_ms)
                 continue;
-            r->next_late = late;
+            r->next = late;
             late = r;
         }
     }
 
     any = late != NULL;
     for (; late; late = next) {
-        next = late->next_late;
+        next = late->next;
         fair_remove(q, &late->item);
         d->status.n_waiting--;
         if (late->kind == TIER_PUT)

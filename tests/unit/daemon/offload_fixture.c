@@ -135,7 +135,7 @@ void offload_fixture_close(struct offload_fixture *f)
     for (unsigned i = 0; i < f->n_tenants; i++) {
         const struct account *a = f->tenants[i]->account;
 
-        CU_ASSERT(a->disk_share.n_requests == 0 && a->work_share.n_items == 0 && a->n_refs == 1);
+        CU_ASSERT(a->tier_shares[0].n_requests == 0 && a->work_share.n_items == 0 && a->n_refs == 1);
     }
 }
 
@@ -322,7 +322,7 @@ bool offload_fixture_is_idle(struct offload_fixture *f)
     const struct offload *o = f->offload;
 
     return o->state == DISK_READY && o->pass.rests && o->pass.n_entered == o->store->pool.n_entered &&
-           !o->sweep.runs && o->n_writes == 0;
+           !o->sweep.runs && o->host->n_puts == 0;
 }
 
 bool offload_fixture_is_off(struct offload_fixture *f)
@@ -350,7 +350,7 @@ int offload_fixture_fetch(struct offload_fixture *f, struct offload_arrival *a, 
     *a = (struct offload_arrival){.fixture = f,
                                   .slot = SLOT_NONE,
                                   .waiter = {.ended = offload_fixture_on_ended, .deadline_ms = UINT64_MAX}};
-    return offload_fetch(f->offload, offload_fixture_group(f, tenant), &key, false, &a->waiter, NULL);
+    return offload_fetch(f->offload, offload_fixture_group(f, tenant), &key, NULL, &a->waiter, NULL);
 }
 
 static const struct offload_arrival *awaited;

@@ -236,7 +236,7 @@ static void end(void)
 /* ---- calls ---- */
 
 static struct cluster_call calls[CALLS_MAX];
-static struct cluster_share share;
+static struct tier_share share;
 static unsigned n_done;
 static bool bits[16];
 
@@ -463,7 +463,7 @@ static void test_deadlines(void)
 /* One account has some questions on their way, and leaves places for others. */
 static void test_questions_of_an_account(void)
 {
-    static struct cluster_share other;
+    static struct tier_share other;
     unsigned n = 0;
 
     n_done = 0;
@@ -478,7 +478,7 @@ static void test_questions_of_an_account(void)
     CU_ASSERT_EQUAL(submit(n + 1, CLUSTER_TOUCH, 0, 60000), 0);
     end();
     CU_ASSERT_EQUAL(n_done, 10);
-    CU_ASSERT_EQUAL(share.n_exists + other.n_exists, 0);
+    CU_ASSERT_EQUAL(share.n_looks + other.n_looks, 0);
 }
 
 /* More GETs than the memory has room for: each is answered once, and none is sent without room. */
@@ -492,7 +492,7 @@ static void test_more_than_memory(void)
     CU_ASSERT_EQUAL(n_done, CALLS_MAX);
     for (unsigned i = 0; i < CALLS_MAX; i++)
         CU_ASSERT_EQUAL(calls[i].result, 0);
-    CU_ASSERT_EQUAL(share.n_calls, 0);
+    CU_ASSERT_EQUAL(share.n_requests, 0);
 
     n_done = 0;
     f.is_silent = true;
@@ -502,7 +502,7 @@ static void test_more_than_memory(void)
     await(are_done, CALLS_MAX);
     for (unsigned i = 0; i < CALLS_MAX; i++)
         CU_ASSERT_EQUAL(calls[i].result, -ENODEV);
-    CU_ASSERT_EQUAL(share.n_calls, 0);
+    CU_ASSERT_EQUAL(share.n_requests, 0);
     end();
 }
 

@@ -142,7 +142,7 @@ static void test_pass_goes_on(void)
     faulty_hold(false);
     offload_flush(f.offload);
     offload_tick(f.offload);
-    CU_ASSERT_EQUAL(f.offload->n_writes, OFFLOAD_WRITES_MAX);
+    CU_ASSERT_EQUAL(f.offload->host->n_puts, OFFLOAD_WRITES_MAX);
     at = f.offload->pass.at;
     CU_ASSERT(at.span > 0 || at.index > 0);
     offload_flush(f.offload);
@@ -195,7 +195,7 @@ static void test_busy_tenant(void)
     faulty_hold(false);
     publish(0, 0, 9, true);
     offload_fixture_run(&f, is_busy);
-    CU_ASSERT_EQUAL(f.offload->pause_until_ms, 0);
+    CU_ASSERT_EQUAL(f.offload->host->pause_until_ms, 0);
     CU_ASSERT_EQUAL(offload_fixture_group(&f, 1)->offload_after_ms, 0);
     CU_ASSERT_FALSE(offload_is_flushed(f.offload));
     faulty_release();
@@ -254,7 +254,7 @@ static void test_too_large(void)
 
 static bool is_off_and_idle(struct offload_fixture *x)
 {
-    return offload_fixture_is_off(x) && x->offload->n_writes == 0;
+    return offload_fixture_is_off(x) && x->offload->host->n_puts == 0;
 }
 
 /* A full or failing disk: pages stay in memory, and are written when it works again. */
@@ -320,7 +320,7 @@ static void test_evicted_while_written(void)
 
 static bool has_no_writes(struct offload_fixture *x)
 {
-    return x->offload->n_writes == 0;
+    return x->offload->host->n_puts == 0;
 }
 
 /* A deadline passes while the disk does not answer: the page stays in memory, and is written later. */
@@ -332,10 +332,10 @@ static void test_write_deadline(void)
     offload_fixture_run(&f, are_6_at_disk);
     disk_expire(f.offload->disk, UINT64_MAX);
     offload_fixture_run(&f, has_no_writes);
-    CU_ASSERT(f.offload->pause_until_ms > 0);
+    CU_ASSERT(f.offload->host->pause_until_ms > 0);
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_timeouts, 6);
     faulty_release();
-    f.offload->pause_until_ms = 0;
+    f.offload->host->pause_until_ms = 0;
     settle();
     for (unsigned i = 0; i < 6; i++)
         CU_ASSERT(offload_fixture_slot(&f, 0, i)->is_on_disk);
@@ -361,7 +361,7 @@ static void test_damaged_in_memory(void)
     CU_ASSERT_PTR_NULL(offload_fixture_slot(&f, 0, 0));
     CU_ASSERT_FATAL(offload_fixture_slot(&f, 0, 1) != NULL);
     CU_ASSERT_TRUE(offload_fixture_slot(&f, 0, 1)->is_refused);
-    CU_ASSERT_EQUAL(f.offload->pause_until_ms, 0);
+    CU_ASSERT_EQUAL(f.offload->host->pause_until_ms, 0);
     store_unhold(store(), PAGE(store(), slots[1]));
     offload_fixture_deinit(&f);
 }

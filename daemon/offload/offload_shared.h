@@ -1,0 +1,78 @@
+/*
+ * A shared tier below offloading: pages that hosts of a fleet share. For the files of this room.
+ *
+ *     offload_look.c     which pages of a request the shared tiers have
+ *     offload_publish.c  the queue of pages that clients committed, on their way there
+ *     offload_refresh.c  times to live of pages in use
+ *
+ * Only tenants that the configuration names reach a shared tier, and only pages in host memory. What the tier
+ * does not answer is a miss, or a page that is not written.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/offload/offload_state.h"
+
+enum {
+    OFFLOAD_PUBLISH_MAX = 4096, /* pages that wait to be written */
+    OFFLOAD_PUTS_MAX = 8,       /* of them, being sealed or sent */
+    OFFLOAD_BROKEN_MAX = 32,    /* each costs the room of a page in memory */
+    OFFLOAD_LOOK_PAUSE_MS = 5000,
+    OFFLOAD_TOUCHED_MAX = 1024,
+};
+
+struct offload_published { /* a page in the queue; it may have left its slot, or have been flushed */
+    uint32_t slot;
+    uint32_t key_start; /* first bytes of its key: a held page that is flushed gets another */
+    uint64_t generation;
+};
+
+struct offload_touched {
+    uint64_t name; /* first bytes of the page's name */
+    uint64_t ms;   /* when it was refreshed; 0: the entry is empty */
+};
+
+struct offload_refresh {
+    struct offload_cursor at;
+    bool runs, is_sent;
+    uint64_t next_ms; /* when the next pass over the pool begins */
+    struct tier_touch touch;
+    struct offload_touched touched[OFFLOAD_TOUCHED_MAX]; /* fetched pages, by their names */
+};
+
+struct offload_shared {
+    bool was_ready;                                      /* as the control pages of tenants say */
+    struct offload_published queue[OFFLOAD_PUBLISH_MAX]; /* a ring */
+    uint32_t first, n_queued;
+    uint32_t n_broken; /* pages in a row that the tier said to have and did not give */
+    uint64_t look_pause_until_ms;
+    struct offload_refresh refresh;
+    struct offload_shared_counts counts;
+};
+
+/* ---- offload_state.c ---- */
+
+/* Whether the tier is asked for pages of a tenant now. */
+bool offload_shared_looks(const struct offload_tier *t, const char *tenant);
+
+/* ---- offload_look.c ---- */
+
+/* Whether a page that the tier said to have came. After many that did not, it is not asked for a while. */
+void offload_look_note(struct offload_tier *t, bool came);
+
+/* ---- offload_publish.c ---- */
+
+/* A part of the work of a shared tier: when it becomes ready, and regularly. */
+void offload_shared_tick(struct offload_tier *t);
+
+/* Begins to write pages of the queue. */
+void offload_publish_pump(struct offload_tier *t);
+
+/* ---- offload_refresh.c ---- */
+
+/* A part of a pass, if one is due. */
+void offload_refresh_go_on(struct offload_tier *t);
+/* The page was fetched, and may leave memory before the next pass. */
+void offload_refresh_note(struct offload_tier *t, const uint8_t name[static TIER_NAME_BYTES]);
