@@ -1,0 +1,264 @@
+/*
+ * Tests of daemon/offload: an array of tiers. A third one, which keeps pages in a plain folder, is used like
+ * the others, alone and beside the disk.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/offload/offload_shared.h"
+#include "daemon/store/account.h"
+#include "daemon/store/evict_queue.h"
+#include "tests/lib/test.h"
+#include "tests/unit/daemon/folder_tier.h"
+#include "tests/unit/daemon/offload_fixture.h"
+
+const char test_suite[] = "offload_tiers";
+
+static struct offload_fixture f;
+static char path[64];
+static struct folder_tier *folder;
+static struct offload_tier *tier;
+
+static struct store *store(void)
+{
+    return &f.devices.list[0].store;
+}
+
+/* The tiers of the fixture, and the folder. */
+static void begin(bool with_disk)
+{
+    offload_fixture_init(&f, 1, OFFLOAD_PAGE_BYTES);
+    if (!with_disk)
+        f.config.disk_dir = NULL;
+    f.config.cluster_answer_ms = 1000;
+    f.config.cluster_ttl_s = 3600;
+    offload_fixture_open(&f);
+    (void) strcpy(path, "/tmp/kvcobra-folder-XXXXXX");
+    assert(mkdtemp(path));
+    folder = folder_tier_new(f.ev, path);
+    assert(offload_add_tier(f.offload, &folder_tier_ops, NULL, &tier) == 0);
+    tier->self = folder;
+}
+
+static void end(void)
+{
+    offload_fixture_close(&f);
+    folder_tier_free(folder);
+    CU_ASSERT_EQUAL(rmdir(path), 0);
+    offload_fixture_deinit(&f);
+}
+
+static bool has_no_put(struct offload_fixture *x)
+{
+    return tier->n_puts == 0 && (!x->offload->host || offload_fixture_is_idle(x));
+}
+
+/* Publishes page @number as a commit does, waits until all tiers have it, and drops it from memory. */
+static void write_out(uint64_t number)
+{
+    uint32_t slot = offload_fixture_publish(&f, 0, number);
+
+    evict_queue_note_use(pool_slot(&store()->pool, slot));
+    offload_note_published(f.offload, PAGE(store(), slot));
+    store_unhold(store(), PAGE(store(), slot));
+    offload_fixture_run(&f, has_no_put);
+    offload_fixture_drop(&f, 0, number);
+}
+
+/* ---- questions ---- */
+
+static struct offload_look look;
+static bool has_looked;
+
+static void on_looked(struct offload_look *l)
+{
+    (void) l;
+    has_looked = true;
+}
+
+static bool is_answered(struct offload_fixture *x)
+{
+    (void) x;
+    return has_looked;
+}
+
+/* Which tier has page @number, besides the disk. NULL: none. */
+static struct offload_tier *find(uint64_t number)
+{
+    const struct offload_place place = {f.tenants[0], &f.space, PAGE_REST};
+    const struct chunk_key key = offload_fixture_key(number);
+
+    look = (struct offload_look){.account = f.tenants[0]->account, .ended = on_looked};
+    has_looked = false;
+    CU_ASSERT_TRUE_FATAL(offload_may_look(f.offload, f.tenants[0]));
+    offload_look_add(f.offload, &look, &place, &key);
+    CU_ASSERT_EQUAL_FATAL(offload_look(f.offload, &look, 1000), 0);
+    offload_fixture_run(&f, is_answered);
+    return look.found[0];
+}
+
+static struct offload_arrival arrival;
+
+static bool has_arrived(struct offload_fixture *x)
+{
+    (void) x;
+    return arrival.n_ended > 0;
+}
+
+static void on_arrived(struct offload_waiter *w, const struct page_handle *page)
+{
+    struct offload_arrival *a = (struct offload_arrival *) w;
+
+    a->n_ended++;
+    a->slot = page->number;
+    if (page->slot)
+        store_hold(store(), page);
+}
+
+/* Fetches the page, compares it and lets it go. */
+static bool fetches(uint64_t number, struct offload_tier *from)
+{
+    const struct chunk_key key = offload_fixture_key(number);
+
+    arrival = (struct offload_arrival){
+        .fixture = &f, .slot = SLOT_NONE, .waiter = {.ended = on_arrived, .deadline_ms = UINT64_MAX}};
+    if (offload_fetch(f.offload, offload_fixture_group(&f, 0), &key, from, &arrival.waiter, NULL) < 0)
+        return false;
+
+    offload_fixture_run(&f, has_arrived);
+    if (arrival.slot == SLOT_NONE)
+        return false;
+
+    CU_ASSERT_TRUE(offload_fixture_is_page(&f, 0, number, arrival.slot));
+    store_unhold(store(), PAGE(store(), arrival.slot));
+    return true;
+}
+
+/* ---- tests ---- */
+
+static void test_round_trip(void)
+{
+    begin(false);
+    for (uint64_t i = 0; i < 5; i++)
+        write_out(i);
+    CU_ASSERT_EQUAL(folder_tier_files(folder), 5);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_written, 5);
+    for (uint64_t i = 0; i < 5; i++) {
+        CU_ASSERT_PTR_EQUAL(find(i), tier);
+        CU_ASSERT_TRUE(fetches(i, tier));
+    }
+    CU_ASSERT_PTR_NULL(find(5));
+    CU_ASSERT_FALSE(fetches(5, tier)); /* it said so once, and no longer has it */
+    CU_ASSERT_FALSE(fetches(5, NULL));
+    CU_ASSERT_EQUAL(tier->shared->counts.n_read, 5);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_missed, 1);
+    end();
+}
+
+/* Pages that do not open are misses and go; the next write is a good one. */
+static void test_damaged(void)
+{
+    begin(false);
+    write_out(1);
+    folder_tier_damage(folder);
+    CU_ASSERT_FALSE(fetches(1, tier));
+    CU_ASSERT_EQUAL(tier->n_unopened, 1);
+    CU_ASSERT_PTR_NULL(find(1));
+    CU_ASSERT_EQUAL(folder_tier_files(folder), 0);
+    write_out(1);
+    CU_ASSERT_TRUE(fetches(1, tier));
+    end();
+}
+
+static unsigned n_removed;
+
+static void on_removed(void *ctx, int err)
+{
+    (void) ctx;
+    CU_ASSERT_EQUAL(err, 0);
+    n_removed++;
+}
+
+static bool are_2_removed(struct offload_fixture *x)
+{
+    (void) x;
+    return n_removed == 2;
+}
+
+/* The disk has the page, too: it is read there, and a flush reaches both. */
+static void test_beside_the_disk(void)
+{
+    struct offload_subject s = {.key = offload_fixture_key(3)};
+    uint32_t n_puts;
+    unsigned n_pending;
+
+    begin(true);
+    CU_ASSERT(f.offload->n_tiers == 2 && f.offload->host == &f.offload->tiers[0]);
+    write_out(3);
+    CU_ASSERT_TRUE(offload_has(f.offload, f.tenants[0], &s.key));
+    CU_ASSERT_PTR_EQUAL(find(3), tier);
+    CU_ASSERT_TRUE(fetches(3, tier));
+    CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_read, 1);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_read, 0);
+    offload_fixture_drop(&f, 0, 3);
+
+    s.account = f.tenants[0]->account;
+    offload_group_id(offload_fixture_group(&f, 0), &s.group);
+    n_removed = 0;
+    CU_ASSERT_EQUAL(offload_flush_page(f.offload, f.tenants[0], &s, on_removed, NULL, &n_pending, &n_puts),
+                    0);
+    CU_ASSERT(n_pending == 2 && n_puts == 0);
+    offload_fixture_run(&f, are_2_removed);
+    CU_ASSERT_PTR_NULL(find(3));
+    CU_ASSERT_FALSE(fetches(3, NULL));
+    end();
+}
+
+/* A page whose PUT is on its way is removed behind it, though the removal may overtake it. */
+static void test_flushed_on_its_way(void)
+{
+    struct offload_subject s = {.key = offload_fixture_key(3)};
+    uint32_t slot, n_puts;
+    unsigned n_pending;
+
+    begin(false);
+    slot = offload_fixture_publish(&f, 0, 3);
+    offload_note_published(f.offload, PAGE(store(), slot));
+    store_unhold(store(), PAGE(store(), slot));
+    s.account = f.tenants[0]->account;
+    offload_group_id(offload_fixture_group(&f, 0), &s.group);
+    CU_ASSERT_EQUAL(offload_flush_page(f.offload, f.tenants[0], &s, on_removed, NULL, &n_pending, &n_puts),
+                    0);
+    CU_ASSERT(n_pending == 1 && n_puts == 1);
+    offload_fixture_run(&f, has_no_put);
+    CU_ASSERT_PTR_NULL(find(3));
+    CU_ASSERT_EQUAL(folder_tier_files(folder), 0);
+    end();
+}
+
+/* A tier that is not ready is not asked; pages wait for it. */
+static void test_not_ready(void)
+{
+    uint32_t slot;
+
+    begin(false);
+    folder_tier_set_ready(folder, false);
+    slot = offload_fixture_publish(&f, 0, 1);
+    offload_note_published(f.offload, PAGE(store(), slot));
+    CU_ASSERT(tier->n_puts == 0 && tier->shared->n_queued == 1);
+    CU_ASSERT_FALSE(offload_may_look(f.offload, f.tenants[0]));
+    folder_tier_set_ready(folder, true);
+    offload_shared_tick(tier);
+    CU_ASSERT_EQUAL(tier->n_puts, 1);
+    offload_fixture_run(&f, has_no_put);
+    CU_ASSERT_EQUAL(folder_tier_files(folder), 1);
+    store_unhold(store(), PAGE(store(), slot));
+    end();
+}
+
+const struct test_case test_cases[] = {
+    TEST(test_round_trip),         TEST(test_damaged),   TEST(test_beside_the_disk),
+    TEST(test_flushed_on_its_way), TEST(test_not_ready), TEST_END,
+};
