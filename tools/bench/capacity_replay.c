@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/bench/bench_service_daemon.h"
-#include "tools/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
 #include "tools/command/client_model.h"
 #include "tools/command/clock.h"
@@ -102,6 +101,22 @@ static int capacity_replay_connect(struct capacity_replay_state *s, struct capac
     return r < 0 ? fail(e, r, "%s", kvc_last_error(c->handle)) : 0;
 }
 
+static int capacity_replay_activate(struct capacity_replay_state *s, struct errmsg *e)
+{
+    const struct table *t = s->model.table;
+    uint8_t digest[KVC_DIGEST_BYTES];
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    int r = client_open(s->daemon.operator_socket, &c, e);
+
+    if (r < 0)
+        return r;
+
+    r = kvc_table_stage(c, t->bytes, t->n_bytes, digest);
+    if (r >= 0)
+        r = kvc_table_activate(c, digest, 0, NULL);
+    return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
+}
+
 static int capacity_replay_prepare(struct capacity_replay_state *s, const struct capacity_replay_options *o,
                                    uint32_t capacity, struct errmsg *e)
 {
@@ -118,8 +133,7 @@ static int capacity_replay_prepare(struct capacity_replay_state *s, const struct
     if (r == 0)
         r = capacity_replay_start(s, o->daemon, capacity, o->n_clients, e);
     if (r == 0)
-        r = link_stage_and_activate(s->daemon.operator_socket, s->model.table->bytes, s->model.table->n_bytes,
-                                    e);
+        r = capacity_replay_activate(s, e);
     for (unsigned i = 0; r == 0 && i < o->n_clients; i++)
         r = capacity_replay_connect(s, &s->clients[i], e);
     return r;
