@@ -1,4 +1,4 @@
-/* The supervisor of tools/bench/fd_store.h in a folder of the test; see supervisor_fixture.h. */
+/* The supervisor of lab/bench/fd_store.h in a folder of the test; see supervisor_fixture.h. */
 #include "tests/e2e/supervisor_fixture.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
-#include "tools/bench/fd_store.h"
+#include "lab/bench/fd_store.h"
 
 enum { ARGS_MAX = 32 };
 

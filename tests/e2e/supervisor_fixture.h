@@ -1,5 +1,5 @@
 /*
- * The supervisor of tools/bench/fd_store.h for tests: the daemon may be killed at any instruction; the
+ * The supervisor of lab/bench/fd_store.h for tests: the daemon may be killed at any instruction; the
  * sockets and the store outlive it. It fills in raw_daemon, so raw_service_fixture.h works.
  */
 #pragma once

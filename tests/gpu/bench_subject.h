@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tests/gpu/bench_gpu.h"
-#include "tools/bench/bench_attend.h"
+#include "lab/bench/bench_attend.h"
 
 enum { BENCH_SLOT_ALIGN = 128 }; /* of pages in the pool */
 

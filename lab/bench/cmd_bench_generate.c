@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/bench_generate.h"
+#include "lab/bench/bench_generate.h"
 #include "tools/bench/machine.h"
 #include "tools/command/client_model.h"
 #include "tools/command/document.h"

@@ -14,7 +14,7 @@ enum { VEC_LANES = 16, VEC_BLOCK = 4 };
 #define vec_half(p) _mm512_cvtph_ps(_mm256_loadu_si256((const void *) (p)))
 #define softmax(row, scores) ops_avx512.softmax(row, scores)
 
-#include "tools/bench/attend_f16_simd.h"
+#include "lab/bench/attend_f16_simd.h"
 
 extern const struct attend_f16 attend_f16_avx512;
 const struct attend_f16 attend_f16_avx512 = {"avx512", attend};

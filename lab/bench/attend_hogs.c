@@ -1,5 +1,5 @@
 /* See attend_hogs.h. */
-#include "tools/bench/attend_hogs.h"
+#include "lab/bench/attend_hogs.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * The binary16 baseline of `kvcobra bench attend`, compared with attention in binary64. A baseline that
  * omitted work would make the ratio of the bench wrong.
  */
-#include "tools/bench/attend_f16.h"
+#include "lab/bench/attend_f16.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * new reservations have generations above all earlier ones. On a GPU the sessions write the payloads, and the
  * daemon's mover checks them before a lease.
  */
-#include "tools/bench/bench_service.h"
+#include "lab/bench/bench_service.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,10 +23,10 @@
 #include "base/errmsg.h"
 #include "client/kvcobra-operator.h"
 #include "proto/index.h"
-#include "tools/bench/bench_service_device.h"
-#include "tools/bench/bench_service_link.h"
+#include "lab/bench/bench_service_device.h"
+#include "lab/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
-#include "tools/bench/fd_store.h"
+#include "lab/bench/fd_store.h"
 #include "tools/command/client_model.h"
 #include "tools/command/clock.h"
 #include "tools/command/temp_folder.h"

@@ -4,8 +4,8 @@
 
 #include "base/errmsg.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/bench_service.h"
-#include "tools/bench/bench_service_device.h"
+#include "lab/bench/bench_service.h"
+#include "lab/bench/bench_service_device.h"
 #include "tools/command/command.h"
 #include "tools/command/find_daemon.h"
 #include "tools/command/option.h"

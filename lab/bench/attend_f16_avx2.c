@@ -14,7 +14,7 @@ enum { VEC_LANES = 8, VEC_BLOCK = 2 }; /* 8 sums, 2 columns, 1 factor of 16 regi
 #define vec_half(p) _mm256_cvtph_ps(_mm_loadu_si128((const void *) (p)))
 #define softmax(row, scores) ops_avx2.softmax(row, scores)
 
-#include "tools/bench/attend_f16_simd.h"
+#include "lab/bench/attend_f16_simd.h"
 
 extern const struct attend_f16 attend_f16_avx2;
 const struct attend_f16 attend_f16_avx2 = {"avx2", attend};

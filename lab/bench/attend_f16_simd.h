@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "gpu/cpu/ops.h"
-#include "tools/bench/attend_f16.h"
+#include "lab/bench/attend_f16.h"
 
 #define inline_always static inline __attribute__((always_inline))
 

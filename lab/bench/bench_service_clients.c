@@ -1,5 +1,5 @@
 /* Client processes; see bench_service_clients.h. */
-#include "tools/bench/bench_service_clients.h"
+#include "lab/bench/bench_service_clients.h"
 
 #include <errno.h>
 #include <poll.h>

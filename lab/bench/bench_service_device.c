@@ -1,6 +1,6 @@
 /* Memory of the host or of a GPU; see bench_service_device.h. */
 #include "client/kvcobra-gpu.h"
-#include "tools/bench/bench_service_device.h"
+#include "lab/bench/bench_service_device.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "gpu/cuda/extent.h"
-#include "tools/bench/bench_service.h"
-#include "tools/bench/bench_service_clients.h"
+#include "lab/bench/bench_service.h"
+#include "lab/bench/bench_service_clients.h"
 #include "tools/command/client_model.h"
 
 #define SPACE_BYTES ((size_t) 2 << 30) /* addresses for a pool's extents */

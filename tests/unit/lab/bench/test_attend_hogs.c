@@ -1,5 +1,5 @@
 /* Threads that read memory: they use processor time while they exist, and end. */
-#include "tools/bench/attend_hogs.h"
+#include "lab/bench/attend_hogs.h"
 
 #include <time.h>
 

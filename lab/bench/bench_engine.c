@@ -1,5 +1,5 @@
 /* See bench_engine.h. */
-#include "tools/bench/bench_engine.h"
+#include "lab/bench/bench_engine.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "alloc/table.h"
 #include "gpu/attend.h"
 #include "gpu/page_layout.h"
-#include "tools/bench/attend_f16.h"
+#include "lab/bench/attend_f16.h"
 
 struct attend_case {
     const char *name;

@@ -15,8 +15,8 @@
 #include "base/memory_file.h"
 #include "base/splitmix64.h"
 #include "proto/wire.h"
-#include "tools/bench/bench_service_device.h"
-#include "tools/bench/bench_service_link.h"
+#include "lab/bench/bench_service_device.h"
+#include "lab/bench/bench_service_link.h"
 #include "tools/command/clock.h"
 
 enum {

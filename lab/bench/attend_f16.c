@@ -1,5 +1,5 @@
 /* Selects the variant of the binary16 baseline. */
-#include "tools/bench/attend_f16.h"
+#include "lab/bench/attend_f16.h"
 
 #include "gpu/cpu.h"
 

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/bench_engine.h"
+#include "lab/bench/bench_engine.h"
 #include "tools/bench/machine.h"
 #include "tools/command/client_model.h"
 #include "tools/command/option.h"

@@ -1,5 +1,5 @@
 /* Decode steps over an exact and a compressed cache; see bench_generate.h. */
-#include "tools/bench/bench_generate.h"
+#include "lab/bench/bench_generate.h"
 
 #include <errno.h>
 #include <stdlib.h>

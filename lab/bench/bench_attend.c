@@ -1,5 +1,5 @@
 /* The caches of `kvcobra bench attend`; see bench_attend.h. */
-#include "tools/bench/bench_attend.h"
+#include "lab/bench/bench_attend.h"
 
 #include <errno.h>
 #include <math.h>

@@ -7,7 +7,7 @@
  * reads are compared bit for bit with those of a sequence without a daemon and the same table. Every call is
  * timed, on a GPU until its queued work is done; copies to and from the host are not timed.
  */
-#include "tools/bench/bench_service_swap.h"
+#include "lab/bench/bench_service_swap.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -19,8 +19,8 @@
 #include "base/cleanup.h"
 #include "client/kvcobra-operator.h"
 #include "tools/bench/bench_service_daemon.h"
-#include "tools/bench/bench_service_device.h"
-#include "tools/bench/bench_service_link.h"
+#include "lab/bench/bench_service_device.h"
+#include "lab/bench/bench_service_link.h"
 #include "tools/command/client_model.h"
 #include "tools/command/clock.h"
 

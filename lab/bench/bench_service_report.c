@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "tools/bench/bench_service.h"
-#include "tools/bench/bench_service_device.h"
+#include "lab/bench/bench_service.h"
+#include "lab/bench/bench_service_device.h"
 #include "tools/bench/machine.h"
 #include "tools/command/command.h"
 #include "tools/command/report.h"

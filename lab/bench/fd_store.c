@@ -1,5 +1,5 @@
 /* The server of sd_notify(); see fd_store.h. */
-#include "tools/bench/fd_store.h"
+#include "lab/bench/fd_store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include "base/errmsg.h"
 #include "base/fd_io.h"
 #include "base/memory_file.h"
-#include "tools/bench/bench_generate.h"
+#include "lab/bench/bench_generate.h"
 #include "tools/command/clock.h"
 #include "tools/command/process.h"
 

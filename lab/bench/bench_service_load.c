@@ -5,7 +5,7 @@
  * like the daemon), leases a published page and commits a page of its own, so that all three run under the
  * same load. It also copies a page and computes its CRC, for comparison. Samples are in shared memory.
  */
-#include "tools/bench/bench_service.h"
+#include "lab/bench/bench_service.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -22,9 +22,9 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "proto/index.h"
-#include "tools/bench/bench_service_clients.h"
+#include "lab/bench/bench_service_clients.h"
 #include "tools/bench/bench_service_daemon.h"
-#include "tools/bench/bench_service_link.h"
+#include "lab/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
 #include "tools/command/clock.h"
 

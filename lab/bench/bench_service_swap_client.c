@@ -1,5 +1,5 @@
 /* Expected vectors of the swap scenario, and the clients that time its calls; see bench_service_swap.h. */
-#include "tools/bench/bench_service_swap.h"
+#include "lab/bench/bench_service_swap.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "client/kvcobra.h"
-#include "tools/bench/bench_service_device.h"
+#include "lab/bench/bench_service_device.h"
 #include "tools/command/client_model.h"
 #include "tools/command/clock.h"
 

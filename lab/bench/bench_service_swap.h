@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "base/errmsg.h"
-#include "tools/bench/bench_service.h"
-#include "tools/bench/bench_service_clients.h"
+#include "lab/bench/bench_service.h"
+#include "lab/bench/bench_service_clients.h"
 #include "tools/bench/bench_service_model.h"
 
 enum {

@@ -7,7 +7,7 @@
  * must not grow.
  */
 #include "client/kvcobra-operator.h"
-#include "tools/bench/bench_service.h"
+#include "lab/bench/bench_service.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/bench/bench_service_daemon.h"
-#include "tools/bench/bench_service_link.h"
+#include "lab/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
 #include "tools/command/client_model.h"
 #include "tools/command/clock.h"
