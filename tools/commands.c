@@ -1,14 +1,11 @@
-/* The list of subcommands, the help of `kvcobra` itself with a worked example, and the version. */
-#include <locale.h>
+/* The list of subcommands, and the help of `kvcobra` itself with a worked example. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "client/kvcobra.h"
 #include "tools/command/command.h"
+#include "tools/command/program.h"
 #include "tools/command/terminal.h"
 
-enum { HELP_INDENT = 4, HELP_COLUMNS_MAX = 100 };
+enum { HELP_INDENT = 4 };
 
 /* In the order of a first use. */
 static const struct command *const commands[] = {
@@ -65,72 +62,9 @@ static void commands_print_help(void)
                    "Exit status: 0 success, 1 failure (one sentence on stderr), 2 wrong usage.\n");
 }
 
-/* `kvcobra help eval` runs `kvcobra eval --help`. */
-static int commands_help(int argc, char **argv)
-{
-    char option[] = "--help";
-    char *args[] = {argv[0], argc > 2 ? argv[2] : NULL, option, NULL};
-
-    if (argc > 3)
-        return command_usage("help takes one command");
-    if (argc < 3) {
-        commands_print_help();
-        return COMMAND_OK;
-    }
-
-    return command_dispatch(commands, "kvcobra", 3, args);
-}
-
-static int commands_print_version(void)
-{
-    printf("kvcobra %s\n", kvc_version());
-    return COMMAND_OK;
-}
-
-static int commands_run(int argc, char **argv)
-{
-    if (argc < 2)
-        return command_usage("no command given");
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "-?") == 0) {
-        commands_print_help();
-        return COMMAND_OK;
-    }
-
-    if (strcmp(argv[1], "help") == 0)
-        return commands_help(argc, argv);
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
-        return commands_print_version();
-
-    if (argc == 3 && argv[1][0] != '-' && strcmp(argv[2], "-h") == 0)
-        return command_dispatch(commands, "kvcobra", 3,
-                                (char *[]){argv[0], argv[1], (char[]){"--help"}, NULL});
-    if (argc == 3 && argv[1][0] != '-' && strcmp(argv[2], "--version") == 0)
-        return commands_print_version();
-
-    if (argv[1][0] == '-')
-        return command_usage("'%s' is not an option of kvcobra itself; put options after the command",
-                             argv[1]);
-
-    return command_dispatch(commands, "kvcobra", argc, argv);
-}
-
-/* argp fills help texts to 79 columns whatever the terminal has. The user's own format stays. */
-static void commands_fit_help(void)
-{
-    unsigned width = terminal_width(stdout);
-    char format[64];
-
-    if (width == 0)
-        return;
-    width = width < HELP_COLUMNS_MAX ? width : HELP_COLUMNS_MAX;
-    (void) snprintf(format, sizeof(format), "rmargin=%u%s", width - 1, width < 70 ? ",opt-doc-col=24" : "");
-    (void) setenv("ARGP_HELP_FMT", format, 0);
-}
-
 int commands_main(int argc, char **argv)
 {
-    commands_fit_help();
-    /* Text in the user's character set. Numbers stay in C notation, since programs read them. */
-    (void) setlocale(LC_CTYPE, "");
-    return commands_run(argc, argv);
+    static const struct program kvcobra = {"kvcobra", commands, commands_print_help};
+
+    return program_main(&kvcobra, argc, argv);
 }

@@ -1,5 +1,5 @@
 /*
- * The baseline of `kvcobra bench attend`: query tokens of one KV head against a plain binary16 cache, as
+ * The baseline of `kvcobra-lab bench attend`: query tokens of one KV head against a plain binary16 cache, as
  * fast as we can make it. Keys are rotated (after RoPE) and transposed in blocks of 64, so that neither
  * keys nor values need a sum across lanes; all query heads of the KV head share each load. The baseline is
  * not part of the library.

@@ -1,5 +1,5 @@
 /*
- * Threads that read memory all the time, for `kvcobra bench attend --hogs`: they take bandwidth away, so
+ * Threads that read memory all the time, for `kvcobra-lab bench attend --hogs`: they take bandwidth away, so
  * that one machine shows what another with less of it would.
  */
 #pragma once

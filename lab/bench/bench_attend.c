@@ -1,4 +1,4 @@
-/* The caches of `kvcobra bench attend`; see bench_attend.h. */
+/* The caches of `kvcobra-lab bench attend`; see bench_attend.h. */
 #include "lab/bench/bench_attend.h"
 
 #include <errno.h>

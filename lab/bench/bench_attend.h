@@ -1,5 +1,5 @@
 /*
- * The caches of `kvcobra bench attend`: of one layer or one model, packed and in binary16, with the same
+ * The caches of `kvcobra-lab bench attend`: of one layer or one model, packed and in binary16, with the same
  * decoded keys and values. Uses gpu/ directly: the public API has no binary16 cache to compare with.
  */
 #pragma once

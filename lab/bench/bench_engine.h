@@ -1,5 +1,5 @@
 /*
- * The measurements of `kvcobra bench engine`: an engine that keeps its own cache of bfloat16 keys (after
+ * The measurements of `kvcobra-lab bench engine`: an engine that keeps its own cache of bfloat16 keys (after
  * RoPE) and values publishes a text, and reads one back into its blocks.
  */
 #pragma once

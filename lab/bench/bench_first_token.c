@@ -13,6 +13,7 @@
 #include "base/memory_file.h"
 #include "lab/bench/bench_generate.h"
 #include "tools/command/clock.h"
+#include "tools/command/find_daemon.h"
 #include "tools/command/process.h"
 
 /* A memory file with the prompt after a line that is unique to this run. Children open it through /proc. */
@@ -51,7 +52,7 @@ static int first_token_run_process(const char *model, const char *socket, int pr
 {
     _cleanup_(process_deinit) struct process p = PROCESS_INIT("kvcobra generate");
     struct process *const ps[] = {&p};
-    char prompt[64];
+    char prompt[64], kvcobra[PATH_MAX];
     const char *argv[] = {"kvcobra", "generate", model, "--prompt-file", prompt,   "--socket",
                           socket,    "--tokens", "1",   "--ignore-eos",  "--json", NULL};
     const char *why;
@@ -59,7 +60,9 @@ static int first_token_run_process(const char *model, const char *socket, int pr
     int r;
 
     (void) snprintf(prompt, sizeof(prompt), "/proc/%d/fd/%d", (int) getpid(), prompt_fd);
-    r = process_start(&p, "/proc/self/exe", argv, PROCESS_CAPTURE, e);
+    r = find_kvcobra(kvcobra, e);
+    if (r == 0)
+        r = process_start(&p, kvcobra, argv, PROCESS_CAPTURE, e);
     if (r < 0)
         return r;
 

@@ -1,7 +1,7 @@
 /*
- * The measurements of `kvcobra bench generate`: decode steps over an exact and a compressed cache with the
- * same tokens, the time of appending to the compressed cache, and the first token of a process whose prompt
- * is published.
+ * The measurements of `kvcobra-lab bench generate`: decode steps over an exact and a compressed cache with
+ * the same tokens, the time of appending to the compressed cache, and the first token of a process whose
+ * prompt is published.
  */
 #pragma once
 

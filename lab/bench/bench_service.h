@@ -1,6 +1,6 @@
 /*
- * The scenarios of `kvcobra bench service`, one per file. Each starts its own daemon with a synthetic model
- * and checks all results that it times.
+ * The scenarios of `kvcobra-lab bench service`, one per file. Each starts its own daemon with a synthetic
+ * model and checks all results that it times.
  *
  *     load     lease and commit, compared with a bare exchange of packets under the same load;
  *              lookup of a prefix

@@ -1,6 +1,6 @@
 /*
  * Client processes of a measurement, which run the same function concurrently. The first failure of any of
- * them is the failure of the measurement. For `kvcobra bench service`.
+ * them is the failure of the measurement. For `kvcobra-lab bench service`.
  */
 #pragma once
 

@@ -113,7 +113,7 @@ int link_open(const char *path, struct bench_device *device, struct link *ret, s
     *ret = (struct link){.fd = -1, .device = device};
     hello.version_min = PROTO_VERSION_MIN;
     hello.version_max = PROTO_VERSION;
-    hello.client_name = (char *) "kvcobra bench service";
+    hello.client_name = (char *) "kvcobra-lab bench service";
     if (bench_device_is_gpu(device))
         hello.device = device->gpu.uuid;
     do {

@@ -1,7 +1,7 @@
 /*
  * One connection to a daemon that sends single messages of the protocol (proto/): the public API cannot time
- * one message alone, and cannot have a thousand sessions without their caches. For `kvcobra bench service`.
- * One thread at a time for all links of a process.
+ * one message alone, and cannot have a thousand sessions without their caches. For `kvcobra-lab bench
+ * service`. One thread at a time for all links of a process.
  */
 #pragma once
 

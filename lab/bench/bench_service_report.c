@@ -1,4 +1,4 @@
-/* The report of `kvcobra bench service` as JSON and text, with the limits; see bench_service.h. */
+/* The report of `kvcobra-lab bench service` as JSON and text, with the limits; see bench_service.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>

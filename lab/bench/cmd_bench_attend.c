@@ -1,5 +1,5 @@
 /*
- * kvcobra bench attend: the attention of a decode step over packed pages, compared with a tuned binary16
+ * kvcobra-lab bench attend: the attention of a decode step over packed pages, compared with a tuned binary16
  * cache in the same process; the kernels alternate. Threads share the heads. The result of every kernel is
  * checked before it is timed.
  */
@@ -16,7 +16,7 @@
 #include "gpu/cpu.h"
 #include "gpu/cpu/ops.h"
 #include "lab/bench/attend_hogs.h"
-#include "tools/bench/bench.h"
+#include "lab/bench/bench.h"
 #include "lab/bench/bench_attend.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/timing.h"
@@ -89,7 +89,7 @@ static const char doc[] =
     "With --hogs other threads read memory meanwhile: as many as it takes to slow binary16 down to RATE, "
     "which is what it would read on a machine with less bandwidth per core.\n\n"
     "Example:\n\n"
-    "  kvcobra bench attend --table model-3.table --tokens 1,4";
+    "  kvcobra-lab bench attend --table model-3.table --tokens 1,4";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each kernel (default 30)", 1},

@@ -1,6 +1,6 @@
 /*
- * kvcobra bench engine: what an engine with a cache of its own waits for, with a table of the user: appending
- * and committing a text, and reading one into the engine's blocks. See bench_engine.h.
+ * kvcobra-lab bench engine: what an engine with a cache of its own waits for, with a table of the user:
+ * appending and committing a text, and reading one into the engine's blocks. See bench_engine.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/bench/bench.h"
+#include "lab/bench/bench.h"
 #include "lab/bench/bench_engine.h"
 #include "tools/bench/machine.h"
 #include "tools/command/client_model.h"
@@ -33,7 +33,7 @@ static const char doc[] =
     "Minimum, median and 99th percentile over all repetitions; the calls alternate. What is read is checked "
     "before the timing.\n\n"
     "Example:\n\n"
-    "  kvcobra bench engine model-3.table";
+    "  kvcobra-lab bench engine model-3.table";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions (default 20)", 1},

@@ -1,6 +1,6 @@
 /*
- * kvcobra bench generate: decode steps of a model with the exact and the compressed cache, alternating, at
- * several context lengths; with a daemon, also the first token of a second process.
+ * kvcobra-lab bench generate: decode steps of a model with the exact and the compressed cache, alternating,
+ * at several context lengths; with a daemon, also the first token of a second process.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/stream_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/bench/bench.h"
+#include "lab/bench/bench.h"
 #include "lab/bench/bench_generate.h"
 #include "tools/bench/machine.h"
 #include "tools/command/client_model.h"
@@ -48,7 +48,7 @@ static const char doc[] =
     "text, and with --share the time to the first token of a process whose prompt is published, and of one "
     "that computes it.\n\n"
     "Example:\n\n"
-    "  kvcobra bench generate model.gguf --table model-3.table --text manual.txt";
+    "  kvcobra-lab bench generate model.gguf --table 3.table --text manual.txt";
 
 static const struct argp_option options[] = {
     {"table", OPT_TABLE, "FILE", 0, "Allocation table of the compressed cache", 1},

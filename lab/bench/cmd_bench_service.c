@@ -1,9 +1,9 @@
-/* kvcobra bench service: a daemon under load, with a full pool, with table swaps, and over a restart. */
+/* kvcobra-lab bench service: a daemon under load, with a full pool, with table swaps, and over a restart. */
 #include <limits.h>
 #include <string.h>
 
 #include "base/errmsg.h"
-#include "tools/bench/bench.h"
+#include "lab/bench/bench.h"
 #include "lab/bench/bench_service.h"
 #include "lab/bench/bench_service_device.h"
 #include "tools/command/command.h"
@@ -45,7 +45,7 @@ static const char doc[] =
     "driver and checking the page. --gpu needs libcuda.so.1, kernels for the GPU in this build, and "
     "kvcobra-mover.\n\n"
     "Example:\n\n"
-    "  kvcobra bench service swap --quick";
+    "  kvcobra-lab bench service swap --quick";
 
 static const struct argp_option options[] = {
     {"clients", OPT_CLIENTS, "N", 0, "Client processes of load and swap, 1 to 64 (default 8)", 1},

@@ -1,5 +1,5 @@
 /*
- * kvcobra bench solve: the time of the solvers for a large model, 256 heads of dimension 128. Spectra are
+ * kvcobra-lab bench solve: the time of the solvers for a large model, 256 heads of dimension 128. Spectra are
  * synthetic and seeded, curves are computed with some noise (measuring real curves belongs to calibration).
  * All results are checked before the timing.
  */
@@ -15,7 +15,7 @@
 #include "alloc/solve_paper.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
-#include "tools/bench/bench.h"
+#include "lab/bench/bench.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/timing.h"
 #include "tools/command/clock.h"
@@ -63,7 +63,7 @@ static const char doc[] =
     "synthetic and equal in every run. Results are checked before the timing. Minimum, median and 99th "
     "percentile over all repetitions; the cases alternate.\n\n"
     "Example:\n\n"
-    "  kvcobra bench solve --repeat 5";
+    "  kvcobra-lab bench solve --repeat 5";
 
 static const struct argp_option options[] = {
     {"repeat", OPT_REPEAT, "N", 0, "Repetitions of each case (default 30)", 1},

@@ -1,6 +1,6 @@
 /*
  * A supervisor with a descriptor store: the part of systemd that serves FileDescriptorStoreMax=, a socket
- * unit and Type=notify. `kvcobra bench service` and the tests of restarts run a daemon under it.
+ * unit and Type=notify. `kvcobra-lab bench service` and the tests of restarts run a daemon under it.
  *
  * A thread serves the notification socket, so the daemon may be killed at any instruction. The sockets and
  * the store survive the daemon. All functions are for one thread.

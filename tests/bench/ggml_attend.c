@@ -1,7 +1,7 @@
 /*
  * The CPU flash attention of ggml for one new token over a long context, with a cache of one type.
- * ggml_attend.sh compares it with `kvcobra bench attend`, and builds it with the headers of ggml; it is no
- * part of the project's build.
+ * ggml_attend.sh compares it with `kvcobra-lab bench attend`, and builds it with the headers of ggml; it is
+ * no part of the project's build.
  *
  *     ggml_attend TYPE D KV_HEADS GROUP KEYS THREADS REPEAT
  *

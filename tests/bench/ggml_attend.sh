@@ -1,5 +1,5 @@
 #!/bin/sh
-# `kvcobra bench attend` against the CPU flash attention of ggml with f16, q8_0 and q4_0 caches: the same shapes, the same
+# `kvcobra-lab bench attend` against the CPU flash attention of ggml with f16, q8_0 and q4_0 caches: the same shapes, the same
 # number of threads, one after the other in rounds. Run it by hand; this project contains no part of ggml.
 #
 #     tests/bench/ggml_attend.sh [BUILD_FOLDER] [ROUNDS]
@@ -12,7 +12,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build}
 rounds=${2:-5}
 threads=2
-kvcobra=$build/tools/kvcobra
+lab=$build/lab/kvcobra-lab
 work=${XDG_CACHE_HOME:-$HOME/.cache}/kvcobra/ggml
 
 skip() {
@@ -23,7 +23,7 @@ skip() {
 for tool in cmake cc c++ python3; do
     command -v "$tool" >/dev/null || skip "$tool is not installed"
 done
-[ -x "$kvcobra" ] || skip "$kvcobra does not exist; name the build folder"
+[ -x "$lab" ] || skip "$lab does not exist; name the build folder"
 
 # ---- ggml ------------------------------------------------------------------------------------------------------------
 mkdir -p "$work"
@@ -57,7 +57,7 @@ results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 trap 'exit 130' INT
 for round in $(seq "$rounds"); do
-    "$kvcobra" bench attend --repeat 10 --threads "$threads" --json >"$results/kvcobra.$round"
+    "$lab" bench attend --repeat 10 --threads "$threads" --json >"$results/kvcobra.$round"
     for type in f16 q8_0 q4_0; do
         "$work/ggml_attend" "$type" 128 8 4 16384 "$threads" 10 >"$results/$type.$round"
     done

@@ -8,7 +8,7 @@ The table has the columns "folder", "holds" and "may include". The first column 
 backquotes; a file belongs to the longest name that fits. The third column lists names of the first column in backquotes,
 and libraries without backquotes. The C library is free for all, and so are the files of the same row. Rows stand bottom to
 top: a row lists rows above it only, except for names behind the word "upwards:". Every folder with C, C++ or CUDA files has
-a row, and nothing may include tests/.
+a row, and nothing may include tests/, or lab/ but the files of lab/.
 """
 import os
 import re
@@ -112,7 +112,9 @@ def check(files, rows):
         if folder not in places:
             findings.append(f"DESIGN.md: {folder} holds code and has no row in section 2")
     for path, line, header, row, name in arrows(files, rows):
-        if row and (name == "tests/" or name not in row.allowed):
+        if name.startswith("lab/") and not path.startswith("lab/"):
+            findings.append(f"{path}:{line}: {header}: nothing but lab/ and tests/ may include the laboratory, whatever the table says")
+        elif row and (name == "tests/" or name not in row.allowed):
             findings.append(f"{path}:{line}: {row.names[0]} may not include {name} ({header})")
     return findings
 

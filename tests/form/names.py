@@ -25,6 +25,7 @@ PROGRAMS = {
     "kvcobrad": ("base/", "alloc/", "gpu/", "proto/", "daemon/"),
     "libkvcobra": ("base/", "alloc/", "gpu/", "proto/", "client/"),
     "kvcobra": ("base/", "alloc/", "gpu/", "proto/", "tools/", "client/kvcobra"),
+    "kvcobra-lab": ("base/", "alloc/", "gpu/", "proto/", "tools/", "lab/", "client/kvcobra"),
     "kvcobra-mover": ("base/", "gpu/", "proto/", "mover/"),
 }
 

@@ -83,6 +83,13 @@ class Includes(unittest.TestCase):
         for text in ('#include "daemon/a.h"\n', "#include <jansson.h>\n", '#include "tests/lib/test.h"\n'):
             self.assertEqual(len(self.findings("alloc/b.c", text)), 1, text)
 
+    def test_laboratory(self):
+        design = self.DESIGN.replace("\n\n## 3", "\n| `lab/` | d | `base/` |\n| `tools/` | e | `lab/` |\n\n## 3") % ""
+        files = [file("lab/a.h", ""), file("base/a.h", ""), file("alloc/a.h", ""), file("daemon/a.h", "")]
+        for path, n in (("lab/b.c", 0), ("tools/b.c", 1)):
+            found = includes.check([*files, file(path, '#include "lab/a.h"\n')], includes.table_rows(design))
+            self.assertEqual(len([f for f in found if path in f]), n, found)
+
     def test_row_below(self):
         self.assertEqual(len(self.findings("base/b.c", "", ", `tools/`")), 1)
         self.assertEqual(self.findings("base/b.c", "", "; upwards: `tools/`"), [])

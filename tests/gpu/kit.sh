@@ -31,7 +31,8 @@ tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_memory unit/gpu/cuda/
     unit/gpu/cuda/test_cuda_launch unit/client/test_client_gpu_check unit/client/test_client_gpu_seq
     unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph unit/client/test_client_gpu_batch unit/mover/test_mover_serve
     e2e/test_client_gpu e2e/test_client_gpu_errors e2e/test_client_gpu_restart"
-programs="tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents daemon/kvcobrad mover/kvcobra-mover tools/kvcobra"
+programs="tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents daemon/kvcobrad mover/kvcobra-mover tools/kvcobra
+    lab/kvcobra-lab"
 
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dcuda=enabled -Dtests=enabled -Dsystemd=enabled \
     -Dtoolkit_path="$toolkit" -Dc_link_args="-Wl,--disable-new-dtags,-rpath,\$ORIGIN/../lib"

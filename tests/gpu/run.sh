@@ -183,8 +183,8 @@ for part in $parts; do
             say "== service: skipped: $no_daemon"
             continue
         fi
-        step "tables swapped under load" 60 "$prefix-swap.json" "$kit/bin/kvcobra" bench service --gpu first --json swap || true
-        step "restart with extents kept" 45 "$prefix-restart.json" "$kit/bin/kvcobra" bench service --gpu first --json restart || true
+        step "tables swapped under load" 60 "$prefix-swap.json" "$kit/bin/kvcobra-lab" bench service --gpu first --json swap || true
+        step "restart with extents kept" 45 "$prefix-restart.json" "$kit/bin/kvcobra-lab" bench service --gpu first --json restart || true
         ;;
     torch)
         if ! command -v python3 >/dev/null || ! python3 -c 'import torch' 2>/dev/null; then

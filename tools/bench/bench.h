@@ -1,7 +1,6 @@
-/* The benches of `kvcobra bench`, one file cmd_bench_NAME.c each; listed in cmd_bench.c. */
+/* The benches of `kvcobra bench` that are in kvcobra itself; listed in cmd_bench.c. */
 #pragma once
 
 #include "tools/command/command.h"
 
-extern const struct command bench_attend, bench_capacity, bench_engine, bench_generate, bench_service,
-    bench_solve;
+extern const struct command bench_capacity;

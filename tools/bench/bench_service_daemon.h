@@ -1,4 +1,4 @@
-/* A daemon in a temporary folder, for one scenario of `kvcobra bench service`. */
+/* A daemon in a temporary folder, for one scenario of a bench. */
 #pragma once
 
 #include "tools/command/process.h"

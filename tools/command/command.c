@@ -14,6 +14,18 @@
 enum { OPT_JSON = 0x1001 };
 enum { SENTENCE_INDENT = 2 };
 
+static const char *program_name = "kvcobra";
+
+void command_set_program(const char *name)
+{
+    program_name = name;
+}
+
+const char *command_program(void)
+{
+    return program_name;
+}
+
 static const struct argp_option common_argp_options[] = {
     {"json", OPT_JSON, NULL, 0, "Print one JSON document on standard output", 90},
     {"quiet", 'q', NULL, 0, "No progress and no notes on standard error", 90},
@@ -60,11 +72,11 @@ static void command_print_sentence(const char *fmt, va_list ap, const char *afte
 
     if (vasprintf(&text, fmt, ap) < 0) {
         text = NULL;
-        fprintf(stderr, "kvcobra: out of memory%s\n", after);
+        fprintf(stderr, "%s: out of memory%s\n", program_name, after);
         return;
     }
 
-    terminal_print(stderr, SENTENCE_INDENT, "kvcobra: %s%s\n", text, after);
+    terminal_print(stderr, SENTENCE_INDENT, "%s: %s%s\n", program_name, text, after);
 }
 
 int command_fail(const char *fmt, ...)
@@ -80,10 +92,12 @@ int command_fail(const char *fmt, ...)
 
 int command_usage(const char *fmt, ...)
 {
+    char hint[64];
     va_list ap;
 
+    (void) snprintf(hint, sizeof(hint), "\nTry '%s --help'.", program_name);
     va_start(ap, fmt);
-    command_print_sentence(fmt, ap, "\nTry 'kvcobra --help'.");
+    command_print_sentence(fmt, ap, hint);
     va_end(ap);
     return COMMAND_USAGE;
 }

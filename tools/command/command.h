@@ -76,6 +76,10 @@ void command_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* ---- results and failures ---- */
 
+/* The name of this program, which stands before every sentence on stderr. @name: borrowed. */
+void command_set_program(const char *name);
+const char *command_program(void);
+
 /* Prints "kvcobra: SENTENCE" on stderr. Return: COMMAND_FAILED. */
 __attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);
 
@@ -99,5 +103,5 @@ int command_dispatch(const struct command *const *commands, const char *program,
 /* Prints one aligned line per command. */
 void command_list(const struct command *const *commands);
 
-/* The program without its entry: main() calls this. */
+/* kvcobra without its entry: main() calls this. */
 int commands_main(int argc, char **argv);

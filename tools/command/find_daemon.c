@@ -1,4 +1,4 @@
-/* Finding kvcobrad and kvcobra-mover; see find_daemon.h. */
+/* Finding the programs of this project; see find_daemon.h. */
 #include "tools/command/find_daemon.h"
 
 #include <errno.h>
@@ -37,13 +37,13 @@ static bool find_program_beside(const char *self, const char *const *places, cha
     return false;
 }
 
-static bool find_daemon_in_path(char ret[PATH_MAX])
+static bool find_program_in_path(const char *name, char ret[PATH_MAX])
 {
     const char *path = getenv("PATH");
 
     for (const char *p = path; p && *p;) {
         int bytes = (int) strcspn(p, ":");
-        int n = snprintf(ret, PATH_MAX, "%.*s/kvcobrad", bytes, p);
+        int n = snprintf(ret, PATH_MAX, "%.*s/%s", bytes, p, name);
 
         if (n > 0 && n < PATH_MAX && find_daemon_is_program(ret))
             return true;
@@ -62,20 +62,29 @@ static int find_daemon_take_given(const char *given, char ret[PATH_MAX], struct 
     return 0;
 }
 
-int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH_MAX], struct errmsg *e)
+static int find_self(char ret[PATH_MAX], struct errmsg *e)
 {
-    /* as installed; in a build tree */
-    static const char *const places[] = {"kvcobrad", "../daemon/kvcobrad", NULL};
-    ssize_t n = readlink("/proc/self/exe", ret_self, PATH_MAX - 1);
+    ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 1);
 
     if (n < 0)
         return fail(e, -errno, "cannot find this program: %s", strerror(errno));
 
-    ret_self[n] = '\0';
+    ret[n] = '\0';
+    return 0;
+}
+
+int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH_MAX], struct errmsg *e)
+{
+    /* as installed; in a build tree */
+    static const char *const places[] = {"kvcobrad", "../daemon/kvcobrad", NULL};
+    int r = find_self(ret_self, e);
+
+    if (r < 0)
+        return r;
     if (given)
         return find_daemon_take_given(given, ret_daemon, e);
 
-    if (find_program_beside(ret_self, places, ret_daemon) || find_daemon_in_path(ret_daemon))
+    if (find_program_beside(ret_self, places, ret_daemon) || find_program_in_path("kvcobrad", ret_daemon))
         return 0;
 
     return fail(e, -ENOENT, "there is no kvcobrad beside %s nor in PATH; give its path with --daemon",
@@ -98,4 +107,29 @@ int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], st
                 "there is no kvcobra-mover in ../mover or ../" KVCOBRA_LIBEXECDIR
                 " of the folder of %s, nor " KVCOBRA_MOVER_PATH "; give its path with --mover",
                 self);
+}
+
+/* @built: where it is in a build tree. */
+static int find_command(const char *name, const char *built, char ret[PATH_MAX], struct errmsg *e)
+{
+    const char *const places[] = {name, built, NULL};
+    char self[PATH_MAX];
+    int r = find_self(self, e);
+
+    if (r < 0)
+        return r;
+    if (find_program_beside(self, places, ret) || find_program_in_path(name, ret))
+        return 0;
+
+    return fail(e, -ENOENT, "there is no %s beside %s nor in PATH", name, self);
+}
+
+int find_kvcobra(char ret[PATH_MAX], struct errmsg *e)
+{
+    return find_command("kvcobra", "../tools/kvcobra", ret, e);
+}
+
+int find_lab(char ret[PATH_MAX], struct errmsg *e)
+{
+    return find_command("kvcobra-lab", "../lab/kvcobra-lab", ret, e);
 }

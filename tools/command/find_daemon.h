@@ -1,6 +1,6 @@
 /*
- * Finds kvcobrad and kvcobra-mover for the commands that start a daemon of their own (demo and the benches):
- * in the folder of this program, in a build tree, or where they are installed.
+ * Finds the other programs of this project, for the commands that start them (demo and the benches): in the
+ * folder of this program, in a build tree, or where they are installed.
  */
 #pragma once
 
@@ -14,3 +14,7 @@ int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH
 
 /* The same for kvcobra-mover. @given: the value of --mover, or NULL; @self: from find_daemon(). */
 int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], struct errmsg *e);
+
+/* kvcobra and kvcobra-lab, for each other. Return: 0; -ENOENT with a sentence. */
+int find_kvcobra(char ret[PATH_MAX], struct errmsg *e);
+int find_lab(char ret[PATH_MAX], struct errmsg *e);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tools/command/clock.h"
+#include "tools/command/command.h"
 #include "tools/command/human.h"
 #include "tools/command/terminal.h"
 
@@ -91,7 +92,7 @@ static void progress_print(struct progress *p, double done)
         return;
 
     progress_format(p, done, now - p->step, line, sizeof(line));
-    fprintf(stderr, "kvcobra: %s\n", line);
+    fprintf(stderr, "%s: %s\n", command_program(), line);
     p->last_drawn = now;
 }
 

@@ -1,4 +1,4 @@
-# bash completion of kvcobra and kvcobrad: commands and options come from --help, tables and tenants from the daemon
+# bash completion of kvcobra, kvcobra-lab and kvcobrad: commands and options come from --help, tables and tenants from the daemon
 
 _kvcobra_commands() { # the names in a list of commands
     "$@" --help 2>/dev/null | sed -n '/^Commands:$\|^Measures on this machine:$/,/^$/s/^  \([a-z][a-z-]*\)  .*/\1/p'
@@ -118,7 +118,7 @@ _kvcobra() {
     mapfile -t COMPREPLY < <(compgen -W "$(_kvcobra_arguments "$program" "${COMP_WORDS[1]}" "$action" "$before")" -- "$word")
     [[ ${#COMPREPLY[@]} -gt 0 ]] || mapfile -t COMPREPLY < <(compgen -f -- "$word")
 }
-complete -o filenames -F _kvcobra kvcobra
+complete -o filenames -F _kvcobra kvcobra kvcobra-lab
 
 _kvcobrad() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}

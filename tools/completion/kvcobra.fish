@@ -1,4 +1,4 @@
-# fish completion of kvcobra and kvcobrad: commands and options come from --help, tables and tenants from the daemon
+# fish completion of kvcobra, kvcobra-lab and kvcobrad: commands and options come from --help, tables and tenants from the daemon
 
 function __kvcobra_commands
     command $argv --help 2>/dev/null | sed -n '/^Commands:$\|^Measures on this machine:$/,/^$/s/^  \([a-z][a-z-]*\)  *\(.*\)/\1\t\2/p'
@@ -126,5 +126,9 @@ complete -c kvcobra -n '__fish_seen_subcommand_from help' -f -a '(__kvcobra_comm
 complete -c kvcobra -n '__fish_seen_subcommand_from bench' -f -a '(__kvcobra_commands kvcobra bench)'
 complete -c kvcobra -n 'not __fish_is_first_token; and string match -q -- "-*" (commandline -ct)' -f -a '(__kvcobra_options)'
 complete -c kvcobra -n 'not __fish_is_first_token' -a '(__kvcobra_arguments)'
+complete -c kvcobra-lab -n '__fish_is_first_token' -f -a '(__kvcobra_commands kvcobra-lab) help'
+complete -c kvcobra-lab -n '__fish_seen_subcommand_from help' -f -a '(__kvcobra_commands kvcobra-lab)'
+complete -c kvcobra-lab -n '__fish_seen_subcommand_from bench' -f -a '(__kvcobra_commands kvcobra-lab bench)'
+complete -c kvcobra-lab -n 'not __fish_is_first_token; and string match -q -- "-*" (commandline -ct)' -f -a '(__kvcobra_options)'
 complete -c kvcobrad -n 'string match -q -- "-*" (commandline -ct)' -f -a '(__kvcobra_options)'
 complete -c kvcobrad -a '(__kvcobra_arguments)'

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The man page of kvcobra, of a command, or of a bench, made from the program's --help.
+"""The man page of kvcobra or kvcobra-lab, of a command, or of a bench, made from the program's --help.
 
-    command_page.py VERSION KVCOBRA              kvcobra(1)
-    command_page.py VERSION KVCOBRA table        kvcobra-table(1)
-    command_page.py VERSION KVCOBRA bench solve  kvcobra-bench-solve(1)
+    command_page.py VERSION KVCOBRA                  kvcobra(1)
+    command_page.py VERSION KVCOBRA table            kvcobra-table(1)
+    command_page.py VERSION KVCOBRA-LAB bench solve  kvcobra-lab-bench-solve(1)
 
-tools/meson.build lists the pages; tests/e2e/cli/man_pages.py checks that every command has one.
+The meson.build of each program lists its pages; tests/e2e/cli/man_pages.py checks that every command has one.
 """
 import os
 import re
@@ -19,6 +19,8 @@ DATE = "November 23, 2026"
 LIST = re.compile(r"^(Commands|Measures on this machine):$")
 ENTRY = re.compile(r"^  ([a-z][a-z-]*)  +(\S.*)$")
 OPTION = re.compile(r"^ {2,6}(-\S.*)$")
+PURPOSE = {"kvcobra": ".Nd compress, measure and share the key\\-value caches of language models",
+           "kvcobra-lab": ".Nd measure the parts of KV\\-COBRA and compare them with others"}
 FOOTNOTE = re.compile(r"^Mandatory or optional arguments to long options")
 # commands that answer the questions which this one raises
 RELATED = {
@@ -122,39 +124,41 @@ def exit_status(lines):
 def command_page(version, program, words, summary):
     usage, description, options, rest = divide(help_of(program, words))
     notes, examples, status = closing(rest)
-    name = "-".join(["kvcobra", *words])
-    synopsis = usage.removeprefix("Usage: ").removeprefix(" ".join(["kvcobra", *words])).strip()
+    own = os.path.basename(program)
+    name = "-".join([own, *words])
+    synopsis = usage.removeprefix("Usage: ").removeprefix(" ".join([own, *words])).strip()
     out = mdoc.head(DATE, name, 1, version)
     out += [".Sh NAME", f".Nm {name}", f".Nd {mdoc.escape(summary)}"]
-    out += [".Sh SYNOPSIS", f".Nm kvcobra {' '.join(words)}", *([mdoc.line(synopsis)] if synopsis else [])]
+    out += [".Sh SYNOPSIS", f".Nm {own} {' '.join(words)}", *([mdoc.line(synopsis)] if synopsis else [])]
     out += [".Sh DESCRIPTION", *mdoc.blocks([*description, "", *notes])]
     if options:
         out += [".Sh OPTIONS", *options_list(options)]
     out += [".Sh EXIT STATUS", *exit_status(status)]
     if examples:
         out += [".Sh EXAMPLES", *mdoc.blocks(examples)]
-    related = [(f"kvcobra-{r}", 1) for r in RELATED.get(words[0], [])]
+    related = [(f"{own}-{r}", 1) for r in RELATED.get(words[0], [])]
     if words[0] == "bench" and len(words) == 1:
-        related = [(f"kvcobra-bench-{b}", 1) for b, _ in listed(help_of(program, words))]
+        related = [(f"{own}-bench-{b}", 1) for b, _ in listed(help_of(program, words))]
     elif words[0] == "bench":
-        related = [("kvcobra-bench", 1)]
-    return out + mdoc.see_also([("kvcobra", 1), ("kvcobrad", 8), *related])
+        related = [(f"{own}-bench", 1)]
+    return out + mdoc.see_also([("kvcobra", 1), (own, 1), ("kvcobrad", 8), *related])
 
 
 def program_page(version, program):
+    own = os.path.basename(program)
     lines = help_of(program, [])
     commands = listed(lines)
     start = next(i for i, s in enumerate(lines) if LIST.match(s))
     example = next(i for i, s in enumerate(lines) if s.startswith("Example"))
-    last = next(i for i, s in enumerate(lines) if s.startswith("  kvcobra help"))
-    out = mdoc.head(DATE, "kvcobra", 1, version)
-    out += [".Sh NAME", ".Nm kvcobra", ".Nd compress, measure and share the key\\-value caches of language models"]
+    last = next(i for i, s in enumerate(lines) if s.startswith(f"  {own} help"))
+    out = mdoc.head(DATE, own, 1, version)
+    out += [".Sh NAME", f".Nm {own}", PURPOSE[own]]
     out += [".Sh SYNOPSIS", ".Nm", ".Ar COMMAND", ".Op Ar options"]
     out += [".Sh DESCRIPTION", *mdoc.blocks(lines[1:start])]
-    out += [".Pp", "Each command has a page of its own:", ".Bl -tag -width kvcobra-recalibrate(1)"]
+    out += [".Pp", "Each command has a page of its own:", f".Bl -tag -width {own}-recalibrate(1)"]
     for name, summary in commands:
-        out += [f".It Xr kvcobra-{name} 1", mdoc.line(summary)]
-    out += [".El", ".Pp", *mdoc.text("'kvcobra help COMMAND' prints the options of a command, 'kvcobra --version' the version.")]
+        out += [f".It Xr {own}-{name} 1", mdoc.line(summary)]
+    out += [".El", ".Pp", *mdoc.text(f"'{own} help COMMAND' prints the options of a command, '{own} --version' the version.")]
     out += [".Sh ENVIRONMENT", ".Bl -tag -width indent"]
     out += [".It Ev KVCOBRA_SOCKET", "The clients' socket of the daemon.",
             ".It Ev KVCOBRA_OPERATOR_SOCKET", "The operators' socket.",
@@ -163,7 +167,7 @@ def program_page(version, program):
             ".It Ev NO_COLOR", "If it is set, no output has colours.", ".El"]
     out += [".Sh EXIT STATUS", *exit_status([])]
     out += [".Sh EXAMPLES", *mdoc.blocks([re.sub(r"^Example\. ", "", s) for s in lines[example:last]])]
-    return out + mdoc.see_also([("libkvcobra", 3), ("kvcobrad.conf", 5), ("kvcobrad-metrics", 7), ("kvcobrad", 8)])
+    return out + mdoc.see_also([("kvcobra", 1), ("kvcobra-lab", 1), ("libkvcobra", 3), ("kvcobrad.conf", 5), ("kvcobrad-metrics", 7), ("kvcobrad", 8)])
 
 
 def main():

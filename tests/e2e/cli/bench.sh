@@ -1,7 +1,7 @@
 #!/bin/sh
 # The benches on small inputs: they check results before they time them, print all numbers, and refuse wrong usage. No time
 # is checked.
-KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
+KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4 LAB=$5
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -10,22 +10,22 @@ positive() {
         "all(0 < t['min'] <= t['median'] <= t['p99'] for r in j['$2'] for t in r.values() if isinstance(t, dict) and 'p99' in t)"
 }
 
-expect "bench solve" 0 "$KVCOBRA" bench solve --repeat 1 --json
+expect "bench solve" 0 "$LAB" bench solve --repeat 1 --json
 expect_json "bench solve --json" cpu results
 
-expect "bench attend" 0 "$KVCOBRA" bench attend --repeat 2 --mib 1 --json
+expect "bench attend" 0 "$LAB" bench attend --repeat 2 --mib 1 --json
 expect_json "bench attend --json" cpu rows
 expect_true "bench attend: measured kernels agree with binary16" \
     "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
 positive "bench attend" rows
-expect "bench attend, several tokens" 0 "$KVCOBRA" bench attend --repeat 1 --mib 1 --tokens 2,16 --hogs 1000 --json
+expect "bench attend, several tokens" 0 "$LAB" bench attend --repeat 1 --mib 1 --tokens 2,16 --hogs 1000 --json
 expect_true "bench attend: as many rows as tokens and query heads" \
     "[(r['tokens'], r['rows']) for r in j['rows'][:8]] == [(2, 8)] * 4 + [(16, 64)] * 4"
 expect_true "bench attend: many rows agree with binary16" \
     "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
 expect_true "bench attend: binary16 is slower than 1000 GB/s without other threads" \
     "len(j['f16_bytes_per_second_by_hogs']) == 1 and 0 < j['f16_bytes_per_second_by_hogs'][0] < 1e12"
-expect "bench attend with five numbers of tokens" 2 "$KVCOBRA" bench attend --tokens 1,2,3,4,5
+expect "bench attend with five numbers of tokens" 2 "$LAB" bench attend --tokens 1,2,3,4,5
 
 # 300 requests of up to 11 blocks: forty prompts that grow, and prompts that never come back
 python3 - >"$dir/trace.jsonl" <<'PYTHON'
@@ -57,7 +57,7 @@ expect "capacity without a trace" 2 "$KVCOBRA" bench capacity
 expect "capacity with a width that is none" 2 capacity --bits 3,x
 
 service() {
-    "$KVCOBRA" bench service --quick --daemon "$KVCOBRAD" "$@"
+    "$LAB" bench service --quick --daemon "$KVCOBRAD" "$@"
 }
 expect "bench service load" 0 service load --clients 3 --json
 expect_json "bench service load --json" cpu load asked
@@ -105,23 +105,23 @@ for scenario in $scenarios; do
     if grep -q "^$scenario: " "$dir/out"; then ok "$scenario in words"; else not_ok "$scenario in words"; fi
 done
 expect "an unknown scenario" 2 service lod
-expect_sentence "bench service without a daemon" "$dir/none" "$KVCOBRA" bench service --quick --daemon "$dir/none"
+expect_sentence "bench service without a daemon" "$dir/none" "$LAB" bench service --quick --daemon "$dir/none"
 
 model=$dir/model.gguf
 "$TINY_MODEL" "$model"
 cp "$ROOT/LICENSE" "$dir/a.txt"
 "$KVCOBRA" calibrate "$model" --text "$dir/a.txt" --tokens 1024 --window 256 -o "$dir/a.stats" --quiet
 "$KVCOBRA" solve "$dir/a.stats" --bpd 3 -o "$dir/3.table" >/dev/null
-expect "bench engine" 0 "$KVCOBRA" bench engine "$dir/3.table" --tokens 200 --repeat 2 --json
+expect "bench engine" 0 "$LAB" bench engine "$dir/3.table" --tokens 200 --repeat 2 --json
 expect_json "bench engine --json" cpu tokens shape publish_ms read_processor_ms read_ms memcpy_ms ratio error
 expect_true "bench engine: what is read is the text within the table's error" "0 < j['error'] < 0.25"
 expect_true "bench engine: numbers are in order" \
     "all(0 < t['min'] <= t['median'] <= t['p99'] for t in j.values() if isinstance(t, dict) and 'p99' in t)"
-expect "bench engine, in words" 0 "$KVCOBRA" bench engine "$dir/3.table" --tokens 65 --repeat 1 --threads 1
-expect "bench engine without a table" 2 "$KVCOBRA" bench engine
-expect "bench engine with a file that is no table" 1 "$KVCOBRA" bench engine "$dir/a.txt"
+expect "bench engine, in words" 0 "$LAB" bench engine "$dir/3.table" --tokens 65 --repeat 1 --threads 1
+expect "bench engine without a table" 2 "$LAB" bench engine
+expect "bench engine with a file that is no table" 1 "$LAB" bench engine "$dir/a.txt"
 bench() {
-    "$KVCOBRA" bench generate "$model" --table "$dir/3.table" --text "$dir/a.txt" "$@"
+    "$LAB" bench generate "$model" --table "$dir/3.table" --text "$dir/a.txt" "$@"
 }
 expect "bench generate" 0 bench --contexts 64,200 --steps 8 --json
 expect_json "bench generate --json" cpu kernel steps contexts prefill first_token
@@ -130,7 +130,7 @@ expect_true "bench generate: every token was read once" "j['prefill']['tokens'] 
 expect_true "bench generate: appending is part of a step" "all(0 < r['append_share'] < 1 for r in j['contexts'])"
 expect_true "bench generate: without a daemon no first tokens" "j['first_token'] is None"
 positive "bench generate" contexts
-expect "kernels by name" 0 env KVCOBRA_TEST_KERNEL=reference "$KVCOBRA" bench generate "$model" --table "$dir/3.table" \
+expect "kernels by name" 0 env KVCOBRA_TEST_KERNEL=reference "$LAB" bench generate "$model" --table "$dir/3.table" \
     --text "$dir/a.txt" --contexts 100 --steps 4 --json
 expect_true "the reference runs and is named" "j['kernel'] == 'reference'"
 expect "bench generate, in words" 0 bench --contexts 100 --steps 4
@@ -139,8 +139,22 @@ expect "a daemon that is not there" 1 bench --contexts 100 --steps 4 --socket "$
 if grep -q none.sock "$dir/err"; then ok "it is named"; else not_ok "it is named"; fi
 expect "contexts that do not grow" 2 bench --contexts 200,100
 expect "more steps than tokens" 2 bench --contexts 64,100 --steps 36
-expect "no table" 2 "$KVCOBRA" bench generate "$model" --text "$dir/a.txt"
-expect "an unknown bench" 2 "$KVCOBRA" bench gnerate
+expect "no table" 2 "$LAB" bench generate "$model" --text "$dir/a.txt"
+expect "an unknown bench" 2 "$LAB" bench gnerate
+
+# kvcobra runs the laboratory's benches by their names, or says what is missing
+for bench in attend engine generate service solve; do
+    "$LAB" bench $bench --help >"$dir/want"
+    expect "kvcobra bench $bench is kvcobra-lab's" 0 "$KVCOBRA" bench $bench --help
+    cmp -s "$dir/want" "$dir/out" && ok "with its help" || not_ok "with its help"
+    sed -n '/./p' "$dir/want" | tail -n 1 | grep -q '^  ' && ok "help of $bench ends with an example" ||
+        not_ok "help of $bench ends with an example"
+done
+expect "its exit status is passed on" 2 "$KVCOBRA" bench engine
+mkdir "$dir/bin"
+cp "$KVCOBRA" "$dir/bin/kvcobra"
+expect_sentence "without the laboratory" "install the package kvcobra-lab" env PATH=/usr/bin:/bin \
+    LD_LIBRARY_PATH="$(dirname "$KVCOBRA")/../client${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$dir/bin/kvcobra" bench solve
 
 mkfifo "$dir/ready"
 "$KVCOBRAD" --socket "$dir/k.sock" --operator-socket "$dir/o.sock" --pool-bytes 64M --quota-bytes 64M --arena-bytes 8M \

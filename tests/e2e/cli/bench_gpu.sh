@@ -1,12 +1,12 @@
 #!/bin/sh
-# `kvcobra bench service --gpu` on the stand-in driver, which the environment puts in the library path: the bench
+# `kvcobra-lab bench service --gpu` on the stand-in driver, which the environment puts in the library path: the bench
 # checks its results, names a missing part, and marks its numbers as those of the stand-in. No time is checked.
-KVCOBRA=$1 KVCOBRAD=$2
+LAB=$1 KVCOBRAD=$2
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 service() {
-    "$KVCOBRA" bench service --quick --daemon "$KVCOBRAD" --clients 2 "$@"
+    "$LAB" bench service --quick --daemon "$KVCOBRAD" --clients 2 "$@"
 }
 uuid=GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0
 expect "swap on a GPU" 0 service swap --gpu first --json
@@ -41,18 +41,18 @@ expect_true "and no GPU is named" "'gpu' not in j and j['swap']['failed'] == 0"
 
 expect_sentence "no such GPU" "$uuid" service swap --gpu GPU-00000000-0000-0000-0000-000000000000
 expect_sentence "not the name of a GPU" "nvidia-smi -L" service swap --gpu one
-expect_sentence "no GPU" "CUDA" env STANDIN_DEVICES=0 "$KVCOBRA" bench service swap --gpu first
-expect_sentence "no driver" "libcuda.so.1" env LD_LIBRARY_PATH= "$KVCOBRA" bench service swap --gpu first
+expect_sentence "no GPU" "CUDA" env STANDIN_DEVICES=0 "$LAB" bench service swap --gpu first
+expect_sentence "no driver" "libcuda.so.1" env LD_LIBRARY_PATH= "$LAB" bench service swap --gpu first
 expect_sentence "no mover" "$dir/none" service swap --gpu first --mover "$dir/none"
 expect "the daemon's scenarios have no GPU" 2 service load --gpu first
 expect "a mover without a GPU" 2 service swap --mover "$KVCOBRAD"
 # an installation: programs in bin and libexec of any prefix
 mkdir -p "$dir/bin" "$dir/libexec"
-cp "$KVCOBRA" "$dir/bin/kvcobra"
+cp "$LAB" "$dir/bin/kvcobra-lab"
 expect_sentence "a program without its mover names the folders" "../libexec" env \
-    LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$(dirname "$KVCOBRA")/../client" "$dir/bin/kvcobra" bench service swap --gpu first \
+    LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$(dirname "$LAB")/../client" "$dir/bin/kvcobra-lab" bench service swap --gpu first \
     --daemon "$KVCOBRAD"
-cp "$(dirname "$KVCOBRA")/../mover/kvcobra-mover" "$dir/libexec/"
-expect "an installed one finds it" 0 env LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$(dirname "$KVCOBRA")/../client" \
-    "$dir/bin/kvcobra" bench service swap --gpu first --quick --clients 1 --daemon "$KVCOBRAD"
+cp "$(dirname "$LAB")/../mover/kvcobra-mover" "$dir/libexec/"
+expect "an installed one finds it" 0 env LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$(dirname "$LAB")/../client" \
+    "$dir/bin/kvcobra-lab" bench service swap --gpu first --quick --clients 1 --daemon "$KVCOBRAD"
 finish

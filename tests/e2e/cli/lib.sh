@@ -66,7 +66,7 @@ expect_sentence() {
         not_ok "$name: exit status $got instead of 1"
     elif [ -s "$dir/out" ]; then
         not_ok "$name: something on stdout"
-    elif [ "$(wc -l <"$dir/err")" -ne 1 ] || ! grep -q '^kvcobra: ' "$dir/err"; then
+    elif [ "$(wc -l <"$dir/err")" -ne 1 ] || ! grep -Eq '^kvcobra(-lab)?: ' "$dir/err"; then
         not_ok "$name: not one sentence of kvcobra"
     elif ! grep -qF -- "$word" "$dir/err"; then
         not_ok "$name: the sentence does not name $word"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the man pages of the build: every command, bench, option and call has a page, references exist, no warnings.
 
-    man_pages.py KVCOBRA ROOT PAGE...       PAGE: the files that the build made
+    man_pages.py KVCOBRA KVCOBRA-LAB ROOT PAGE...       PAGE: the files that the build made
 
 Needs no daemon. man(1) and mandoc(1) check the form of the pages where they are installed.
 """
@@ -33,20 +33,26 @@ def unescaped(text):
     return text.replace("\\-", "-").replace("\\e", "\\").replace("\\&", "")
 
 
-def check_commands(kvcobra, pages):
-    commands = [(c,) for c in listed(help_of(kvcobra))]
-    benches = [("bench", b) for b in listed(help_of(kvcobra, "bench"))]
-    check(len(commands) >= 20 and len(benches) >= 5, f"{len(commands)} commands and {len(benches)} benches in --help")
-    wanted = {"kvcobra.1"} | {"-".join(["kvcobra", *words]) + ".1" for words in commands + benches}
+def check_commands(programs, pages):
+    wanted = {}
+    for program, least in zip(programs, ((20, 1), (1, 5))):
+        own = os.path.basename(program)
+        commands = [(c,) for c in listed(help_of(program))]
+        benches = [("bench", b) for b in listed(help_of(program, "bench"))]
+        check(len(commands) >= least[0] and len(benches) >= least[1],
+              f"{len(commands)} commands and {len(benches)} benches in the help of {own}")
+        wanted.update({"-".join([own, *words]) + ".1": (program, *words) for words in [(), *commands, *benches]})
     made = {name for name in pages if name.endswith(".1")}
-    check(not wanted - made, f"tools/meson.build lists no page for {sorted(wanted - made)}")
-    check(not made - wanted, f"pages of commands that --help does not list: {sorted(made - wanted)}")
-    for words in commands + benches:
-        page = unescaped(pages.get("-".join(["kvcobra", *words]) + ".1", ""))
-        text = help_of(kvcobra, *words)
+    check(not wanted.keys() - made, f"no meson.build lists a page for {sorted(wanted.keys() - made)}")
+    check(not made - wanted.keys(), f"pages of commands that --help does not list: {sorted(made - wanted.keys())}")
+    for name, (program, *words) in wanted.items():
+        if not words:
+            continue
+        page = unescaped(pages.get(name, ""))
+        text = help_of(program, *words)
         for option in set(re.findall(r"(?:^|[ ,])(--[a-z][a-z0-9-]*)", text, re.MULTILINE)):
             check(option in page, f"the page of {' '.join(words)} lacks {option}")
-        for example in re.findall(r"^  (kvcobra .*)$", text, re.MULTILINE):
+        for example in re.findall(r"^  (kvcobra\S* .*)$", text, re.MULTILINE):
             check(f"  {example}\n" in page, f"the page of {' '.join(words)} lacks the example '{example}'")
         # words that the page must not have lost between the sections of --help
         lost = set(re.findall(r"[A-Za-z]{4,}", re.sub(r"(?s)Mandatory or optional.*?options\.", "", text)))
@@ -105,12 +111,12 @@ def check_form(paths):
 
 
 def main():
-    kvcobra, root, *paths = sys.argv[1:]
+    kvcobra, lab, root, *paths = sys.argv[1:]
     pages = {}
     for path in paths:
         with open(path, encoding="utf-8") as f:
             pages[os.path.basename(path)] = f.read()
-    check_commands(kvcobra, pages)
+    check_commands((kvcobra, lab), pages)
     check_calls(root, pages)
     check_references(pages)
     used = check_form([p for p in paths if not pages[os.path.basename(p)].startswith(".so ")])

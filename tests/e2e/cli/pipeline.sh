@@ -185,5 +185,4 @@ cp "$dir/out" "$dir/seven"
 expect "the same seed" 0 "$KVCOBRA" generate "$model" --prompt x --tokens 16 --temperature 1 --seed 7 --json
 expect_true "writes the same" "j['text'] == json.load(open('$dir/seven'))['text']"
 
-expect "bench solve" 0 "$KVCOBRA" bench solve
 finish

@@ -10,6 +10,10 @@
 #include "tests/lib/test.h"
 #include "tools/command/command.h"
 
+#ifndef CAPTURE_MAIN /* of another program than kvcobra: defined before this file is included */
+#define CAPTURE_MAIN commands_main
+#endif
+
 enum { CAPTURE_ARGS_MAX = 24, CAPTURE_BYTES_MAX = 1 << 20 };
 
 /* Runs the command and captures one stream. Return: the exit code; *ret_text is malloc'ed. */
@@ -29,7 +33,7 @@ static inline int captured(int stream, const char *const args[], char **ret_text
     (void) fflush(NULL);
     saved = dup(stream);
     CU_ASSERT_FATAL(saved >= 0 && dup2(fileno(f), stream) >= 0);
-    code = commands_main(argc, argv);
+    code = CAPTURE_MAIN(argc, argv);
     (void) fflush(NULL);
     CU_ASSERT_FATAL(dup2(saved, stream) >= 0);
     (void) close(saved);

@@ -1,5 +1,5 @@
 /*
- * The binary16 baseline of `kvcobra bench attend`, compared with attention in binary64. A baseline that
+ * The binary16 baseline of `kvcobra-lab bench attend`, compared with attention in binary64. A baseline that
  * omitted work would make the ratio of the bench wrong.
  */
 #include "lab/bench/attend_f16.h"

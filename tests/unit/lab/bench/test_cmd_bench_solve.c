@@ -1,11 +1,14 @@
-/* kvcobra bench solve through commands_main(). */
+/* kvcobra-lab bench solve through lab_main(). */
+#include "lab/lab.h"
+#define CAPTURE_MAIN lab_main
 #include "tests/unit/tools/capture.h"
 
 /* One repetition: the bench checks its results before it times them, so success means that they are
  * correct. */
 static void test_bench_solve(void)
 {
-    json_t *j = captured_json((const char *[]){"kvcobra", "bench", "solve", "--repeat", "1", "--json", NULL});
+    json_t *j =
+        captured_json((const char *[]){"kvcobra-lab", "bench", "solve", "--repeat", "1", "--json", NULL});
     const json_t *results = json_object_get(j, "results");
 
     CU_ASSERT_EQUAL(json_array_size(results), 9);
