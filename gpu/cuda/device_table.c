@@ -43,14 +43,6 @@ static uint32_t device_table_n_planes(const struct geometry *g)
     return (g->d / 2 + PLANES_STEP - 1) / PLANES_STEP * PLANES_STEP;
 }
 
-/* plane_dim() of kernels/queries.h. */
-static uint32_t device_table_plane_dim(const struct geometry *g, uint32_t plane, unsigned hi)
-{
-    uint32_t half = g->n_rot / 2;
-
-    return plane < half ? plane + hi * half : 2 * plane + hi;
-}
-
 uint32_t device_table_columns_max(const struct page_layout *l)
 {
     return (uint32_t) l->r_in_max;
@@ -132,7 +124,7 @@ static float device_table_fill_dec_k(const struct geometry *g, const struct code
         for (uint32_t p = 0; p < g->d / 2; p++)
             for (uint32_t c = 0; c < k->r; c++)
                 ret[((size_t) hi * n + p) * k->r + c] =
-                    f32_to_f16(k->dec[(size_t) device_table_plane_dim(g, p, hi) * k->r_in + c] / scale);
+                    f32_to_f16(k->dec[(size_t) device_plane_dim(g->n_rot, p, hi) * k->r_in + c] / scale);
     return scale;
 }
 
@@ -185,7 +177,7 @@ static void device_table_fill_mean_k(const struct geometry *g, const struct code
     memset(ret, 0, (size_t) 2 * n * sizeof(*ret));
     for (unsigned hi = 0; hi < 2; hi++)
         for (uint32_t p = 0; p < g->d / 2; p++)
-            ret[hi * n + p] = k->mean[device_table_plane_dim(g, p, hi)];
+            ret[hi * n + p] = k->mean[device_plane_dim(g->n_rot, p, hi)];
 }
 
 /* Copies a matrix or vector of the table unchanged; NULL stays NULL. */

@@ -40,17 +40,11 @@ DEVICE struct share share_of(uint32_t tile)
     return {lane % LANE_TOKENS, LAUNCH_TILE_ROWS * tile + 8 * (threadIdx.x / 32) + lane / LANE_TOKENS * ROWS};
 }
 
-/* sum[i][j] += m[i] x[j], in order, for rows m [n_rows >= 1][n], @ld apart, and columns x [n] of the tokens
- * of this thread, @x_ld apart in shared memory. Rows from n_rows on repeat the last one. @n is even and
- * rows are aligned to 8. */
-DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x, uint32_t x_ld, uint32_t n,
-                     float sum[ROWS][MINE])
+/* sum[i][j] += row[i] x[j], in order, for the rows @row [n] and columns x [n] of the tokens of this thread,
+ * @x_ld apart in shared memory. @n is even and rows are aligned to 8. */
+DEVICE void multiply_rows(const float *const row[ROWS], const float *x, uint32_t x_ld, uint32_t n,
+                          float sum[ROWS][MINE])
 {
-    const float *row[ROWS];
-
-    UNROLL
-    for (uint32_t i = 0; i < ROWS; i++)
-        row[i] = m + (i < n_rows ? i : n_rows - 1) * ld;
     for (uint32_t k = 0; k < n; k += 2) {
         float x0[MINE], x1[MINE];
 
@@ -69,6 +63,18 @@ DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x,
                     add_rounded(add_rounded(sum[i][j], mul_rounded(w.x, x0[j])), mul_rounded(w.y, x1[j]));
         }
     }
+}
+
+/* The same for rows m [n_rows >= 1][n], @ld apart. Rows from n_rows on repeat the last one. */
+DEVICE void multiply(const float *m, size_t ld, uint32_t n_rows, const float *x, uint32_t x_ld, uint32_t n,
+                     float sum[ROWS][MINE])
+{
+    const float *row[ROWS];
+
+    UNROLL
+    for (uint32_t i = 0; i < ROWS; i++)
+        row[i] = m + (i < n_rows ? i : n_rows - 1) * ld;
+    multiply_rows(row, x, x_ld, n, sum);
 }
 
 /* sum += term, or sum -= term if @less. */
@@ -109,4 +115,19 @@ DEVICE const uint16_t *levels_of(const struct device_table *t, bool is_key)
 DEVICE float exact_value(float mean, uint16_t x)
 {
     return add_rounded(mean, half_to_float(x));
+}
+
+/* Element @i of an array of @dtype. */
+DEVICE float element(const void *x, enum launch_dtype dtype, size_t i)
+{
+    if (dtype == LAUNCH_F32)
+        return ((const float *) x)[i];
+    if (dtype == LAUNCH_F16)
+        return half_to_float(((const uint16_t *) x)[i]);
+    return bfloat_to_float(((const uint16_t *) x)[i]);
+}
+
+DEVICE bool is_finite_half(uint32_t x)
+{
+    return (x & 0x7c00) != 0x7c00;
 }

@@ -100,6 +100,12 @@ struct device_table {
     const struct device_head *heads; /* [n_layers][n_kv_heads] */
 };
 
+/* The first (@hi 0) or second dimension of plane @i of a key. */
+DEVICE_INLINE uint32_t device_plane_dim(uint32_t n_rot, uint32_t i, uint32_t hi)
+{
+    return i < n_rot / 2 ? i + hi * (n_rot / 2) : 2 * i + hi;
+}
+
 /* ---- sequences ---- */
 
 /* One layer of one sequence, in device memory. The host writes it once, and later only page pointers and

@@ -82,9 +82,7 @@ DEVICE float *partials_of(const struct launch_attend *a, uint32_t item, uint32_t
 /* Dimension of plane @i: its first (@hi 0) or second one. */
 DEVICE uint32_t plane_dim(const struct device_table *t, uint32_t i, uint32_t hi)
 {
-    uint32_t half = t->n_rot / 2;
-
-    return i < half ? i + hi * half : 2 * i + hi;
+    return device_plane_dim(t->n_rot, i, hi);
 }
 
 /* ---- queries ---- */
