@@ -100,4 +100,15 @@ enum {
 enum {
     CU_STREAM_UNORDERED = 1
 }; /* CU_STREAM_NON_BLOCKING: the stream and the default stream do not wait for each other */
+enum { CU_EVENT_UNTIMED = 2 };                                                   /* CU_EVENT_DISABLE_TIMING */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_ACTIVE = 1, CU_CAPTURE_INVALIDATED = 2 }; /* CUstreamCaptureStatus */
+
+/* Attributes of a pointer; start and bytes are 8 bytes, the others are an int. */
+enum {
+    CU_POINTER_MEMORY_TYPE = 2,
+    CU_POINTER_DEVICE = 9,
+    CU_POINTER_RANGE_START = 11,
+    CU_POINTER_RANGE_BYTES = 12
+};
+
+enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 }; /* CUmemorytype */

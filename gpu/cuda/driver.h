@@ -43,7 +43,10 @@ struct errmsg;
     X(fill, cuMemsetD8_v2, (cu_ptr, unsigned char, size_t))                                                  \
     X(fill_async, cuMemsetD8Async, (cu_ptr, unsigned char, size_t, cu_stream))                               \
     X(mem_alloc, cuMemAlloc_v2, (cu_ptr *, size_t))                                                          \
+    X(host_alloc, cuMemHostAlloc, (void **, size_t, unsigned) )                                              \
+    X(host_free, cuMemFreeHost, (void *) )                                                                   \
     X(mem_free, cuMemFree_v2, (cu_ptr))                                                                      \
+    X(pointer_attribute, cuPointerGetAttribute, (void *, int, cu_ptr))                                       \
     X(module_load, cuModuleLoadData, (cu_module *, const void *) )                                           \
     X(module_unload, cuModuleUnload, (cu_module))                                                            \
     X(module_function, cuModuleGetFunction, (cu_function *, cu_module, const char *) )                       \
@@ -54,10 +57,12 @@ struct errmsg;
     X(stream_synchronize, cuStreamSynchronize, (cu_stream))                                                  \
     X(stream_create, cuStreamCreate, (cu_stream *, unsigned) )                                               \
     X(stream_destroy, cuStreamDestroy_v2, (cu_stream))                                                       \
+    X(stream_wait_event, cuStreamWaitEvent, (cu_stream, cu_event, unsigned) )                                \
     X(stream_is_capturing, cuStreamIsCapturing, (cu_stream, int *) )                                         \
     X(event_create, cuEventCreate, (cu_event *, unsigned) )                                                  \
     X(event_destroy, cuEventDestroy_v2, (cu_event))                                                          \
     X(event_record, cuEventRecord, (cu_event, cu_stream))                                                    \
+    X(event_query, cuEventQuery, (cu_event))                                                                 \
     X(event_synchronize, cuEventSynchronize, (cu_event))                                                     \
     X(event_elapsed, cuEventElapsedTime, (float *, cu_event, cu_event))
 

@@ -17,6 +17,8 @@
  *     STANDIN_BYTES=N           memory of each device that one process may create (64 MiB)
  *     STANDIN_NO_FD=1           devices cannot export descriptors
  *     STANDIN_MPS=1             an MPS server stands between processes and devices
+ *     STANDIN_LATE=1            work of streams that the default stream does not wait for runs only when a
+ *                               call waits for it
  *     STANDIN_LOST=N            the GPU is lost after N launches: later calls return CU_LAUNCH_FAILED
  *     STANDIN_WRONG=KERNEL:HOW  launches of kernels with KERNEL in their name do nothing (skip) or leave
  *                               wrong bits (flip): wrong.c
@@ -99,6 +101,7 @@ API cu_result cuInit(unsigned flags)
     state.no_fd = (int) setting("STANDIN_NO_FD", 0);
     state.mps = (int) setting("STANDIN_MPS", 0);
     state.compute = (int) setting("STANDIN_COMPUTE", 90);
+    state.late = (int) setting("STANDIN_LATE", 0);
     state.lost_after = setting("STANDIN_LOST", -1);
     state.n_launches = 0;
     if (state.n_devices > DEVICES_MAX)
@@ -279,6 +282,8 @@ API cu_result cuCtxSynchronize(void)
         return CU_INVALID_CONTEXT;
 
     r = refuse_waits();
+    if (r == CU_SUCCESS)
+        run_all_late();
     return r == CU_CAPTURE_IMPLICIT ? CU_CAPTURE_UNSUPPORTED : r;
 }
 
@@ -299,5 +304,6 @@ API struct standin_left standin_left(void)
     count_allocations(&left);
     count_streams(&left);
     count_modules(&left);
+    count_events(&left);
     return left;
 }

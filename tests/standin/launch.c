@@ -1,13 +1,12 @@
-/* Modules, kernels, launches and events of the stand-in driver (devices.c). */
+/* Modules, kernels and launches of the stand-in driver (devices.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/standin/standin.h"
 
-enum { FUNCTIONS_MAX = 64, SHARED_FREE = 48 << 10, SHARED_MOST = 227 << 10 };
+enum { FUNCTIONS_MAX = 96, SHARED_FREE = 48 << 10, SHARED_MOST = 227 << 10 };
 
 /* The kernels of tests/cuda_on_cpu that were looked up, for any loaded image. */
 static struct function {
@@ -106,60 +105,6 @@ API cu_result cuLaunchKernel(cu_function f, unsigned gx, unsigned gy, unsigned g
     w.param_bytes = function->param_bytes;
     memcpy(w.params, arguments[0], w.param_bytes);
     return submit(stream, &w);
-}
-
-/* ---- events: struct timespec ---- */
-
-enum { CAPTURED = -1 };
-
-API cu_result cuEventCreate(cu_event *ret, unsigned flags)
-{
-    ENTER();
-    if (flags != 0)
-        return CU_INVALID_VALUE;
-
-    *ret = calloc(1, sizeof(struct timespec));
-    return *ret ? CU_SUCCESS : CU_OUT_OF_MEMORY;
-}
-
-API cu_result cuEventDestroy_v2(cu_event event)
-{
-    ENTER();
-    free(event);
-    return CU_SUCCESS;
-}
-
-API cu_result cuEventRecord(cu_event event, cu_stream stream)
-{
-    ENTER();
-    if (!event || !is_stream(stream))
-        return CU_INVALID_HANDLE;
-    if (is_capturing(stream)) { /* part of the graph: a wait for it or a read of its time is refused */
-        *(struct timespec *) event = (struct timespec){.tv_nsec = CAPTURED};
-        return CU_SUCCESS;
-    }
-    return clock_gettime(CLOCK_MONOTONIC, (struct timespec *) event) < 0 ? CU_INVALID_HANDLE : CU_SUCCESS;
-}
-
-API cu_result cuEventSynchronize(cu_event event)
-{
-    ENTER();
-    if (!event)
-        return CU_INVALID_HANDLE;
-
-    return ((const struct timespec *) event)->tv_nsec == CAPTURED ? CU_CAPTURED_EVENT : CU_SUCCESS;
-}
-
-API cu_result cuEventElapsedTime(float *ret, cu_event from, cu_event to)
-{
-    const struct timespec *a = (const struct timespec *) from, *b = (const struct timespec *) to;
-
-    ENTER();
-    if (a->tv_nsec == CAPTURED || b->tv_nsec == CAPTURED)
-        return CU_INVALID_HANDLE;
-
-    *ret = (float) ((double) (b->tv_sec - a->tv_sec) * 1e3 + (double) (b->tv_nsec - a->tv_nsec) * 1e-6);
-    return CU_SUCCESS;
 }
 
 void count_modules(struct standin_left *left)

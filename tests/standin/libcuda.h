@@ -13,6 +13,7 @@
 struct standin_left {
     int handles, ranges, mappings, contexts, allocations, modules;
     int streams, graphs; /* graphs: with the executable ones */
+    int pinned, events;  /* pinned: allocations in host memory */
     long launches;       /* of kernels since cuInit() */
 };
 

@@ -30,6 +30,7 @@ struct standin {
     pid_t pid; /* of the process that called cuInit(); 0: not called */
     int n_devices, version, no_fd, mps, compute;
     size_t device_bytes, used[DEVICES_MAX];
+    int late;
     long lost_after, n_launches; /* lost_after < 0: never */
 };
 
@@ -65,7 +66,7 @@ void count_allocations(struct standin_left *left);
 /* The @i-th slot of this process's own allocations; 0 bytes if the slot is free. False: no such slot. */
 bool allocation_at(int i, struct range *ret);
 
-/* ---- streams.c: work runs at once, or is recorded while a stream captures ---- */
+/* ---- streams.c: work runs at once, or late, or is recorded while a stream captures ---- */
 
 enum work_kind { WORK_COPY, WORK_SET, WORK_LAUNCH };
 enum { PARAM_BYTES_MAX = 4096 };
@@ -88,11 +89,21 @@ cu_result check_ranges(const struct work *w); /* work.c */
 bool is_stream(cu_stream stream);             /* true for NULL, the default stream */
 bool is_capturing(cu_stream stream);
 
+/* STANDIN_LATE: the number of the last work of a stream; 0: all of it ran at once. */
+uint64_t last_ticket(cu_stream stream);
+/* Runs work that is late, up to number @ticket. Returns how much of it there was. */
+size_t run_late(cu_stream stream, uint64_t ticket);
+void run_all_late(void);
+
 /* Called at the start of calls that wait for the default stream, or may wait for the device: while a stream
  * captures, they fail and invalidate the capture. */
 cu_result refuse_waits(void);
 cu_result refuse_unsafe(void);
 void count_streams(struct standin_left *left);
+
+/* ---- events.c ---- */
+
+void count_events(struct standin_left *left);
 
 /* ---- launch.c ---- */
 

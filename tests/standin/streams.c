@@ -1,5 +1,6 @@
 /* Streams of the stand-in driver (devices.c). Work runs when it is queued. While its stream captures, it is
- * recorded with a copy of its parameters, and runs each time the graph is launched. */
+ * recorded with a copy of its parameters, and runs each time the graph is launched. With STANDIN_LATE=1 work
+ * of streams that the default stream does not wait for runs when a call waits for it, not earlier. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,8 @@ struct stream {
     bool blocking;     /* the stream and the default stream wait for each other */
     int capture, mode; /* enum cu_capture_status; enum of tests/standin/graph.h */
     struct cu_graph graph;
+    struct cu_graph late; /* work that has not run yet */
+    uint64_t n_run;       /* work that was late and has run */
 };
 
 static struct stream streams[STREAMS_MAX];
@@ -82,6 +85,56 @@ cu_result refuse_waits(void)
     return r == CU_SUCCESS ? refuse_unsafe() : r;
 }
 
+static cu_result record(struct cu_graph *g, const struct work *w)
+{
+    struct work *works = realloc(g->works, (g->n + 1) * sizeof(*works));
+
+    if (!works)
+        return CU_OUT_OF_MEMORY;
+
+    works[g->n++] = *w;
+    g->works = works;
+    return CU_SUCCESS;
+}
+
+/* ---- late work ---- */
+
+uint64_t last_ticket(cu_stream stream)
+{
+    const struct stream *s = find_stream(stream);
+
+    return s ? s->n_run + s->late.n : 0;
+}
+
+size_t run_late(cu_stream stream, uint64_t ticket)
+{
+    struct stream *s = find_stream(stream);
+    size_t n = s && ticket > s->n_run ? (size_t) (ticket - s->n_run) : 0;
+
+    n = s && n > s->late.n ? s->late.n : n;
+    for (size_t i = 0; i < n; i++) {
+        cu_result r = check_ranges(&s->late.works[i]);
+
+        if (r == CU_SUCCESS)
+            r = run_now(&s->late.works[i]);
+        if (r != CU_SUCCESS)
+            state.lost_after = state.n_launches; /* the next call returns the fault */
+    }
+    if (n > 0) {
+        s->late.n -= n;
+        s->n_run += n;
+        memmove(s->late.works, s->late.works + n, s->late.n * sizeof(*s->late.works));
+    }
+    return n;
+}
+
+void run_all_late(void)
+{
+    for (int i = 0; i < STREAMS_MAX; i++)
+        if (streams[i].late.n > 0)
+            (void) run_late(handle_of(&streams[i]), UINT64_MAX);
+}
+
 /* ---- streams ---- */
 
 API cu_result cuStreamCreate(cu_stream *ret, unsigned flags)
@@ -109,6 +162,8 @@ API cu_result cuStreamDestroy_v2(cu_stream stream)
     if (!s)
         return CU_INVALID_HANDLE;
 
+    (void) run_late(stream, last_ticket(stream));
+    free(s->late.works);
     free(s->graph.works);
     *s = (struct stream){0};
     return CU_SUCCESS;
@@ -123,8 +178,10 @@ API cu_result cuStreamSynchronize(cu_stream stream)
         return refuse_waits();
     if (!s)
         return CU_INVALID_HANDLE;
-    if (s->capture == CU_CAPTURE_NONE)
-        return CU_SUCCESS;
+    if (s->capture == CU_CAPTURE_NONE) {
+        (void) run_late(stream, last_ticket(stream));
+        return enter("");
+    }
 
     invalidate(s);
     return CU_CAPTURE_UNSUPPORTED;
@@ -147,18 +204,6 @@ API cu_result cuStreamIsCapturing(cu_stream stream, int *ret_status)
 
 /* ---- work ---- */
 
-static cu_result record(struct cu_graph *g, const struct work *w)
-{
-    struct work *works = realloc(g->works, (g->n + 1) * sizeof(*works));
-
-    if (!works)
-        return CU_OUT_OF_MEMORY;
-
-    works[g->n++] = *w;
-    g->works = works;
-    return CU_SUCCESS;
-}
-
 cu_result submit(cu_stream stream, const struct work *w)
 {
     struct stream *s = find_stream(stream);
@@ -170,6 +215,8 @@ cu_result submit(cu_stream stream, const struct work *w)
         return CU_CAPTURE_WAS_INVALIDATED;
     if (s && s->capture == CU_CAPTURE_ACTIVE)
         return record(&s->graph, w);
+    if (s && state.late && !s->blocking)
+        return record(&s->late, w);
 
     r = s ? CU_SUCCESS : refuse_waits();
     return r == CU_SUCCESS ? run_now(w) : r;
