@@ -180,7 +180,7 @@ static int gpu_api_update_soundness(struct kvc_client *c)
 
     for (struct kvc_model *m = c->models; m; m = m->next)
         for (struct kvc_seq *s = m->seqs; s; s = s->next)
-            if (seq_gpu_update_soundness(s) < 0 && r == 0) {
+            if (seq_sound_update(s, &s->gpu->sound) < 0 && r == 0) {
                 r = -EINVAL;
                 first = c->error;
             }

@@ -180,7 +180,7 @@ static int publish_gpu_check_inputs(struct kvc_seq *s)
 {
     int r = gpu_flags_read(s->model->client->gpu, &s->model->client->error);
 
-    return r < 0 ? r : seq_gpu_update_soundness(s);
+    return r < 0 ? r : seq_sound_update(s, &s->gpu->sound);
 }
 
 static int publish_gpu_batch(struct kvc_seq *s, struct publish_gpu_filling *f, int64_t until_ms)

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,12 +71,7 @@ int seq_gpu_init(struct kvc_seq *s)
     if (r < 0)
         return r;
 
-    r = gpu_flag_take(g, &x->flag, e);
-    if (r < 0)
-        return r;
-
-    x->has_flag = true;
-    return 0;
+    return seq_sound_init(g, &x->sound, e);
 }
 
 void seq_gpu_deinit(struct kvc_seq *s)
@@ -87,8 +81,7 @@ void seq_gpu_deinit(struct kvc_seq *s)
 
     if (!x)
         return;
-    if (x->has_flag)
-        gpu_flag_drop(g, x->flag);
+    seq_sound_deinit(g, &x->sound);
     gpu_free(g, &x->device_seqs);
     gpu_free(g, &x->tail);
     gpu_free(g, &x->addresses);
@@ -231,7 +224,7 @@ static struct device_seq seq_gpu_image_of(const struct kvc_seq *s, uint32_t laye
         .exact_ld = (uint32_t) s->tail_rows,
         .exact_k = (uint16_t *) (uintptr_t) seq_gpu_tail_at(s, &x->tail, s->tail_rows, layer, SIDE_K),
         .exact_v = (uint16_t *) (uintptr_t) seq_gpu_tail_at(s, &x->tail, s->tail_rows, layer, SIDE_V),
-        .faults = (uint32_t *) (uintptr_t) gpu_flag_address(seq_gpu_of(s), x->flag),
+        .faults = (uint32_t *) (uintptr_t) gpu_flag_address(seq_gpu_of(s), x->sound.flag),
     };
 }
 
@@ -249,41 +242,17 @@ int seq_gpu_refresh(struct kvc_seq *s)
     return r;
 }
 
-/* Tokens in leading pages of the pool: their inputs were checked before they were published. */
-static size_t seq_gpu_n_published_tokens(const struct kvc_seq *s)
-{
-    size_t n = 0, packed = seq_n_packed(s);
-
-    while (n < packed && page_is_shared(s->pages[n]))
-        n++;
-    return n * CHUNK_TOKENS;
-}
-
 int seq_gpu_lengths_changed(struct kvc_seq *s)
 {
-    static const uint32_t lowered = 0;
     struct seq_gpu *x = s->gpu;
-    size_t length = seq_length(s), published = seq_gpu_n_published_tokens(s);
+    int r;
 
     for (uint32_t i = 0; i < seq_n_layers(s); i++)
         if (s->layers[i].length == s->layers[i].n_packed * CHUNK_TOKENS)
             x->layers[i].first_row = 0;
     x->is_stale = true;
-    if (x->is_faulty && length <= x->n_sound) { /* the faulty tokens were cut off */
-        int r = seq_gpu_write_device(s, gpu_flag_address(seq_gpu_of(s), x->flag), &lowered, sizeof(lowered));
-
-        if (r < 0)
-            return r;
-
-        x->is_faulty = false;
-    }
-
-    if (!x->is_faulty && length < x->n_sound)
-        x->n_sound = length;
-    if (!x->is_faulty && published > x->n_sound)
-        x->n_sound = published;
-
-    return seq_gpu_refresh(s);
+    r = seq_sound_lengths_changed(s, &x->sound);
+    return r < 0 ? r : seq_gpu_refresh(s);
 }
 
 /* ---- the tail ---- */
@@ -352,8 +321,7 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from)
     if (r < 0)
         return r;
 
-    /* the fork shares faults that were not read from the flag yet */
-    r = gpu_copy(g, gpu_flag_address(g, x->flag), gpu_flag_address(g, from->gpu->flag), sizeof(uint32_t), e);
+    r = seq_sound_copy(g, &x->sound, &from->gpu->sound, e);
     if (r < 0)
         return r;
 
@@ -363,34 +331,11 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from)
         x->layers[i].first_row = from->gpu->layers[i].first_row;
     }
 
-    x->n_sound = from->gpu->n_sound;
     x->is_stale = true;
     return 0;
 }
 
-/* ---- faults ---- */
-
 int seq_gpu_check_sound(const struct kvc_seq *s)
 {
-    if (!s->gpu->is_faulty)
-        return 0;
-
-    return fail(
-        seq_gpu_error_of(s), -EINVAL,
-        "sequence %" PRIu64
-        " of its model: a key or value from token %zu on was NaN, infinite or too large for binary16, or a "
-        "graph was launched without kvc_seq_replay(): truncate it to that length or less, or free it",
-        s->number, s->gpu->n_sound);
-}
-
-int seq_gpu_update_soundness(struct kvc_seq *s)
-{
-    struct seq_gpu *x = s->gpu;
-
-    if (!x->is_faulty && gpu_flag_is_raised(seq_gpu_of(s), x->flag))
-        x->is_faulty = true;
-    if (!x->is_faulty)
-        x->n_sound = seq_length(s);
-
-    return seq_gpu_check_sound(s);
+    return seq_sound_check(s, &s->gpu->sound);
 }

@@ -7,8 +7,7 @@
  * Changes other than by appending (pages claimed, moved or dropped, a cut, a new buffer for the tail) are
  * written to the device before the next use: seq_gpu_refresh().
  *
- * No function here waits for the device. Kernels report errors in a flag that is read later:
- * seq_gpu_update_soundness().
+ * No function here waits for the device. Kernels report errors in a flag that is read later (seq_sound.h).
  */
 #pragma once
 
@@ -17,6 +16,7 @@
 #include <stdint.h>
 
 #include "client/gpu/gpu.h"
+#include "client/gpu/seq_sound.h"
 #include "client/kvcobra.h"
 #include "gpu/cuda/kernels/launch.h"
 
@@ -44,10 +44,7 @@ struct seq_gpu {
     struct device_seq *image; /* [n_layers] from which device_seqs is written */
     bool is_stale;            /* device_seqs differs from what the host knows */
     struct seq_gpu_layer *layers;
-    uint32_t flag; /* set by kernels that append; gpu_flag_take() */
-    bool has_flag;
-    bool is_faulty; /* the flag was set */
-    size_t n_sound; /* tokens that were appended when the flag was last 0 */
+    struct seq_sound sound;
 };
 
 /* ---- seq_gpu.c ---- */
@@ -78,14 +75,7 @@ int seq_gpu_copy(struct kvc_seq *to, const struct kvc_seq *from);
 /* seq_ops.lengths_changed. Return: 0; as seq_gpu_refresh(). */
 int seq_gpu_lengths_changed(struct kvc_seq *s);
 
-/**
- * seq_gpu_update_soundness() - after gpu_flags_read(): whether kernels found an error in the sequence
- * Return: 0; -EINVAL with a sentence: an input was not finite, or a captured graph was launched without its
- * replay.
- */
-int seq_gpu_update_soundness(struct kvc_seq *s);
-
-/* The same as of the last update, for calls that do not wait. */
+/* seq_ops.check_sound */
 int seq_gpu_check_sound(const struct kvc_seq *s);
 
 /* ---- seq_gpu_append.c: seq_ops.append_*, seq_ops.pack ---- */

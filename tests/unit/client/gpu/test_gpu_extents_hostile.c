@@ -105,14 +105,14 @@ static void check_commit(const struct peer *p, const struct embedded *m, kvc_cli
     CU_ASSERT_EQUAL(memcmp(before, after, payload_bytes), 0);
     /* a commit without a chunk to publish does not wait: later inputs are not checked */
     if (page_is_shared(s->pages[0])) {
-        CU_ASSERT_EQUAL(s->gpu->n_sound, 129);
+        CU_ASSERT_EQUAL(s->gpu->sound.n_sound, 129);
         CU_ASSERT_EQUAL(
             kvc_seq_append(s, 0, KVC_F32, (void *) (uintptr_t) on.at, (void *) (uintptr_t) on.at, 1), 0);
         CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 129, &n), 0);
         CU_ASSERT_EQUAL(n, 64);
-        CU_ASSERT_EQUAL(s->gpu->n_sound, 129);
+        CU_ASSERT_EQUAL(s->gpu->sound.n_sound, 129);
         CU_ASSERT_EQUAL(kvc_client_synchronize(c), 0);
-        CU_ASSERT_EQUAL(s->gpu->n_sound, 130);
+        CU_ASSERT_EQUAL(s->gpu->sound.n_sound, 130);
     }
     gpu_free(c->gpu, &on);
     kvc_seq_free(s);
