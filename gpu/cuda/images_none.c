@@ -10,4 +10,5 @@ const struct cuda_image cuda_image_attend = {text, sizeof(text)};
 const struct cuda_image cuda_image_attend_90 = {text, sizeof(text)};
 const struct cuda_image cuda_image_append = {text, sizeof(text)};
 const struct cuda_image cuda_image_read = {text, sizeof(text)};
+const struct cuda_image cuda_image_staged = {text, sizeof(text)};
 const struct cuda_image cuda_image_memory = {text, sizeof(text)};

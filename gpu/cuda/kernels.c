@@ -26,7 +26,7 @@ enum {
     LAST_OF_ATTENTION = ATTEND_COUNT - 1,
 #define KERNEL_NUMBER(kernel, parameters) number_of_##kernel,
     MERGE_KERNELS(KERNEL_NUMBER) APPEND_KERNELS(KERNEL_NUMBER) READ_KERNELS(KERNEL_NUMBER)
-        MEMORY_KERNELS(KERNEL_NUMBER)
+        STAGED_KERNELS(KERNEL_NUMBER) MEMORY_KERNELS(KERNEL_NUMBER)
 #undef KERNEL_NUMBER
             FIRST_OF_90,                         /* in the order of enum attend_90_kernel */
     FIRST_OF_80 = FIRST_OF_90 + ATTEND_90_COUNT, /* in the order of enum attend_80_kernel */
@@ -42,6 +42,7 @@ static const struct {
     {&cuda_image_attend, 0, 0},
     {&cuda_image_append, number_of_kvc_pack_keys, 0},
     {&cuda_image_read, number_of_kvc_read, 0},
+    {&cuda_image_staged, number_of_kvc_store_rows, 0},
     {&cuda_image_memory, number_of_kvc_write_words, 0},
     {&cuda_image_attend_90, FIRST_OF_90, ATTEND_90_COMPUTE},
     {&cuda_image_attend_80, FIRST_OF_80, 0},
@@ -82,7 +83,7 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 #define KERNEL_NAME(kernel, parameters) {.name = #kernel},
 #define ATTEND_NAME(kernel, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, launch_attend)
                 ATTEND_KERNELS(ATTEND_NAME) MERGE_KERNELS(KERNEL_NAME) APPEND_KERNELS(KERNEL_NAME)
-                    READ_KERNELS(KERNEL_NAME) MEMORY_KERNELS(KERNEL_NAME)
+                    READ_KERNELS(KERNEL_NAME) STAGED_KERNELS(KERNEL_NAME) MEMORY_KERNELS(KERNEL_NAME)
 #define NAME_90(kernel, d, n_rows) KERNEL_NAME(kernel, launch_attend)
                         ATTEND_90_KERNELS(NAME_90)
 #undef NAME_90
@@ -260,6 +261,73 @@ int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct 
     return cuda_launch(k->space, &k->kernels[number_of_kvc_read], grid, LAUNCH_THREADS,
                        device_table_coding_shared_bytes(l), r, stream, e);
 }
+
+/* ---- pages in host memory ---- */
+
+int cuda_store_rows(struct cuda_kernels *k, const struct page_layout *l, const struct launch_rows *a,
+                    unsigned n_items, cu_stream stream, struct errmsg *e)
+{
+    struct cuda_grid grid = {n_items * l->shard.n_heads, 1, 2};
+
+    assert(n_items <= LAUNCH_ROWS_ITEMS_MAX);
+    if (n_items == 0)
+        return 0;
+
+    for (unsigned i = 0; i < n_items; i++) {
+        unsigned shares = kernels_pieces_of(a->items[i].n, CHUNK_TOKENS, UINT_MAX);
+
+        grid.y = shares > grid.y ? shares : grid.y;
+    }
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_store_rows], grid, LAUNCH_THREADS, 0, a, stream,
+                       e);
+}
+
+int cuda_move_rows(struct cuda_kernels *k, const struct page_layout *l, const struct launch_move *a,
+                   cu_stream stream, struct errmsg *e)
+{
+    struct cuda_grid grid = {l->shard.n_heads, kernels_pieces_of(a->n, CHUNK_TOKENS, UINT_MAX), 2};
+
+    if (a->n == 0)
+        return 0;
+
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_move_rows], grid, LAUNCH_THREADS, 0, a, stream, e);
+}
+
+int cuda_encode(struct cuda_kernels *k, const struct page_layout *l, const struct launch_encode *a,
+                unsigned n_chunks, cu_stream stream, struct errmsg *e)
+{
+    static const int encode[] = {
+        [SIDE_K] = number_of_kvc_encode_keys, [SIDE_V] = number_of_kvc_encode_values};
+    int r = 0;
+
+    assert(n_chunks <= LAUNCH_CHUNKS_MAX);
+    for (unsigned side = SIDE_K; r == 0 && n_chunks > 0 && side <= SIDE_V; side++) {
+        unsigned n_tiles =
+            kernels_pieces_of(device_table_rank_max(l, (enum side) side), LAUNCH_TILE_ROWS, UINT_MAX);
+        struct cuda_grid grid = {n_chunks * l->shard.n_heads, n_tiles, 1};
+
+        r = cuda_launch(k->space, &k->kernels[encode[side]], grid, LAUNCH_THREADS,
+                        device_table_coding_shared_bytes(l), a, stream, e);
+    }
+    return r;
+}
+
+int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, const struct launch_decode *a,
+                cu_stream stream, struct errmsg *e)
+{
+    unsigned n_tiles = kernels_pieces_of(l->table->geometry.d / 2, LAUNCH_TILE_PLANES, UINT_MAX);
+    struct cuda_grid grid = {(a->first % CHUNK_TOKENS + a->n + CHUNK_TOKENS - 1) / CHUNK_TOKENS,
+                             l->shard.n_heads * n_tiles, 2 * a->n_layers};
+
+    if (a->n == 0 || a->n_layers == 0)
+        return 0;
+
+    assert(grid.x <= LAUNCH_DECODE_CHUNKS_MAX);
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_decode], grid, LAUNCH_THREADS,
+                       device_table_coding_shared_bytes(l), a, stream, e);
+}
+
+/* ---- memory ---- */
 
 int cuda_write_words(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes, cu_stream stream,
                      struct errmsg *e)

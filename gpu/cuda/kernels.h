@@ -67,6 +67,23 @@ int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct 
               cu_stream stream, struct errmsg *e);
 
 /*
+ * For sequences whose pages are in host memory (LAUNCH_* of kernels/launch.h).
+ *
+ * cuda_store_rows() stores new tokens of a->items[0 .. n_items - 1] as rows, and sets bits in item->faults
+ * if a number is not finite. cuda_encode() packs a->chunks[0 .. n_chunks - 1], whose rows are there, keys
+ * before values: two launches, the codes of the CPU. cuda_decode() writes decoded and exact vectors, with the
+ * bits of kvc_seq_read_blocks() on the CPU.
+ */
+int cuda_store_rows(struct cuda_kernels *k, const struct page_layout *l, const struct launch_rows *a,
+                    unsigned n_items, cu_stream stream, struct errmsg *e);
+int cuda_move_rows(struct cuda_kernels *k, const struct page_layout *l, const struct launch_move *a,
+                   cu_stream stream, struct errmsg *e);
+int cuda_encode(struct cuda_kernels *k, const struct page_layout *l, const struct launch_encode *a,
+                unsigned n_chunks, cu_stream stream, struct errmsg *e);
+int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, const struct launch_decode *a,
+                cu_stream stream, struct errmsg *e);
+
+/*
  * Writes @bytes at @from to @to. @from may be freed at once: the words are passed as parameters. @to and
  * @bytes are multiples of 4.
  */

@@ -31,6 +31,16 @@ DEVICE float bfloat_to_float(uint16_t h)
     return __uint_as_float((uint32_t) h << 16);
 }
 
+/* Round to nearest, ties to even; NaN stays NaN. */
+DEVICE uint16_t float_to_bfloat(float x)
+{
+    uint32_t u = __float_as_uint(x);
+
+    if ((u & 0x7fffffff) > 0x7f800000)
+        return (uint16_t) (u >> 16 | 0x40);
+    return (uint16_t) ((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
 DEVICE float exp2_fast(float x)
 {
     float y;

@@ -138,6 +138,101 @@ DEVICE_INLINE uint32_t launch_coding_floats(uint32_t d, uint32_t rank_max)
     return (d > rank_max ? d : rank_max) * LAUNCH_CODING_LD;
 }
 
+/* ---- pages in host memory (staged.cu) ---- */
+
+/*
+ * The host knows the lengths of these sequences and passes them by value: their launches are not captured in
+ * graphs. Pages are encoded into device memory, from which the host copies them, and decoded from there.
+ */
+
+enum {
+    LAUNCH_ROWS_ITEMS_MAX = 32,    /* sequences of one launch that stores rows */
+    LAUNCH_CHUNKS_MAX = 96,        /* chunks of one launch that encodes */
+    LAUNCH_DECODE_CHUNKS_MAX = 64, /* chunks of one launch that decodes */
+    LAUNCH_TILE_PLANES = 16,       /* planes per block of kvc_decode */
+    LAUNCH_AFTER_ROPE = 1,         /* form: the caller's keys are after RoPE */
+    LAUNCH_INTERLEAVED = 2,        /* form: dimensions (2 i, 2 i + 1) of the caller's keys rotate together */
+};
+
+/* Binary16 rows of x - mean of one layer, by side [n_kv_heads][n_rows][d]. The row of a position is its
+ * remainder by n_rows, a multiple of 64: the rows of a chunk are neighbours, and rows never move. */
+struct launch_row_buffer {
+    uint16_t *rows[2];
+    uint32_t n_rows, unused;
+};
+
+/* Cosines and sines of the host, in blocks of 64 positions: [n_blocks][2 (cos, sin)][64][n_rot / 2]. Block i
+ * of positions is at the remainder of i by n_blocks. */
+struct launch_angles {
+    const float *blocks;
+    uint32_t n_blocks, unused;
+};
+
+/* New tokens of one layer of one sequence in the caller's form. */
+struct launch_rows_item {
+    const void *vectors[2];                   /* by side, aligned as their type */
+    uint64_t token_stride[2], head_stride[2]; /* in numbers, by side */
+    struct launch_row_buffer to;
+    uint32_t *faults;  /* [1] as in struct device_seq */
+    uint32_t first, n; /* positions */
+    uint32_t form, unused;
+};
+
+struct launch_rows {
+    const struct device_table *table;
+    struct launch_angles angles; /* of all positions of items with LAUNCH_AFTER_ROPE */
+    enum launch_dtype dtype;
+    uint32_t layer;
+    struct launch_rows_item items[LAUNCH_ROWS_ITEMS_MAX];
+};
+
+/* Copies the rows of positions first .. first + n - 1. */
+struct launch_move {
+    const struct device_table *table;
+    struct launch_row_buffer from, to;
+    uint32_t first, n;
+};
+
+/* A chunk of one layer of a sequence that is encoded into its page. */
+struct launch_chunk {
+    uint8_t *payload;
+    struct launch_row_buffer rows;
+    uint32_t number; /* in the sequence: chunk 0 has the sinks */
+    uint32_t layer;
+};
+
+struct launch_encode {
+    const struct device_table *table;
+    struct launch_chunk chunks[LAUNCH_CHUNKS_MAX];
+};
+
+/* A layer that is decoded, in device memory. */
+struct launch_decode_layer {
+    void *to[2]; /* by side; NULL: not decoded */
+    struct launch_row_buffer rows;
+    uint32_t n_packed; /* chunks that are in pages; later ones are rows */
+    uint32_t unused;
+};
+
+/* Positions first .. first + n - 1 of several layers, in LAUNCH_DECODE_CHUNKS_MAX chunks at most, to the
+ * caller's memory in the caller's form. */
+struct launch_decode {
+    const struct device_table *table;
+    const struct launch_decode_layer *layers; /* [n_layers], from first_layer on */
+    const int64_t *blocks; /* by (position / block_tokens) - first_block; NULL: see below */
+    struct launch_angles angles;
+    uint64_t dim_stride, token_stride, head_stride, block_stride; /* in numbers */
+    /* position p is token (p - origin) % block_tokens of block (p - origin) / block_tokens or, with blocks,
+     * of the one that they have for this number; then origin is 0 */
+    uint64_t block_tokens, origin, first_block;
+    uint32_t first_layer, n_layers;
+    uint32_t first, n;
+    uint32_t form;
+    enum launch_dtype dtype;
+    const uint8_t
+        *payloads[LAUNCH_DECODE_CHUNKS_MAX]; /* from the chunk of @first on, of those that are packed */
+};
+
 /* ---- memory ---- */
 
 struct launch_write_words {
@@ -164,6 +259,10 @@ struct launch_crc {
 #define APPEND_KERNELS(X)                                                                                    \
     X(kvc_pack_keys, launch_append) X(kvc_pack_values, launch_append) X(kvc_append_rows, launch_append)
 #define READ_KERNELS(X) X(kvc_read, launch_read)
+#define STAGED_KERNELS(X)                                                                                    \
+    X(kvc_store_rows, launch_rows)                                                                           \
+    X(kvc_move_rows, launch_move)                                                                            \
+    X(kvc_encode_keys, launch_encode) X(kvc_encode_values, launch_encode) X(kvc_decode, launch_decode)
 #define MEMORY_KERNELS(X)                                                                                    \
     X(kvc_write_words, launch_write_words) X(kvc_crc_begin, launch_crc) X(kvc_crc, launch_crc)
 

@@ -54,6 +54,11 @@ static inline float bfloat_to_float(uint16_t h)
     return bf16_to_f32(h);
 }
 
+static inline uint16_t float_to_bfloat(float x)
+{
+    return f32_to_bf16(x);
+}
+
 static inline uint32_t pack_halves(float lo, float hi)
 {
     return f32_to_f16(lo) | (uint32_t) f32_to_f16(hi) << 16;
