@@ -8,27 +8,14 @@
 
 #include "base/errmsg.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_slots.h"
 #include "client/sequence/pages.h"
-
-/* Slots for private pages, cut from slabs; the GPU's struct heap_pool. */
-struct gpu_slots {
-    size_t slot_bytes;
-    cu_ptr *free; /* [n_free], room for all slots */
-    size_t n_free, n_slots;
-    struct gpu_memory *slabs;
-    size_t n_slabs;
-};
 
 struct model_table_gpu {
     struct gpu_memory image;
     struct errmsg refusal;     /* why gpu_check_table() refused the table; empty if accepted or not checked */
     struct gpu_slots slots[2]; /* by class */
 };
-
-/* Return: 0; as gpu_alloc(). */
-int gpu_slot_take(struct gpu *g, struct gpu_slots *p, cu_ptr *ret, struct errmsg *e);
-void gpu_slot_give(struct gpu_slots *p, cu_ptr slot);
-void gpu_slots_deinit(struct gpu *g, struct gpu_slots *p);
 
 /**
  * gpu_table() - the table in device memory, written and checked at the first call
