@@ -18,10 +18,13 @@
 #include "base/errmsg.h"
 #include "gpu/cuda/kernels.h"
 
+struct gpu_ring;
+
 /* Cached memory above this is freed when the stream is waited for. */
 #define GPU_CACHED_BYTES ((size_t) 64 << 20)
 #define GPU_WORKSPACE_BYTES ((size_t) 256 << 20)
 #define GPU_FLAGS 256 /* of a slab */
+#define GPU_KNOWN 8   /* ranges of the caller's memory that were found last */
 
 /* Device memory; bytes 0: none. */
 struct gpu_memory {
@@ -60,7 +63,10 @@ struct gpu {
     size_t cached_bytes;
     struct gpu_flag_slab **flags;
     size_t n_flag_slabs;
-    struct gpu_workspace workspace; /* of attention */
+    struct gpu_workspace workspace;     /* of attention, or of appends to staged sequences */
+    struct gpu_ring *ring;              /* of a client whose pages are in host memory; else NULL */
+    struct gpu_memory known[GPU_KNOWN]; /* gpu_pointer.h */
+    unsigned next_known;
 };
 
 /* Before the GPU is used. Return: 0; -EIO: it is lost, with the sentence of the loss. */

@@ -97,9 +97,7 @@ static void *gpu_check_pointer(cu_ptr at)
 
 /* ---- errors ---- */
 
-/* -EOPNOTSUPP, not the -EIO of a lost GPU: the client can still use other tables. */
-__attribute__((format(printf, 3, 4))) static int gpu_check_fail(struct gpu_check_state *c, const char *kernel,
-                                                                const char *fmt, ...)
+int gpu_check_refuse(const struct gpu *g, struct errmsg *e, const char *kernel, const char *fmt, ...)
 {
     struct errmsg what;
     va_list ap;
@@ -107,10 +105,20 @@ __attribute__((format(printf, 3, 4))) static int gpu_check_fail(struct gpu_check
     va_start(ap, fmt);
     (void) vsnprintf(what.text, sizeof(what.text), fmt, ap);
     va_end(ap);
-    return fail(c->e, -EOPNOTSUPP,
+    return fail(e, -EOPNOTSUPP,
                 "%s, %s, computes wrongly: %s: %.160s; this table is refused there: report this with the "
                 "driver's version, and use a client of the CPU",
-                c->gpu->device.name, c->gpu->uuid, kernel, what.text);
+                g->device.name, g->uuid, kernel, what.text);
+}
+
+size_t gpu_check_count_other(const void *a, const void *b, size_t bytes)
+{
+    const uint8_t *x = a, *y = b;
+    size_t n = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        n += x[i] != y[i];
+    return n;
 }
 
 /* ---- memory ---- */
@@ -194,16 +202,6 @@ static int gpu_check_fetch(struct gpu_check_state *c, cu_ptr from, size_t bytes)
     return gpu_read(c->gpu, c->fetched, from, bytes, c->e);
 }
 
-static size_t gpu_check_count_other(const void *a, const void *b, size_t bytes)
-{
-    const uint8_t *x = a, *y = b;
-    size_t n = 0;
-
-    for (size_t i = 0; i < bytes; i++)
-        n += x[i] != y[i];
-    return n;
-}
-
 /* Compares device memory that a kernel wrote with the CPU's result. */
 static int gpu_check_compare(struct gpu_check_state *c, const char *kernel, const char *what, uint32_t head,
                              cu_ptr at, const void *want, size_t bytes)
@@ -212,8 +210,8 @@ static int gpu_check_compare(struct gpu_check_state *c, const char *kernel, cons
     size_t n = r == 0 ? gpu_check_count_other(c->fetched, want, bytes) : 0;
 
     if (n > 0)
-        r = gpu_check_fail(c, kernel, "%zu of %zu bytes of %s, layer %u, KV head %u", n, bytes, what,
-                           c->input.layer, c->input.layout->shard.first_head + head);
+        r = gpu_check_refuse(c->gpu, c->e, kernel, "%zu of %zu bytes of %s, layer %u, KV head %u", n, bytes,
+                             what, c->input.layer, c->input.layout->shard.first_head + head);
     return r;
 }
 
@@ -245,8 +243,8 @@ static int gpu_check_write_words(struct gpu_check_state *c)
     if (r == 0)
         r = gpu_check_fetch(c, at, sizeof(*t));
     if (r == 0 && memcmp(c->fetched, t, sizeof(*t)) != 0)
-        r = gpu_check_fail(c, "kvc_write_words", "%zu of %zu bytes",
-                           gpu_check_count_other(c->fetched, t, sizeof(*t)), sizeof(*t));
+        r = gpu_check_refuse(c->gpu, c->e, "kvc_write_words", "%zu of %zu bytes",
+                             gpu_check_count_other(c->fetched, t, sizeof(*t)), sizeof(*t));
     return r;
 }
 
@@ -336,8 +334,8 @@ static int gpu_check_appends(struct gpu_check_state *c)
     want->n_pages = CHECK_PACKED;
     want->n_exact = CHECK_EXACT;
     if (memcmp(c->fetched, &c->words, sizeof(c->words)) != 0)
-        return gpu_check_fail(c, "kvc_append_rows", "%zu bytes of lengths and faults",
-                              gpu_check_count_other(c->fetched, &c->words, sizeof(c->words)));
+        return gpu_check_refuse(c->gpu, c->e, "kvc_append_rows", "%zu bytes of lengths and faults",
+                                gpu_check_count_other(c->fetched, &c->words, sizeof(c->words)));
 
     r = gpu_check_for_used(c, gpu_check_compare_rows);
     return r < 0 ? r : gpu_check_for_used(c, gpu_check_compare_packed);
@@ -358,8 +356,9 @@ static int gpu_check_compare_read(struct gpu_check_state *c, uint32_t head, enum
     if (n == 0)
         return 0;
 
-    return gpu_check_fail(c, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n,
-                          READ_TOKENS * row_bytes, c->input.layer, c->input.layout->shard.first_head + head);
+    return gpu_check_refuse(
+        c->gpu, c->e, "kvc_read", "%zu of %zu bytes of decoded vectors, layer %u, KV head %u", n,
+        READ_TOKENS * row_bytes, c->input.layer, c->input.layout->shard.first_head + head);
 }
 
 static int gpu_check_read(struct gpu_check_state *c, enum side side)
@@ -401,8 +400,8 @@ static int gpu_check_crc(struct gpu_check_state *c)
         uint32_t want = crc32c(c->input.new_rows[side], c->input.new_bytes);
 
         if (got[side] != want)
-            r = gpu_check_fail(c, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x",
-                               c->input.new_bytes, got[side], want);
+            r = gpu_check_refuse(c->gpu, c->e, "kvc_crc", "the checksum of %zu bytes is %08x, not %08x",
+                                 c->input.new_bytes, got[side], want);
     }
 
     return r;
@@ -447,8 +446,8 @@ static int gpu_check_compare_attention(struct gpu_check_state *c, const char *ke
     if (largest <= TOLERANCE)
         return 0;
 
-    return gpu_check_fail(
-        c, kernel,
+    return gpu_check_refuse(
+        c->gpu, c->e, kernel,
         "attention of layer %u, KV head %u, %u queries, is off by %.3g of its size, more than %.3g", s->layer,
         l->shard.first_head + head, n_q, largest, TOLERANCE);
 }

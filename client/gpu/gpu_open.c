@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "client/gpu/gpu.h"
 #include "client/gpu/gpu_memory.h"
+#include "client/gpu/gpu_ring.h"
 #include "client/gpu/gpu_open.h"
 
 struct gpu *gpu_close(struct gpu *g)
@@ -14,6 +15,7 @@ struct gpu *gpu_close(struct gpu *g)
         return NULL;
     if (g->kernels)
         (void) gpu_quiesce(g);
+    gpu_ring_free(g);
     for (size_t i = 0; i < g->n_flag_slabs; i++) {
         gpu_free(g, &g->flags[i]->memory);
         free(g->flags[i]);

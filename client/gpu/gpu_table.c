@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "client/gpu/gpu_check.h"
 #include "client/gpu/gpu_memory.h"
+#include "client/gpu/gpu_ring.h"
 #include "client/model/model.h"
 #include "gpu/cuda/device_table.h"
 
@@ -56,7 +57,8 @@ static int gpu_table_write_image(struct gpu *g, struct model_table *t, struct er
 
 static int gpu_table_make_image(struct gpu *g, struct model_table *t, struct errmsg *e)
 {
-    int r = device_table_check(&t->layout, e);
+    bool attends = !g->ring;
+    int r = attends ? device_table_check(&t->layout, e) : 0;
 
     if (r < 0)
         return r;
@@ -65,7 +67,10 @@ static int gpu_table_make_image(struct gpu *g, struct model_table *t, struct err
     if (r < 0)
         return r;
 
-    r = gpu_check_table(g, &t->layout, t->gpu->image.at, e);
+    if (attends)
+        r = gpu_check_table(g, &t->layout, t->gpu->image.at, e);
+    else
+        r = gpu_check_table_staged(g, &t->layout, t->gpu->image.at, e);
     if (r == -EOPNOTSUPP) /* not checked again: a second run might succeed by chance */
         t->gpu->refusal = *e;
     return r;
@@ -107,6 +112,9 @@ void gpu_table_free(struct kvc_client *c, struct model_table *t)
     if (!t->gpu)
         return;
 
+    if (c->gpu->ring) /* copies of dropped pages still read slots */
+        (void) gpu_ring_finish(c->gpu, NULL);
+    gpu_angles_deinit(c->gpu, &t->gpu->angles);
     gpu_slots_deinit(c->gpu, &t->gpu->slots[PAGE_FIRST]);
     gpu_slots_deinit(c->gpu, &t->gpu->slots[PAGE_REST]);
     gpu_free(c->gpu, &t->gpu->image);

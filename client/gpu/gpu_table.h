@@ -1,6 +1,7 @@
 /*
  * A model's table in GPU memory: its image, which kernels read (struct device_table), and slots for private
- * pages. It is created when the first sequence of a client on a GPU uses the table, and freed with the table.
+ * pages, or for pages on their way to host memory. It is created when the first sequence of a client on a GPU
+ * uses the table, and freed with the table.
  */
 #pragma once
 
@@ -8,6 +9,7 @@
 
 #include "base/errmsg.h"
 #include "client/gpu/gpu.h"
+#include "client/gpu/gpu_angles.h"
 #include "client/gpu/gpu_slots.h"
 #include "client/sequence/pages.h"
 
@@ -15,6 +17,7 @@ struct model_table_gpu {
     struct gpu_memory image;
     struct errmsg refusal;     /* why gpu_check_table() refused the table; empty if accepted or not checked */
     struct gpu_slots slots[2]; /* by class */
+    struct gpu_angles angles;  /* for pages in host memory only */
 };
 
 /**

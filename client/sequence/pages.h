@@ -15,6 +15,7 @@
 #include "proto/page.h"
 
 struct client_lease;
+struct gpu_copy;
 struct kvc_client;
 struct mapped_extent;
 struct model_table;
@@ -35,6 +36,7 @@ struct page {
     struct chunk_key key;
     uint8_t *bytes;               /* header, then payload; NULL on a GPU */
     cu_ptr device;                /* address on a GPU; the bytes of the header are unused there */
+    struct gpu_copy *staging;     /* the page is packed on a GPU, and its bytes are not here yet; else NULL */
     size_t arena_off;             /* PAGE_ARENA */
     struct mapped_extent *extent; /* PAGE_POOL */
     struct client_lease *lease;
