@@ -9,8 +9,8 @@
  * Layers run one after another, so inside a step they differ in length and in n_packed by what the step
  * appends. Pages are claimed for all layers at once, when the first of them appends.
  *
- * There are three kinds, which differ in their operations (seq_ops.h): on the host,
- * on a GPU, and for evaluation.
+ * There are four kinds, which differ in their operations (seq_ops.h): on the host, on a GPU, on a GPU with
+ * pages in host memory, and for evaluation.
  */
 #pragma once
 
@@ -24,6 +24,7 @@
 
 struct seq_eval;
 struct seq_gpu;
+struct seq_staged;
 struct seq_ops;
 
 struct layer {
@@ -54,10 +55,11 @@ struct kvc_seq {
     uint64_t last_append;     /* client->n_appends of its last append: a call may contain a sequence once */
     size_t n_pages_before;    /* pages before that append: restored if it fails */
     size_t first_lost; /* chunk whose page the daemon may have overwritten (seq_resume.h); SIZE_MAX: none */
-    uint64_t pages_moved;    /* client->pages_moved when payloads was filled */
-    struct kvc_fetch *fetch; /* running, or not freed yet (seq_fetch.h); NULL: none */
-    struct seq_eval *eval;   /* of an evaluation sequence (seq_eval.c) */
-    struct seq_gpu *gpu;     /* of a sequence on a GPU (client/gpu/seq_gpu.h) */
+    uint64_t pages_moved;      /* client->pages_moved when payloads was filled */
+    struct kvc_fetch *fetch;   /* running, or not freed yet (seq_fetch.h); NULL: none */
+    struct seq_eval *eval;     /* of an evaluation sequence (seq_eval.c) */
+    struct seq_gpu *gpu;       /* of a sequence on a GPU (client/gpu/seq_gpu.h) */
+    struct seq_staged *staged; /* of one on a GPU with pages in host memory (client/gpu/seq_staged.h) */
 };
 
 static inline uint32_t seq_n_layers(const struct kvc_seq *s)
