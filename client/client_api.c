@@ -55,6 +55,7 @@ static void client_host_close(struct kvc_client *c)
 static const struct client_ops client_host_ops = {
     .pages = &page_host_ops,
     .seqs = &seq_host_ops,
+    .uses_threads = true,
     .check = client_host_check,
     .prepare_flush = client_host_is_idle,
     .publish = publish_arena,
@@ -130,7 +131,7 @@ static int client_connect(struct kvc_client *c, const char *path)
     int64_t end_ms = clock_ms() + GPU_OPENING_MS;
     int r = client_connect_once(c, path);
 
-    while (r == -EAGAIN && c->gpu && clock_ms() < end_ms) {
+    while (r == -EAGAIN && c->connection.device[0] && clock_ms() < end_ms) {
         (void) poll(NULL, 0, GPU_OPENING_STEP_MS);
         r = client_connect_once(c, path);
     }

@@ -1,5 +1,5 @@
 /*
- * libkvcobra on a GPU: choosing the device and the stream, waiting, CUDA graphs, memory of the caller. All
+ * libkvcobra on a GPU: choosing the device, the stream and the memory of pages, waiting, CUDA graphs. All
  * other calls are those of kvcobra.h, and its rules hold here.
  */
 #ifndef KVCOBRA_GPU_H
@@ -13,6 +13,23 @@ extern "C" {
 
 /* ---- device and stream ---- */
 
+/*
+ * Where the pages of a client's sequences are; their newest tokens are on the GPU in both cases.
+ *
+ * KVC_GPU_PAGES_DEVICE: on the GPU, in a pool of the daemon there. Kernels attend to them.
+ *
+ * KVC_GPU_PAGES_HOST: in host memory, where clients on the CPU share them, in the daemon's pool there and its
+ * slower tiers. The GPU encodes and decodes, for engines that attend to a cache of their own. Appends take
+ * every number type, distances, keys after RoPE and interleaved pairs;
+ * kvc_seq_read_blocks() writes to blocks on the GPU. KVC_SEQ_PUBLISH_ALL works. These calls fail:
+ * kvc_seq_attend() and kvc_seq_replay(), and sequences with KVC_SEQ_REPEATABLE (-EOPNOTSUPP); append and read
+ * with pointers that are not memory of this GPU or pinned memory of the host (-EINVAL); every call on a
+ * sequence that queues work, while the stream is being captured (-EBUSY). An append that is longer than the
+ * 128 tokens that stay exact packs what is due in the same call, so that the rest has room. A commit that
+ * publishes waits for the stream; forks and reads wait for copies between the GPU and the host.
+ */
+enum kvc_gpu_pages { KVC_GPU_PAGES_DEVICE = 0, KVC_GPU_PAGES_HOST = 1 };
+
 typedef struct kvc_gpu_options {
     size_t struct_bytes; /* sizeof(kvc_gpu_options) */
     /* "GPU-8-4-4-4-12" or "MIG-...", as "nvidia-smi -L" prints it; NULL: the first device */
@@ -20,10 +37,15 @@ typedef struct kvc_gpu_options {
     /* A CUstream (cudaStream_t) of the device's primary context; NULL: the default stream. It must exist
      * until the client is freed or kvc_client_set_stream() has replaced it. */
     void *stream;
+    uint32_t pages;  /* enum kvc_gpu_pages */
+    uint32_t unused; /* 0 */
+    /* for KVC_GPU_PAGES_HOST: pinned host memory of this client, through which pages move. 1 MiB to 16 GiB,
+     * and at least two pages of each table that is used; 0: 64 MiB */
+    size_t ring_bytes;
 } kvc_gpu_options;
 
 /**
- * kvc_client_set_gpu() - store this client's sequences in GPU memory
+ * kvc_client_set_gpu() - store this client's sequences in GPU memory, or encode them there
  *
  * Call it before kvc_client_connect() and before opening a model. From then on k, v, q and out of append,
  * attend and read are device pointers, and these calls return when their work is queued on the stream. This
@@ -34,8 +56,9 @@ typedef struct kvc_gpu_options {
  *   -EOPNOTSUPP    no CUDA driver, or an old one, or this build has no kernels for the device
  *   -ENODEV        no such GPU
  *   -EINVAL        an option is not valid
- *   -EBUSY         the client is connected, has models or an executor, or is on a GPU already
- *   -ENOMEM, -EIO  errors of the driver
+ *   -EBUSY         the client is connected, has models or, for KVC_GPU_PAGES_DEVICE, an executor, or is on
+ *                  a GPU already
+ *   -ENOMEM, -EIO  errors of the driver; -ENOMEM also: it cannot pin ring_bytes
  */
 KVC_EXPORT int kvc_client_set_gpu(kvc_client *c, const kvc_gpu_options *o);
 

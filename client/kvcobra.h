@@ -131,7 +131,8 @@ typedef struct kvc_executor {
  * it divides packing by chunk and head, and reading by layer and chunk. The number of workers may change the
  * last bits of attention. No task runs after the call that started it has returned.
  *
- * Return: 0; -EINVAL: n_workers is out of range, or run is NULL; -EOPNOTSUPP: this client is on a GPU.
+ * Return: 0; -EINVAL: n_workers is out of range, or run is NULL; -EOPNOTSUPP: this client's pages are on a
+ * GPU.
  */
 KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
 
@@ -143,7 +144,7 @@ KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
  * after fork() has none of them.
  *
  * Return: 0; -EINVAL: @n is out of range; -EAGAIN, -ENOMEM: no thread could be started, and nothing changed;
- * -EOPNOTSUPP: this client is on a GPU.
+ * -EOPNOTSUPP: this client's pages are on a GPU.
  */
 KVC_EXPORT int kvc_client_set_threads(kvc_client *c, unsigned n);
 
@@ -527,7 +528,8 @@ typedef struct kvc_blocks {
  * Keys are as kvc_seq_options say. Bases are aligned to the number type. Contents of a block that is named
  * twice are undefined: one unused block can take all positions that are not needed.
  *
- * Return: 0; -EINVAL: nothing is written; -ENOMEM; -ESTALE: see kvc_seq_append(); -EOPNOTSUPP: on a GPU.
+ * Return: 0; -EINVAL: nothing is written; -ENOMEM; -ESTALE: see kvc_seq_append(); on a GPU
+ * -EOPNOTSUPP, or with pages in host memory -EBUSY, -EIO.
  */
 KVC_EXPORT int kvc_seq_read_blocks(kvc_seq *s, size_t first, size_t n, const kvc_blocks *to);
 

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/threads.h"
 #include "client/connection/client.h"
+#include "client/connection/client_ops.h"
 
 enum { SCRATCH_ALIGN = 64 };
 
@@ -106,7 +107,7 @@ static int workers_enter(kvc_client *c, bool wants)
     r = client_enter(c);
     if (r < 0)
         return r;
-    if (wants && c->gpu)
+    if (wants && !c->ops->uses_threads)
         return fail(&c->error, -EOPNOTSUPP, "this client's attention runs on its GPU: it uses no threads");
 
     return 0;

@@ -98,6 +98,7 @@ const struct seq_ops seq_host_ops = {
     .uses_arena = true,
     .is_shareable = true,
     .takes_forms = true,
+    .flags = KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE | KVC_SEQ_COUNTED,
     .init = seq_ops_nothing,
     .deinit = seq_host_deinit,
     .copy = seq_tail_copy,

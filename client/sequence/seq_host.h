@@ -76,7 +76,7 @@ void seq_host_queries_store(const struct seq_attend_piece *p, const struct seq_h
 
 /* ---- seq_host_read.c ---- */
 
-/* seq_ops.read, seq_ops.read_blocks, of evaluation sequences too */
+/* seq_ops.read, by the sequence's read_blocks(); seq_ops.read_blocks, of evaluation sequences too */
 int seq_host_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t first, size_t n, float *out);
 int seq_host_read_blocks(const struct seq_read_call *call);
 

@@ -166,5 +166,5 @@ int seq_host_read(struct kvc_seq *s, uint32_t layer, enum kvc_side side, size_t 
         .dtype = KVC_F32,
     };
 
-    return seq_host_read_blocks(&call);
+    return s->ops->read_blocks(&call);
 }

@@ -1,7 +1,8 @@
 /*
- * The operations in which the three kinds of sequences differ: on the host (seq_host.c), on a GPU
- * (client/gpu/gpu_api.c), for evaluation (seq_eval.c). A sequence gets its table when it is created and keeps
- * it. Public calls check their arguments and then call the table; they never test the kind.
+ * The operations in which the four kinds of sequences differ: on the host (seq_host.c), on a GPU, with pages
+ * there or in host memory (client/gpu/gpu_api.c), for evaluation (seq_eval.c). A sequence gets its table when
+ * it is created and keeps it. Public calls check their arguments and then call the table; they never test the
+ * kind.
  */
 #pragma once
 
@@ -51,7 +52,8 @@ struct seq_read_call {
 struct seq_ops {
     bool uses_arena;   /* private pages lie in the arena while the model is connected */
     bool is_shareable; /* it can be published, matched and forked */
-    bool takes_forms;  /* append and attend take any number type and distances (seq_form.h) */
+    bool takes_forms;  /* append and attend take any number type, distances, RoPE, pairs (seq_form.h) */
+    uint32_t flags;    /* KVC_SEQ_* that it takes */
 
     /* ---- creating, freeing ---- */
 

@@ -4,10 +4,14 @@
 #include <errno.h>
 
 #include "client/connection/client.h"
+#include "client/connection/client_ops.h"
+#include "client/sequence/seq_ops.h"
 #include "base/options.h"
 
 static int seq_options_check(const struct kvc_client *c, const kvc_seq_options *o, struct errmsg *e)
 {
+    const struct seq_ops *ops = c->ops->seqs;
+
     if (o->salt_bytes > 0 && !o->salt)
         return fail(e, -EINVAL, "the salt is NULL, but has %zu bytes", o->salt_bytes);
     if (o->salt_bytes > KVC_SALT_BYTES_MAX)
@@ -21,11 +25,15 @@ static int seq_options_check(const struct kvc_client *c, const kvc_seq_options *
     if (o->fetch_ms > SEQ_FETCH_MS_MAX && o->fetch_ms != KVC_FETCH_NEVER)
         return fail(e, -EINVAL, "kvc_seq_options: fetch_ms is %u, it must be at most %d, or KVC_FETCH_NEVER",
                     o->fetch_ms, SEQ_FETCH_MS_MAX);
-    if (c->gpu && (o->keys || o->pairs || o->flags & ~KVC_SEQ_COUNTED))
+    if (!ops->takes_forms && (o->keys || o->pairs || o->flags & ~ops->flags))
         return fail(
             e, -EOPNOTSUPP,
             "keys after RoPE, interleaved pairs and flags of kvc_seq_options but KVC_SEQ_COUNTED need a "
-            "client on the CPU; this client is on a GPU");
+            "client whose pages are in host memory; this client's are on a GPU");
+    if (o->flags & ~ops->flags)
+        return fail(e, -EOPNOTSUPP,
+                    "KVC_SEQ_REPEATABLE is about attention, which a client on a GPU with its pages in host "
+                    "memory does not compute");
 
     return 0;
 }

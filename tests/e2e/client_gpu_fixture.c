@@ -65,13 +65,14 @@ void gpu_scene_run(bool (*run)(const struct scene *sc, int from_parent, int to_p
 
 /* ---- clients ---- */
 
-static struct embedded open_gpu(const struct scene *sc)
+static struct embedded open_gpu(const struct scene *sc, uint32_t pages)
 {
+    const kvc_gpu_options o = {.struct_bytes = sizeof(o), .pages = pages};
     struct embedded m = {.g = sc->g, .n_heads = sc->g.n_kv_heads};
     int r = kvc_client_new(&m.client);
 
     assert(r == 0);
-    r = kvc_client_set_gpu(m.client, &(kvc_gpu_options){.struct_bytes = sizeof(kvc_gpu_options)});
+    r = kvc_client_set_gpu(m.client, &o);
     if (r < 0)
         printf("    gpu: %s\n", kvc_last_error(m.client));
     assert(r == 0);
@@ -88,9 +89,9 @@ void gpu_driver_load(void)
     assert(library);
 }
 
-struct embedded gpu_scene_client(const struct scene *sc)
+struct embedded gpu_scene_client_with(const struct scene *sc, uint32_t pages)
 {
-    struct embedded m = open_gpu(sc);
+    struct embedded m = open_gpu(sc, pages);
     kvc_model_id id = embedded_id(&m);
     int r = kvc_client_connect(m.client, sc->daemon.socket);
 
@@ -102,9 +103,14 @@ struct embedded gpu_scene_client(const struct scene *sc)
     return m;
 }
 
+struct embedded gpu_scene_client(const struct scene *sc)
+{
+    return gpu_scene_client_with(sc, KVC_GPU_PAGES_DEVICE);
+}
+
 struct embedded gpu_scene_private(const struct scene *sc)
 {
-    struct embedded m = open_gpu(sc);
+    struct embedded m = open_gpu(sc, KVC_GPU_PAGES_DEVICE);
     kvc_model_id id = embedded_id(&m);
     int r = kvc_model_open_table(m.client, &id, sc->bytes, sc->n_bytes, &m.model);
 

@@ -41,6 +41,8 @@ void gpu_driver_load(void);
 
 /* A client on the first GPU, connected, with its model. Asserts. */
 struct embedded gpu_scene_client(const struct scene *sc);
+/* The same with pages where enum kvc_gpu_pages says. */
+struct embedded gpu_scene_client_with(const struct scene *sc, uint32_t pages);
 /* A client without the daemon. */
 struct embedded gpu_scene_private(const struct scene *sc);
 

@@ -49,12 +49,15 @@ static void *make_table(const struct geometry *g, const struct gpu_pair_shape *s
     return bytes;
 }
 
-static int open_gpu(struct gpu_pair *t, const kvc_model_id *id, const void *bytes, size_t n_bytes)
+static int open_gpu(struct gpu_pair *t, const struct gpu_pair_shape *shape, const kvc_model_id *id,
+                    const void *bytes, size_t n_bytes)
 {
+    const kvc_gpu_options o = {
+        .struct_bytes = sizeof(o), .pages = shape->pages, .ring_bytes = shape->ring_bytes};
     int r = kvc_client_new(&t->gpu);
 
     assert(r == 0);
-    r = kvc_client_set_gpu(t->gpu, &(kvc_gpu_options){.struct_bytes = sizeof(kvc_gpu_options)});
+    r = kvc_client_set_gpu(t->gpu, &o);
     if (r == 0)
         r = kvc_model_open_table(t->gpu, id, bytes, n_bytes, &t->gpu_model);
     if (r < 0) {
@@ -81,7 +84,7 @@ void gpu_pair_open(struct gpu_pair *t, const struct gpu_pair_shape *shape, int *
     assert(r == 0);
     r = kvc_model_open_table(t->cpu, &id, bytes, n_bytes, &t->cpu_model);
     assert(r == 0);
-    *ret_err = open_gpu(t, &id, bytes, n_bytes);
+    *ret_err = open_gpu(t, shape, &id, bytes, n_bytes);
     free(bytes);
 }
 

@@ -20,6 +20,8 @@ struct gpu_pair_shape {
     double bpd;
     enum prediction v_from;
     uint32_t first_head, n_heads_here; /* shard; 0 heads: all */
+    uint32_t pages;                    /* enum kvc_gpu_pages of the GPU's client */
+    size_t ring_bytes;
 };
 
 struct gpu_pair {

@@ -350,7 +350,8 @@ static void test_inputs(void)
     check_input(&m, use_report_options, &report, sizeof(report), sizeof(report), 0);
     check_input(&m, use_attend_options, &attend, sizeof(attend), sizeof(attend), 0);
     check_input(&m, use_executor, &executor, sizeof(executor), sizeof(executor), 0);
-    check_input(&m, use_gpu_options, &gpu, sizeof(gpu), sizeof(gpu), -EBUSY); /* it has a model */
+    check_input(&m, use_gpu_options, &gpu, sizeof(gpu), offsetof(kvc_gpu_options, pages),
+                -EBUSY); /* it has a model */
     check_input(&m, use_eval_options, &eval, sizeof(eval), 16, 0);
     check_input(&m, use_connect_options, &connect, sizeof(connect), sizeof(connect), -ENOENT);
     for (size_t i = 0; i < 2; i++) {
