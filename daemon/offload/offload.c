@@ -116,6 +116,8 @@ static void offload_log_state(const struct offload *o, const struct disk_status 
 {
     const char *folder = o->rooms.config->disk_dir;
 
+    if (s->state == DISK_READY && s->emptied[0])
+        log_event(LOG_NOTICE, "disk-tier-emptied", "folder=%s message=\"%s\"", folder, s->emptied);
     if (s->state == DISK_READY && s->engine_why[0])
         log_event(LOG_NOTICE, "disk-tier-ready",
                   "folder=%s pages=%" PRIu64 " engine=%s message=\"%s, which only costs time\"", folder,

@@ -56,6 +56,7 @@ struct disk_status {
     /* OFF, and OPENING after it: why; READY: why the tier has less than its size; else empty */
     char sentence[ERRMSG_BYTES];
     const char *engine;
+    char emptied[ERRMSG_BYTES];    /* why the last opening dropped all pages; else empty */
     char engine_why[ERRMSG_BYTES]; /* why a faster engine does not run here; else empty */
     bool is_locked;                /* the bounce buffers are registered with the kernel */
     uint64_t segment_bytes, physical_bytes;

@@ -140,7 +140,8 @@ static int disk_folder_check_empty(const struct disk_folder *f, struct errmsg *e
 /* The name `records` appears when the head is on the disk, so no start finds a file without one. */
 static int disk_folder_make_records(const struct disk_folder *f, const struct disk_folder_options *o)
 {
-    struct disk_folder_head h = {.version = DISK_VERSION, .segment_bytes = o->segment_bytes};
+    struct disk_folder_head h = {
+        .version = DISK_VERSION, .page_format = PAGE_FORMAT_VERSION, .segment_bytes = o->segment_bytes};
     uint8_t bytes[DISK_FOLDER_HEAD_BYTES];
     _cleanup_(closep) int fd =
         openat(f->fd, records_new_name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -190,6 +191,7 @@ static int disk_folder_open_records(struct disk_folder *f, const struct disk_fol
     return disk_folder_check_records(f, e);
 }
 
+/* Return: 0; DISK_HEAD_IS_OLDER: f->emptied has the sentence; errno. */
 static int disk_folder_check_head(struct disk_folder *f, const struct disk_folder_options *o,
                                   struct errmsg *e)
 {
@@ -214,10 +216,45 @@ static int disk_folder_check_head(struct disk_folder *f, const struct disk_folde
             "the disk tier in %s was written with another index secret: give that key ring, or remove "
             "the folder's files to begin anew",
             f->path);
+    if (r == DISK_HEAD_IS_OLDER) {
+        errmsg_set(&f->emptied,
+                   "an earlier kvcobrad wrote the disk tier in %s (version %" PRIu32
+                   " of the format): its pages are dropped, and the folder begins anew",
+                   f->path, h.version);
+        return r;
+    }
 
     f->segment_bytes = h.segment_bytes;
     f->counter = h.counter;
     return 0;
+}
+
+/*
+ * Empties a folder of an earlier version. The new `records` comes first: killed behind it, the next start
+ * finds a tier without pages, whose segments are filled anew.
+ */
+static int disk_folder_begin_anew(struct disk_folder *f, const struct disk_folder_options *o,
+                                  struct errmsg *e)
+{
+    _cleanup_(closep) int pages = -1;
+    struct stat st;
+    int r = disk_folder_check_rights(f, e);
+
+    if (r < 0)
+        return r;
+
+    r = disk_folder_make_records(f, o);
+    if (r < 0)
+        return fail(e, r, "cannot write %s/%s: %s", f->path, records_name, strerror(-r));
+
+    pages = openat(f->fd, pages_name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (pages < 0 ? errno != ENOENT
+                  : fstat(pages, &st) < 0 || (S_ISREG(st.st_mode) && ftruncate(pages, 0) < 0))
+        return fail(e, -errno, "cannot empty %s/%s: %s", f->path, pages_name, strerror(errno));
+
+    closep(&f->records_fd);
+    r = disk_folder_open_records(f, o, e);
+    return r < 0 ? r : disk_folder_check_head(f, o, e);
 }
 
 /* Copies of `records` that were made until now are older than the file from now on. */
@@ -363,6 +400,8 @@ int disk_folder_look(const struct disk_folder_options *o, struct errmsg *e)
         r = disk_folder_check_rights(&f, e);
     if (r == 0)
         r = disk_folder_check_head(&f, o, e);
+    if (r == DISK_HEAD_IS_OLDER) /* a start empties the folder */
+        return 0;
     return r < 0 ? r : disk_folder_find_size(&f, o->bytes, e);
 }
 
@@ -382,6 +421,8 @@ int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *re
         r = disk_folder_open_records(&f, o, e);
     if (r == 0)
         r = disk_folder_check_head(&f, o, e);
+    if (r == DISK_HEAD_IS_OLDER)
+        r = disk_folder_begin_anew(&f, o, e);
     if (r == 0)
         r = disk_folder_raise_counter(&f, e);
     if (r == 0)

@@ -7,7 +7,8 @@
  *                when it is first needed
  *
  * The folder belongs to one key ring: its head has the ring's fleet number. A folder with other files, of
- * another fleet, of another version or that another process uses is refused and not changed.
+ * another fleet, of a newer version or that another process uses is refused and not changed. One that an
+ * earlier version of this program wrote is emptied: its pages can be computed again.
  */
 #pragma once
 
@@ -16,10 +17,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/errmsg.h"
 #include "base/file_identity.h"
 #include "daemon/tier/disk_format.h"
-
-struct errmsg;
 
 struct disk_folder {
     char *path;
@@ -34,6 +34,7 @@ struct disk_folder {
     uint64_t records_bytes;                        /* the file has at least so many */
     uint64_t counter;                              /* as `records` has it */
     bool is_written;                               /* `records`, since the counter was raised */
+    struct errmsg emptied;                         /* why the folder was emptied when it was opened */
 };
 
 struct disk_folder_options {
@@ -48,10 +49,11 @@ struct disk_folder_options {
 /**
  * disk_folder_open() - lock a folder, check it, and open its files
  *
- * An empty folder gets its files. Segments beyond ->bytes are cut off.
+ * An empty folder gets its files, and one of an earlier version loses its pages; then ret->emptied says so.
+ * Segments beyond ->bytes are cut off.
  *
  * Return: 0; -EPERM: other users may write to it or its files; -EADDRINUSE: another process uses it; -EEXIST:
- * it has files that are not of a tier, or pages without records; -EPROTO: another version; -EXDEV: another
+ * it has files that are not of a tier, or pages without records; -EPROTO: a newer version; -EXDEV: another
  * fleet; -ESTALE: it is on another file system than before; -EBADMSG: the head is damaged; -EOPNOTSUPP: the
  * file system has no direct I/O; -EINVAL: ->bytes has no room for one segment; errno of the folder. *ret is
  * untouched on failure.

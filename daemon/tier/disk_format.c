@@ -17,7 +17,8 @@ struct disk_stored_folder {
     uint32_t magic, version;
     uint8_t fleet[DISK_FLEET_BYTES];
     uint64_t segment_bytes, counter;
-    uint8_t zero[4052];
+    uint32_t page_format;
+    uint8_t zero[4048];
     uint32_t crc32c;
 };
 _Static_assert(sizeof(struct disk_stored_folder) == DISK_FOLDER_HEAD_BYTES, "head of a folder");
@@ -87,6 +88,7 @@ void disk_folder_head_store(const struct disk_folder_head *h, uint8_t ret[static
     s.version = h->version;
     memcpy(s.fleet, h->fleet, sizeof(s.fleet));
     s.segment_bytes = h->segment_bytes;
+    s.page_format = h->page_format;
     s.crc32c = crc32c(&s, offsetof(struct disk_stored_folder, crc32c));
     s.counter = h->counter;
     memcpy(ret, &s, sizeof(s));
@@ -104,18 +106,31 @@ int disk_folder_head_load(const uint8_t bytes[static DISK_FOLDER_HEAD_BYTES], st
     s.counter = 0;
     if (s.magic != DISK_FOLDER_MAGIC)
         return fail(e, -EBADMSG, "it is not the file of a disk tier");
-    if (s.version != DISK_VERSION)
+    if (s.version > DISK_VERSION)
         return fail(e, -EPROTO,
-                    "it has version %" PRIu32 " of the format, and this kvcobrad reads version %d", s.version,
-                    DISK_VERSION);
+                    "a newer kvcobrad wrote it: it has version %" PRIu32
+                    " of the format, and this one reads version %d",
+                    s.version, DISK_VERSION);
     if (s.crc32c != crc32c(&s, offsetof(struct disk_stored_folder, crc32c)))
         return fail(e, -EBADMSG, "its head is damaged");
+    if (s.version == DISK_VERSION && s.page_format > PAGE_FORMAT_VERSION)
+        return fail(e, -EPROTO,
+                    "a newer kvcobrad wrote it: it has pages in format %" PRIu32
+                    ", and this one reads format %d",
+                    s.page_format, PAGE_FORMAT_VERSION);
+    if (s.version < DISK_VERSION || s.page_format < PAGE_FORMAT_VERSION) {
+        *ret = (struct disk_folder_head){.version = s.version, .page_format = s.page_format};
+        memcpy(ret->fleet, s.fleet, sizeof(ret->fleet));
+        return DISK_HEAD_IS_OLDER;
+    }
     if (s.segment_bytes < DISK_SEGMENT_BYTES_MIN || s.segment_bytes > DISK_SEGMENT_BYTES_MAX ||
         (s.segment_bytes & (s.segment_bytes - 1)) != 0)
         return fail(e, -EBADMSG, "it names segments of %" PRIu64 " bytes", s.segment_bytes);
 
-    h = (struct disk_folder_head){
-        .version = s.version, .segment_bytes = s.segment_bytes, .counter = h.counter};
+    h = (struct disk_folder_head){.version = s.version,
+                                  .page_format = s.page_format,
+                                  .segment_bytes = s.segment_bytes,
+                                  .counter = h.counter};
     memcpy(h.fleet, s.fleet, sizeof(h.fleet));
     disk_folder_head_store(&h, again);
     if (memcmp(again, bytes, sizeof(again)) != 0) /* bytes that are zeros in this version */

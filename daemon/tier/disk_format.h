@@ -14,9 +14,10 @@
  * was not written (it does not open, a miss).
  *
  * Head of the folder: magic "KVDT" 0 (u32), version 4 (u32), fleet 8 (16 bytes, keyring_fleet()), segment
- * bytes 24 (u64), counter 32 (u64), zeros, CRC32C of bytes 0 to 4091 at 4092, where the counter counts as
- * zeros: it is written alone, while the tier runs, so a power cut cannot damage the head. An older copy of
- * the file has a smaller counter.
+ * bytes 24 (u64), counter 32 (u64), format of the pages 40 (u32, PAGE_FORMAT_VERSION), zeros, CRC32C of bytes
+ * 0 to 4091 at 4092, where the counter counts as zeros: it is written alone, while the tier runs, so a power
+ * cut cannot damage the head. An older copy of the file has a smaller counter. Version 1 did not have the
+ * format of the pages. Magic, version, fleet and checksum keep their places in all versions.
  *
  * Head of a segment: magic "KVDS" 0 (u32), number 4 (u32), generation 8 (u64), slot bytes 16 (u64), page
  * bytes 24 (u64), slots 32 (u32), first head 36 (u16), heads 38 (u16), class 40 (u8), zeros, table digest
@@ -40,7 +41,7 @@ struct errmsg;
 
 #define DISK_FOLDER_MAGIC 0x5444564bu  /* "KVDT" */
 #define DISK_SEGMENT_MAGIC 0x5344564bu /* "KVDS" */
-#define DISK_VERSION 1
+#define DISK_VERSION 2
 
 #define DISK_FOLDER_HEAD_BYTES 4096
 #define DISK_COUNTER_OFFSET 32
@@ -61,6 +62,7 @@ struct errmsg;
 
 struct disk_folder_head {
     uint32_t version;
+    uint32_t page_format;
     uint8_t fleet[DISK_FLEET_BYTES];
     uint64_t segment_bytes;
     uint64_t counter;
@@ -89,7 +91,12 @@ uint64_t disk_record_offset(uint32_t segment, uint32_t slot, uint64_t segment_by
 
 void disk_folder_head_store(const struct disk_folder_head *h, uint8_t ret[static DISK_FOLDER_HEAD_BYTES]);
 
-/* Return: 0; -EBADMSG: not such a head, or damaged; -EPROTO: of another version; with a sentence. */
+/*
+ * Return: 0; DISK_HEAD_IS_OLDER: an earlier kvcobrad wrote the head, or pages in an earlier format: *ret has
+ * its version, the format of its pages (0 in version 1) and its fleet; -EBADMSG: not such a head, or damaged;
+ * -EPROTO: a newer kvcobrad wrote it; with a sentence.
+ */
+enum { DISK_HEAD_IS_OLDER = 1 };
 int disk_folder_head_load(const uint8_t bytes[static DISK_FOLDER_HEAD_BYTES], struct disk_folder_head *ret,
                           struct errmsg *e);
 

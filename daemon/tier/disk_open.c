@@ -163,6 +163,7 @@ int disk_open(struct disk *d, struct errmsg *e)
     disk_open_make_filters(d);
     (void) pthread_mutex_lock(&d->lock);
     d->status.engine = d->io.ops->name;
+    memcpy(d->status.emptied, d->folder.emptied.text, sizeof(d->status.emptied));
     memcpy(d->status.engine_why, why.text, sizeof(d->status.engine_why));
     d->status.is_locked = d->io.is_locked;
     d->status.segment_bytes = d->folder.segment_bytes;

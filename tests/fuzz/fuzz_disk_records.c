@@ -131,14 +131,15 @@ static void read_folder_head(const uint8_t *data)
     struct disk_folder_head h;
     struct errmsg e = {""};
     uint32_t crc;
+    int r;
 
     memcpy(bytes, data, DISK_IMAGE_HEAD_BYTES);
     crc = crc32c(bytes, sizeof(bytes) - 4);
     memcpy(bytes + sizeof(bytes) - 4, &crc, sizeof(crc));
-    if (disk_folder_head_load(bytes, &h, &e) < 0) {
-        check(e.text[0] != '\0');
+    r = disk_folder_head_load(bytes, &h, &e);
+    check((e.text[0] != '\0') == (r < 0));
+    if (r < 0 || r == DISK_HEAD_IS_OLDER)
         return;
-    }
     disk_folder_head_store(&h, back);
     check(memcmp(back, bytes, sizeof(back)) == 0);
 }

@@ -13,7 +13,11 @@ static uint8_t image[DISK_IMAGE_HEAD_BYTES + DISK_IMAGE_SEGMENTS * DISK_IMAGE_AR
 static void begin(void)
 {
     struct disk_folder_head h = {
-        .version = DISK_VERSION, .fleet = {1, 2, 3}, .segment_bytes = DISK_IMAGE_SEGMENT_BYTES};
+
+        .version = DISK_VERSION,
+        .page_format = PAGE_FORMAT_VERSION,
+        .fleet = {1, 2, 3},
+        .segment_bytes = DISK_IMAGE_SEGMENT_BYTES};
     uint8_t bytes[DISK_FOLDER_HEAD_BYTES];
 
     memset(image, 0, sizeof(image));

@@ -209,7 +209,7 @@ static void test_foreign_folders(void)
     CU_ASSERT_EQUAL(refused(""), 0);
 
     write_bytes("records", &version, 4, 4);
-    CU_ASSERT_EQUAL(refused("version 2 of the format"), -EPROTO);
+    CU_ASSERT_EQUAL(refused("a newer kvcobrad wrote it: it has version 3"), -EPROTO);
     write_bytes("records", &(uint32_t){DISK_VERSION}, 4, 4);
     write_bytes("records", "x", 1, 1000);
     CU_ASSERT_EQUAL(refused("its head is damaged"), -EBADMSG);
@@ -220,6 +220,69 @@ static void test_foreign_folders(void)
     (void) remove(name("records"));
     CU_ASSERT_EQUAL(refused("records is missing"), -EEXIST); /* pages without records are not taken over */
     (void) remove(name("lost+found"));
+    remove_folder();
+}
+
+/* The head of a folder as @version and @page_format wrote it, with its checksum. */
+static void write_old_head(uint32_t version, uint32_t page_format)
+{
+    struct disk_folder_head h = {
+        .version = version, .page_format = page_format, .segment_bytes = SEGMENT_BYTES};
+    uint8_t bytes[DISK_FOLDER_HEAD_BYTES];
+
+    memcpy(h.fleet, fleet, sizeof(h.fleet));
+    disk_folder_head_store(&h, bytes);
+    write_bytes("records", bytes, sizeof(bytes), 0);
+}
+
+/* Opens a folder with one page of version @version. */
+static void open_old(uint32_t version, uint32_t page_format)
+{
+    struct disk_segment_head h = make_head(0, 5);
+    struct disk_record r = {.key = {{7}}, .generation = 5, .slot = 3};
+
+    CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0);
+    CU_ASSERT_EQUAL(disk_folder_grow(&f, &e), 0);
+    CU_ASSERT_EQUAL(disk_folder_write_head(&f, &h, &e), 0);
+    CU_ASSERT_EQUAL(disk_folder_write_record(&f, 0, &r, &e), 0);
+    disk_folder_deinit(&f);
+    write_old_head(version, page_format);
+}
+
+/* What an earlier version of this program wrote is emptied; what is not its own stays as it is. */
+static void test_older_folder(void)
+{
+    static const uint32_t versions[][2] = {{1, 0}, {DISK_VERSION, PAGE_FORMAT_VERSION - 1}};
+
+    for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
+        make_folder();
+        open_old(versions[i][0], versions[i][1]);
+        options.fleet = other_fleet;
+        CU_ASSERT_EQUAL(refused("another index secret"), -EXDEV);
+        options.fleet = fleet;
+        CU_ASSERT_EQUAL(disk_folder_look(&options, &e), 0);
+        CU_ASSERT_EQUAL(bytes_of("pages"), SEGMENT_BYTES);
+
+        CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0);
+        CU_ASSERT_PTR_NOT_NULL(strstr(f.emptied.text, "an earlier kvcobrad wrote the disk tier in"));
+        CU_ASSERT(f.n_segments == 0 && bytes_of("pages") == 0);
+        read_all();
+        CU_ASSERT(got.n_segments == 0 && got.n_records == 0);
+        disk_folder_deinit(&f);
+        CU_ASSERT_EQUAL_FATAL(disk_folder_open(&options, &f, &e), 0); /* it is of this version now */
+        CU_ASSERT_STRING_EQUAL(f.emptied.text, "");
+        disk_folder_deinit(&f);
+        remove_folder();
+    }
+}
+
+/* A page format that this version does not know yet. */
+static void test_newer_pages(void)
+{
+    make_folder();
+    open_old(DISK_VERSION, PAGE_FORMAT_VERSION + 1);
+    CU_ASSERT_EQUAL(refused("a newer kvcobrad wrote it: it has pages in format 2"), -EPROTO);
+    CU_ASSERT_EQUAL(bytes_of("pages"), SEGMENT_BYTES);
     remove_folder();
 }
 
@@ -475,6 +538,8 @@ const struct test_case test_cases[] = {
     TEST(test_round_trip),
     TEST(test_lock),
     TEST(test_foreign_folders),
+    TEST(test_older_folder),
+    TEST(test_newer_pages),
     TEST(test_open_to_others),
     TEST(test_odd_files),
     TEST(test_sizes),

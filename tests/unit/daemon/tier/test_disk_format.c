@@ -121,6 +121,7 @@ static void test_records(void)
 static void test_folder_head(void)
 {
     struct disk_folder_head h = {.version = DISK_VERSION,
+                                 .page_format = PAGE_FORMAT_VERSION,
                                  .fleet = {1, 2, 3},
                                  .segment_bytes = SEGMENT_BYTES,
                                  .counter = 77},
