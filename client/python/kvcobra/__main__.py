@@ -2,15 +2,22 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import pathlib
+import signal
 import sys
 from typing import Any, List, Optional
 
-from . import Error, calibrate, version
+from . import Client, Error, calibrate, version
 from ._calibrate import METRICS, OWN_SHARE, OWN_TOKENS, TEXT_TOKENS
 
 CALIBRATE = """Run texts through a model of transformers and write the statistics that 'kvcobra solve' makes tables from. For a GGUF
 file use 'kvcobra calibrate', which needs no Python."""
+
+
+LLAMA_PROXY = """Serve HTTP in front of a llama-server, and share the beginnings of its prompts with all programs of the host through kvcobrad.
+Start llama-server with --slot-save-path FOLDER, and give clients this program's address. Whatever cannot be shared is computed by
+llama-server, as without this program."""
 
 
 class _Version(argparse.Action):
@@ -43,7 +50,56 @@ def parser() -> argparse.ArgumentParser:
                    help="number type of the computation; the others need half the memory (default %(default)s)")
     c.add_argument("--model-id", metavar="DIGEST", help="the digest that tables are for (default: that of 'kvcobra model-id')")
     c.add_argument("-q", "--quiet", action="store_true", help="no progress line")
+    _add_llama_proxy(commands)
     return p
+
+
+def _add_llama_proxy(commands: Any) -> None:
+    c = commands.add_parser("llama-proxy", help="share the prompts of a llama-server", description=LLAMA_PROXY)
+    c.set_defaults(run=_llama_proxy)
+    c.add_argument("--server", metavar="URL", required=True, help="llama-server, such as http://127.0.0.1:8080")
+    c.add_argument("--slots", metavar="FOLDER", required=True, help="the folder that llama-server got as --slot-save-path, of mode 0700")
+    c.add_argument("--model", metavar="GGUF", required=True, help="the model that llama-server runs")
+    c.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8081", help="where clients connect (default %(default)s)")
+    c.add_argument("--socket", metavar="PATH", help="socket of kvcobrad (default: that of the library)")
+    c.add_argument("--model-id", metavar="DIGEST", help="the digest that tables are for (default: that of 'kvcobra model-id')")
+    c.add_argument("--pairs", choices=("interleaved", "half-split"),
+                   help="dimensions that RoPE rotates together (default: by the model's architecture)")
+
+
+def _llama_proxy(arguments: argparse.Namespace) -> int:
+    from ._calibrate import folder_model_id
+    from .llama import gguf, pairs_of
+    from .llama.proxy import Proxy, Upstream, serve
+    from .llama.sharing import Sharing
+    from .llama.slots import Folder
+
+    logging.basicConfig(level=logging.INFO, format="kvcobra: %(message)s", stream=sys.stderr)
+    try:
+        upstream = Upstream(arguments.server)
+        pairs = arguments.pairs or pairs_of(gguf.architecture(arguments.model))
+        model_id = arguments.model_id or folder_model_id(arguments.model)
+        folder = Folder(arguments.slots)
+    except (OSError, ValueError) as e:
+        print(f"kvcobra: {e}", file=sys.stderr)
+        return 1
+    sharing = Sharing(lambda: Client(arguments.socket), model_id.split()[0], pairs, folder)
+    try:
+        server = serve(Proxy(upstream, sharing), arguments.listen)
+    except ValueError as e:
+        print(f"kvcobra: {e}", file=sys.stderr)
+        return 1
+    sharing.open()  # says so now if there is no kvcobrad or no table
+    print(f"kvcobra: http://{arguments.listen} is {arguments.server} with shared prompts", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print(f"kvcobra: {sharing.found_tokens} tokens were found, {sharing.published_tokens} published", file=sys.stderr)
+    finally:
+        server.server_close()
+        sharing.close()
+    return 0
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,248 @@
+"""kvcobra.llama: slot files, architectures, and the proxy in front of a stand-in for llama-server, with a real kvcobrad."""
+import json
+import logging
+import os
+import struct
+import threading
+import unittest
+import urllib.error
+import urllib.request
+
+import support
+from llama_standin import PIECES, LlamaServer
+
+import kvcobra
+from kvcobra.llama import gguf, pairs_of, slots
+from kvcobra.llama.proxy import Proxy, Upstream, serve
+from kvcobra.llama.sharing import Sharing, Slots
+
+TEXT = "".join(chr(97 + i * i % 23) for i in range(700))
+
+
+class SlotFiles(support.Case):
+    def test_what_is_built_is_parsed(self):
+        state = struct.pack("<IiIIiIi", slots.STATE_MAGIC, 3, 1, 1, 0, 1, 3) + bytes(20)
+        self.assertEqual(slots.parse(slots.build([5, 6, 7], state)), ([5, 6, 7], state))
+
+    def test_other_bytes_are_refused(self):
+        good = slots.build([5, 6, 7], struct.pack("<IiIIiIi", slots.STATE_MAGIC, 0, 1, 1, 0, 1, 0))
+        for n in range(len(good)):
+            with self.assertRaises(slots.FormatError):
+                slots.parse(good[:n])
+        for at, words in ((0, "begins with"), (4, "version 5"), (12, "words of the slot file"), (20, "words of the slot file")):
+            bad = bytearray(good)
+            bad[at] ^= 1
+            with self.assertRaisesRegex(slots.FormatError, words):
+                slots.parse(bytes(bad))
+
+    def test_folder(self):
+        path = os.path.join(self.folder, "slots")
+        with self.assertRaisesRegex(ValueError, "cannot open the folder.*mkdir -m 700"):
+            slots.Folder(path)
+        os.mkdir(path, 0o755)
+        with self.assertRaisesRegex(ValueError, "chmod 700"):
+            slots.Folder(path)
+        os.chmod(path, 0o700)
+        os.symlink(path, path + "-link")
+        with self.assertRaisesRegex(ValueError, "cannot open"):
+            slots.Folder(path + "-link")
+        folder = slots.Folder(path)
+        with self.assertRaisesRegex(ValueError, "another proxy"):
+            slots.Folder(path)
+        folder.write("a", b"x")
+        self.assertEqual(os.stat(os.path.join(path, "a")).st_mode & 0o777, 0o600)
+        folder.remove("a")
+        folder.remove("a")
+        os.symlink("/etc/passwd", os.path.join(path, "kvcobra-0"))
+        for call in (lambda: folder.read("kvcobra-0"), lambda: folder.write("kvcobra-0", b"")):
+            with self.assertRaises(OSError):
+                call()
+        folder.close()
+
+
+class Architectures(support.Case):
+    def write(self, data):
+        path = os.path.join(self.folder, "m.gguf")
+        with open(path, "wb") as file:
+            file.write(data)
+        return path
+
+    def test_architecture(self):
+        def text(s):
+            return struct.pack("<Q", len(s)) + s
+
+        values = [text(b"a") + struct.pack("<II", 4, 7), text(b"b") + struct.pack("<IIQ", 9, 8, 2) + text(b"x") + text(b"yy"),
+                  text(b"c") + struct.pack("<IIQ3H", 9, 2, 3, 1, 2, 3), text(b"general.architecture") + struct.pack("<I", 8) + text(b"qwen3")]
+        head = b"GGUF" + struct.pack("<IQQ", 3, 0, len(values))
+        whole = head + b"".join(values)
+        self.assertEqual(gguf.architecture(self.write(whole)), "qwen3")
+        for n in range(len(whole)):
+            with self.assertRaises(ValueError):
+                gguf.architecture(self.write(whole[:n]))
+        with self.assertRaisesRegex(ValueError, "does not say"):
+            gguf.architecture(self.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + values[0]))
+
+    def test_pairs(self):
+        self.assertEqual((pairs_of("llama"), pairs_of("qwen3")), ("interleaved", "half-split"))
+        with self.assertRaisesRegex(ValueError, "not known for the architecture 'new'"):
+            pairs_of("new")
+
+
+class SlotChoice(unittest.TestCase):
+    def test_the_longest_beginning_then_the_oldest(self):
+        s = Slots(3)
+        a, b = s.take([1, 2]), s.take([1, 2])
+        a.tokens, b.tokens = [1, 2, 3], [1]
+        s.give_back(b)
+        s.give_back(a)
+        self.assertIs(s.take([1, 2, 9]), a)
+        self.assertIs(s.take([9], wanted=b.number), b)
+        taken = []
+        waiting = threading.Thread(target=lambda: taken.append(s.take([7], wanted=a.number)))
+        waiting.start()
+        waiting.join(0.1)
+        self.assertEqual(taken, [])
+        s.give_back(a)
+        waiting.join(support.TIMEOUT_S)
+        self.assertEqual(taken, [a])
+
+
+class WithServers(support.Case):
+    def setUp(self):
+        super().setUp()
+        self.daemon = support.Daemon("--pool-bytes=512M")  # every client has an arena
+        self.addCleanup(self.daemon.__exit__, None, None, None)
+        self.daemon.activate(self.table)
+        self.lines = []
+        handler = logging.Handler()
+        handler.emit = lambda record: self.lines.append(record.getMessage())
+        log = logging.getLogger("kvcobra.llama")
+        log.addHandler(handler)
+        self.addCleanup(log.removeHandler, handler)
+
+    def pair(self, name, socket=None, **options):
+        """A stand-in server and a proxy in front of it. Returns the server, the sharing, and the proxy's URL."""
+        path = os.path.join(self.folder, name)
+        os.mkdir(path, 0o700)
+        server = LlamaServer(path, self.table, self.model_id, **options)
+        self.addCleanup(server.close)
+        sharing = Sharing(lambda: kvcobra.Client(socket or self.daemon.socket), self.model_id.hex(), "interleaved", slots.Folder(path))
+        self.addCleanup(sharing.close)
+        front = serve(Proxy(Upstream(server.url), sharing), "127.0.0.1:0")
+        threading.Thread(target=front.serve_forever, daemon=True).start()
+        self.addCleanup(front.server_close)
+        self.addCleanup(front.shutdown)
+        return server, sharing, f"http://127.0.0.1:{front.server_address[1]}"
+
+    def post(self, url, path, body, key=None):
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        with urllib.request.urlopen(urllib.request.Request(url + path, json.dumps(body).encode(), headers), timeout=support.TIMEOUT_S) as r:
+            return r.read()
+
+    def settle(self, sharing, n):
+        """Publishing goes on after the answer: the next request gets the slot only then, so any request waits for it."""
+        for _ in range(support.TIMEOUT_S * 10):
+            if sharing.published_tokens >= n:
+                return
+            threading.Event().wait(0.1)
+        self.fail(f"{sharing.published_tokens} tokens were published: {self.lines}")
+
+    def test_a_prompt_of_one_server_is_found_by_another(self):
+        a, sharing, front_a = self.pair("a")
+        self.assertEqual(json.loads(self.post(front_a, "/completion", {"prompt": TEXT}))["content"], "answer")
+        self.settle(sharing, 640)
+        b, other, front_b = self.pair("b")
+        self.post(front_b, "/completion", {"prompt": TEXT})
+        self.assertEqual((b.computed[-1], other.found_tokens), (700 - 640, 640))
+        self.assertEqual([n for n in os.listdir(os.path.join(self.folder, "b")) if n != "kvcobra-proxy.lock"], [])
+        self.assertEqual(self.lines, [])
+        n = len([p for p in b.paths if "restore" in p])
+        self.post(front_b, "/completion", {"prompt": TEXT + "!"})  # the slot has it: nothing is restored
+        self.assertEqual((b.computed[-1], len([p for p in b.paths if "restore" in p])), (1, n))
+
+    def test_chats_streams_and_keys(self):
+        a, sharing, front_a = self.pair("a", key="secret-key")
+        chat = {"messages": [{"role": "user", "content": TEXT}], "stream": True}
+        answer = self.post(front_a, "/v1/chat/completions", chat, "secret-key")
+        self.assertEqual(answer.count(b"data: "), PIECES)
+        self.settle(sharing, 640)
+        b, _, front_b = self.pair("b", key="secret-key")
+        self.post(front_b, "/v1/chat/completions", chat, "secret-key")
+        self.assertEqual(b.computed[-1], 706 - 704)
+        with self.assertRaises(urllib.error.HTTPError) as raised:
+            self.post(front_b, "/v1/chat/completions", chat, "wrong")
+        self.assertEqual(raised.exception.code, 401)
+        raised.exception.close()
+        self.assertNotIn("secret-key", " ".join(self.lines))
+
+    def test_everything_else_is_forwarded_untouched(self):
+        server, _, front = self.pair("a")
+        with urllib.request.urlopen(front + "/v1/models?x=1") as answer:
+            self.assertEqual(json.load(answer), {"path": "/v1/models?x=1"})
+        for path, body in (("/embedding", {"content": TEXT}), ("/completion", {"prompt": TEXT, "cache_prompt": False}),
+                           ("/completion", {"prompt": "short"}), ("/completion", {"prompt": TEXT, "n": 2}),
+                           ("/completion", {"prompt": TEXT, "lora": [{"id": 0, "scale": 1.0}]})):
+            self.post(front, path, body)
+            self.assertEqual(json.loads(server.bodies[-1]), body)
+        self.assertFalse(any(p.startswith("/slots") for p in server.paths))
+
+    def test_without_a_daemon_the_server_answers(self):
+        server, sharing, front = self.pair("a", socket=os.path.join(self.folder, "none"))
+        for _ in range(2):
+            self.assertEqual(json.loads(self.post(front, "/completion", {"prompt": TEXT}))["content"], "answer")
+        self.assertEqual((len(self.lines), sharing.off), (1, None), self.lines)
+
+    def test_a_restore_that_does_nothing_ends_sharing(self):
+        a, sharing, front_a = self.pair("a")
+        self.post(front_a, "/completion", {"prompt": TEXT})
+        self.settle(sharing, 640)
+        b, other, front_b = self.pair("b", honest=False)
+        self.post(front_b, "/completion", {"prompt": TEXT})
+        self.post(front_b, "/completion", {"prompt": TEXT})
+        self.assertIn("computed a prompt again", other.off)
+        self.assertEqual((len([p for p in b.paths if "erase" in p]), len(self.lines)), (1, 1), self.lines)
+
+    def test_servers_that_cannot_share(self):
+        unknown, sharing, front = self.pair("a", version=9)
+        self.assertEqual(json.loads(self.post(front, "/completion", {"prompt": TEXT}))["content"], "answer")
+        self.assertIn("version 9", sharing.off)
+        os.mkdir(os.path.join(self.folder, "elsewhere"))
+        server, sharing, front = self.pair("b")
+        server.folder = os.path.join(self.folder, "elsewhere")
+        self.assertEqual(json.loads(self.post(front, "/completion", {"prompt": TEXT}))["content"], "answer")
+        self.assertIn("--slot-save-path", sharing.off)
+
+    def test_a_server_that_is_gone(self):
+        server, _, front = self.pair("a")
+        server._http.shutdown()
+        server._http.server_close()
+        with self.assertRaises(urllib.error.HTTPError) as raised:
+            self.post(front, "/completion", {"prompt": TEXT})
+        self.assertEqual(raised.exception.code, 502)
+        raised.exception.close()
+
+    def test_several_requests_at_once(self):
+        server, sharing, front = self.pair("a")
+        texts = [TEXT[:300 + 10 * i] + str(i) for i in range(6)]
+        threads = [threading.Thread(target=self.post, args=(front, "/completion", {"prompt": t})) for t in texts]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(support.TIMEOUT_S)
+        self.assertEqual(len(server.computed) - 1, 6, self.lines)  # one more learns the layout
+        self.assertEqual(self.lines, [])
+
+
+class Arguments(unittest.TestCase):
+    def test_urls(self):
+        self.assertEqual(Upstream("localhost:8080/x/").prefix, "/x")
+        for url in ("https://host", "http://", "ftp://host"):
+            with self.assertRaisesRegex(ValueError, "is not a URL"):
+                Upstream(url)
+        for listen in ("8081", "host:", "host:99999"):
+            with self.assertRaisesRegex(ValueError, "HOST:PORT"):
+                serve(None, listen)
+
+
+if __name__ == "__main__":
+    support.main()
