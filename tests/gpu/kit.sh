@@ -29,9 +29,10 @@ case $kit in /*) ;; *) kit=$PWD/$kit ;; esac
 # What runs on the GPU, in the order of run.sh: programs below BUILD, without the folder's name
 tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_memory unit/gpu/cuda/test_cuda_append unit/gpu/cuda/test_cuda_kernels
     unit/gpu/cuda/test_cuda_launch unit/client/test_client_gpu_check unit/client/test_client_gpu_seq
-    unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph unit/client/test_client_gpu_batch unit/mover/test_mover_serve
-    e2e/test_client_gpu e2e/test_client_gpu_errors e2e/test_client_gpu_restart"
-programs="tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents daemon/kvcobrad mover/kvcobra-mover tools/kvcobra
+    unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph unit/client/test_client_gpu_batch
+    unit/client/test_client_gpu_staged unit/client/test_client_gpu_staged_refused unit/mover/test_mover_serve
+    e2e/test_client_gpu e2e/test_client_gpu_errors e2e/test_client_gpu_host_pages e2e/test_client_gpu_restart"
+programs="tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents tests/gpu/bench_gpu_transfer daemon/kvcobrad mover/kvcobra-mover tools/kvcobra
     lab/kvcobra-lab"
 
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dcuda=enabled -Dtests=enabled -Dsystemd=enabled \

@@ -3,7 +3,7 @@
 Missing files are reported as not measured. Exits with 1 if a result is wrong, whatever its speed: a failed call, a wrong read, a lost
 page.
 
-    report.py PREFIX      PREFIX.json, PREFIX-extents.json, PREFIX-swap.json, PREFIX-restart.json
+    report.py PREFIX      PREFIX.json, PREFIX-transfer.json, PREFIX-extents.json, PREFIX-swap.json, PREFIX-restart.json
 """
 import json
 import sys
@@ -77,20 +77,31 @@ def verdicts_of_attention(j):
                ">= %.4g" % row["must"], row["aim"] or None, ratio, "" if ratio >= row["must"] else "missed"]
 
 
+def verdicts_of_transfer(j):
+    for row in j["rows"]:
+        for name, what, must, aim in (("encode", "encode", 1, None), ("encode_copy", "encode and copy to pages", 1, 1.5),
+                                      ("decode", "decode from pages", 1.5, 3)):
+            ratio = row["ratio"][name]["median"]
+            yield ["%s at %g bits, speed relative to copying 16 bits" % (what, row["bits"]), ">= %.4g" % must, aim, ratio,
+                   "" if ratio >= must else "missed"]
+
+
 def verdicts_of_service(j):
     for a in j["asked"]:
         yield [a["what"], ("< %g" if a["sense"] == "below" else "= %g") % a["asked"], None, a["got"], "" if a["met"] else "missed"]
 
 
 def main(prefix):
-    attend, extents, swap, restart = (load(prefix + x + ".json") for x in ("", "-extents", "-swap", "-restart"))
-    found = [x for x in (attend, extents, swap, restart) if x]
+    attend, transfer, extents, swap, restart = (
+        load(prefix + x + ".json") for x in ("", "-transfer", "-extents", "-swap", "-restart"))
+    found = [x for x in (attend, transfer, extents, swap, restart) if x]
     if swap:
         show_swap(swap)
     if restart:
         show_restart(restart)
     print("== targets")
     rows = list(verdicts_of_attention(attend)) if attend else []
+    rows += verdicts_of_transfer(transfer) if transfer else []
     for measured in (swap, restart):
         rows += verdicts_of_service(measured) if measured else []
     for size in extents["rows"] if extents else []:

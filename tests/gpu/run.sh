@@ -127,7 +127,7 @@ why_no_daemon() {
 
 needs_daemon() {
     case $1 in
-    *test_client_gpu | *test_client_gpu_errors | *test_client_gpu_restart) return 0 ;;
+    *test_client_gpu | *test_client_gpu_errors | *test_client_gpu_host_pages | *test_client_gpu_restart) return 0 ;;
     esac
     return 1
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # report.py on small measurements of the stand-in: every section is printed, verdicts follow from the metrics, wrong results make it
 # fail, missing files are named. Times are not checked.
-# smoke_report.sh BENCH_GPU_ATTEND BENCH_GPU_EXTENTS KVCOBRA-LAB
+# smoke_report.sh BENCH_GPU_ATTEND BENCH_GPU_EXTENTS KVCOBRA-LAB BENCH_GPU_TRANSFER
 set -eu
 
 dir=$(mktemp -d)
@@ -10,12 +10,14 @@ here=$(dirname "$0")
 "$1" --batch 1 --tokens 64 --kv-heads 1 --samples 1 --cold-mib 0 --json >"$dir/x.json"
 "$2" --mib 2 --samples 1 --json >"$dir/x-extents.json"
 "$3" bench service swap --quick --clients 1 --gpu first --json >"$dir/x-swap.json"
+"$4" --tokens 64 --layers 1 --kv-heads 1 --samples 1 --ring-mib 1 --json >"$dir/x-transfer.json"
 python3 "$here/report.py" "$dir/x" >"$dir/out"
 cat "$dir/out"
 grep -q "not measured: there is no $dir/x-restart.json" "$dir/out"
 grep -q '^== tables swapped under load: [1-9][0-9]* swaps, 1 clients' "$dir/out"
 grep -q '^all, swapping ' "$dir/out"
 grep -q '^extents of 2 MiB that a client maps in a second ' "$dir/out"
+grep -q '^decode from pages at 4 bits, speed relative to copying 16 bits  *>= 1.5  *3 .* missed$' "$dir/out"
 grep -q '^wrong reads  *= 0 *0$' "$dir/out"
 grep -q 'No number here is from a GPU' "$dir/out"
 if grep -q '^attention' "$dir/out"; then exit 1; fi # no target applies to 64 token-heads
