@@ -10,14 +10,14 @@
 #include "tools/engine/engine.h"
 #include "tools/lab/eval_arguments.h"
 #include "tools/lab/eval_compare.h"
+#include "tools/lab/eval_extension.h"
 #include "tools/lab/eval_generate.h"
 #include "tools/lab/eval_hits.h"
 #include "tools/lab/eval_options.h"
-#include "tools/lab/eval_retrieval.h"
-#include "tools/lab/eval_ruler.h"
 #include "tools/lab/eval_subjects.h"
 #include "tools/lab/eval_table.h"
 #include "tools/lab/eval_texts.h"
+#include "tools/lab/lab_eval.h"
 
 /* Whether the model has the layers and the context that the options need. */
 static int cmd_eval_check_model(const struct engine *en, const struct eval_options *o, struct errmsg *e)
@@ -64,16 +64,16 @@ static int cmd_eval_load(const struct engine *en, const struct eval_options *o, 
     return 0;
 }
 
-static int cmd_eval_run(int argc, char **argv)
+int eval_main(const struct eval_extension *x, void *extra, int argc, char **argv)
 {
-    struct eval_options o = {.n_recent = -1, .n_sink = EVAL_SINKS_OF_TABLE};
+    struct eval_options o = {.extension = x, .extra = extra, .n_recent = -1, .n_sink = EVAL_SINKS_OF_TABLE};
     const struct engine_options eo = {0};
     _cleanup_(engine_freep) struct engine *en = NULL;
     _cleanup_(cmd_eval_texts_deinit) struct cmd_eval_texts texts = {.n = 0};
     struct errmsg e = {""};
     int r;
 
-    command_parse(&eval_argp, argc, argv, &o);
+    eval_arguments_read(argc, argv, &o);
     r = engine_open(o.model, &eo, &en, &e);
     if (r == 0)
         r = cmd_eval_check_model(en, &o, &e);
@@ -81,10 +81,8 @@ static int cmd_eval_run(int argc, char **argv)
         r = cmd_eval_load(en, &o, &texts, &e);
     if (r < 0)
         return command_fail("%s", e.text);
-    if (o.n_keys > 0)
-        return eval_retrieval(en, &o, texts.items);
-    if (o.n_ruler > 0)
-        return eval_ruler(en, &o);
+    if (o.is_other)
+        return x->run(en, &o, texts.items);
     if (o.n_generated > 0)
         return eval_generate(en, &o, texts.items);
     if (o.hits)
@@ -92,8 +90,15 @@ static int cmd_eval_run(int argc, char **argv)
     if (eval_has_texts(&o))
         return eval_texts(en, &o, texts.items);
 
-    return o.n_tables == 1 && o.n_comparators == 0 ? eval_table(en, &o, texts.items)
-                                                   : eval_compare(en, &o, texts.items);
+    return o.n_tables == 1 && o.n_added == 0 ? eval_table(en, &o, texts.items)
+                                             : eval_compare(en, &o, texts.items);
+}
+
+static int cmd_eval_run(int argc, char **argv)
+{
+    struct lab_eval x = {.n_keys = 0};
+
+    return eval_main(&lab_eval_extension, &x, argc, argv);
 }
 
 const struct command cmd_eval = {"eval", "compare tables with the exact model, count bytes", cmd_eval_run};

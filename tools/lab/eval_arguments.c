@@ -7,10 +7,9 @@
 
 #include "alloc/table.h"
 #include "tools/command/option.h"
-#include "tools/lab/comparators/comparator.h"
+#include "tools/lab/eval_extension.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_report.h"
-#include "tools/lab/ruler_text.h"
 
 enum {
     OPT_TABLE = 1,
@@ -22,30 +21,21 @@ enum {
     OPT_SIDE,
     OPT_LAYERS,
     OPT_QUARTILES,
-    OPT_POST_ROPE,
-    OPT_COMPARATOR,
-    OPT_STATS,
-    OPT_RETRIEVAL,
     OPT_GENERATE,
     OPT_HITS,
-    OPT_SEED,
-    OPT_BUDGETS,
-    OPT_LENGTHS,
-    OPT_RULER,
-    OPT_TASKS
+    OPT_BUDGETS
 };
 
-/* Defaults of reading a text, of --generate (16 prompts), of --retrieval, and of --hits. */
+/* Defaults of reading a text, of --generate (16 prompts), and of --hits. */
 enum {
     DEFAULT_TOKENS = 8192,
     DEFAULT_WINDOW = 2048,
     DEFAULT_PROMPTS_TOKENS = 4096,
     DEFAULT_PROMPT = 256,
-    DEFAULT_RETRIEVAL_WINDOW = 3072,
     DEFAULT_HITS_WINDOW = 1500,
     HITS_WINDOW_MIN = 192 /* two chunks to find, and newer tokens */
 };
-enum { KEYS_MAX = 100000, GENERATE_MAX = 1 << 20 };
+enum { GENERATE_MAX = 1 << 20 };
 
 static const char doc[] =
     "Read a text with the exact model and with compressed caches, and compare them.\vThe text is cut into "
@@ -59,18 +49,13 @@ static const char doc[] =
     "cache.\n\n"
     "Bits per number: 'charged' is what the paper calls effective, codes without padding plus the data "
     "stored with each token, of which tables have none; 'held' or 'true' counts all bytes.\n\n"
-    "Several tables, and other formats by --comparator, are printed as rows, by bits. Formats: q8_0, q4_0, "
-    "q4_0-rot (ggml); kivi-2, kivi-4; gear-2; quarot-3, quarot-4; turboquant-2, -3, -4; and, calibrated "
-    "with --stats, kvquant-2, -3, -4; svdq-2; kqsvd-2, -3, -4; oscar-2. They are implemented from their "
-    "papers, for this measurement alone.\n\n"
+    "Several tables are printed as rows, by bits. kvcobra-lab eval also measures other formats, and "
+    "asks for keys and answers.\n\n"
     "Several texts are printed one by one with a 95 % interval over their windows, then their mean and the "
     "worst one; several numbers of --recent are columns, since other formats are published with a recent "
     "window of 128 exact tokens. --budgets compares the bits that the tables give to each head, and prints "
     "the KL beside them: tables with nearly the same bits may differ much in KL.\n\n"
-    "--retrieval hides five-digit keys in the text and asks for them: at several lengths, and five depths, "
-    "in turn. The exact model is asked for the same keys; differences from it have a paired 95 % interval. "
-    "--ruler asks questions in the manner of RULER, on texts of its own: single, multi-key, multi-value, "
-    "multi-query, variables, common-words, frequent-words. --generate continues prompts from the text "
+    "--generate continues prompts from the text "
     "greedily and reports how many tokens agree with the exact model's, the exact model's perplexity on the "
     "generated text, and the KL along the exact model's text.\n\n"
     "--hits compares a run whose first tokens are found in shared pages with a run that computes all "
@@ -78,28 +63,21 @@ static const char doc[] =
     "own piece exactly. With repeatable attention only the engine's rounding differs, which can flip codes "
     "of later chunks; if both runs also compute chunk by chunk, as in kvcobra generate --repeatable, "
     "nothing differs.\n\n"
-    "Examples: the hardest case; keys alone; other formats; several texts; retrieval; tasks; generation; "
-    "hits:\n\n"
+    "Examples: the hardest case; keys alone; several texts; generation; hits:\n\n"
     "  kvcobra eval model.gguf --text book.txt --table 2.table --recent 0\n"
     "  kvcobra eval model.gguf --text book.txt --table k-1.table --side k\n"
-    "  kvcobra eval model.gguf --text book.txt --table 3.table --comparator q4_0\n"
     "  kvcobra eval model.gguf --text a --text b --table 3.table --recent 0,128\n"
-    "  kvcobra eval model.gguf --text book.txt --table 3.table --retrieval 100\n"
-    "  kvcobra eval model.gguf --table 3.table --ruler 20 --lengths 1024,4096\n"
     "  kvcobra eval model.gguf --text book.txt --table 3.table --generate 256\n"
     "  kvcobra eval model.gguf --text book.txt --table 3.table --hits";
 
 static const struct argp_option options[] = {
     {"table", OPT_TABLE, "TABLE", 0, "An allocation table; may be repeated", 1},
-    {"comparator", OPT_COMPARATOR, "NAME,...", 0, "Other formats to compare with; all: all formats", 1},
-    {"stats", OPT_STATS, "STATS", 0, "Statistics for the calibrated formats kvquant, svdq, kqsvd and oscar",
-     1},
     {"text", OPT_TEXT, "FILE", 0, "The text, UTF-8 (required); may be repeated", 1},
     {"tokens", OPT_TOKENS, "N", 0,
      "Tokens of each text to use (default 8192; with --generate 4096, with --hits one window)", 2},
     {"window", OPT_WINDOW, "N", 0,
-     "Tokens of a window (default 2048); with --generate, of a prompt (default 256); with --retrieval, of "
-     "the longest text (default 3072); with --hits, of a prompt (default 1500)",
+     "Tokens of a window (default 2048); with --generate, of a prompt (default 256); with --hits, of a "
+     "prompt (default 1500)",
      2},
     {"recent", OPT_RECENT, "N,...", 0,
      "Newest tokens that a query sees exactly (default: as in the product); several numbers: columns for "
@@ -112,21 +90,8 @@ static const struct argp_option options[] = {
      "Compress each quarter of the layers alone, then all; with STATS, the statistics that the table was "
      "solved from, also print the quarter's share of the distortion",
      3},
-    {"post-rope", OPT_POST_ROPE, "STATS", 0,
-     "Also measure a table solved in the same way from keys after RoPE; STATS: the statistics that the table "
-     "was solved from",
-     3},
     {"budgets", OPT_BUDGETS, NULL, 0,
      "Also compare the bits of the heads in each table with those in the first table", 3},
-    {"retrieval", OPT_RETRIEVAL, "N", 0,
-     "Instead: hide N keys in the text, and count the keys that are found", 4},
-    {"lengths", OPT_LENGTHS, "N,...", 0,
-     "Tokens of the texts of --retrieval, in turn (default: a quarter, half, three quarters and all of "
-     "--window), and of --ruler (default: --window)",
-     4},
-    {"ruler", OPT_RULER, "N", 0, "Instead: ask N synthetic questions of each task, without --text", 4},
-    {"tasks", OPT_TASKS, "TASK,...", 0, "Tasks of --ruler (default: all)", 4},
-    {"seed", OPT_SEED, "N", 0, "Seed of the keys and of the beginnings of texts (default 0)", 4},
     {"generate", OPT_GENERATE, "N", 0,
      "Instead: generate N tokens after each prompt, and compare with the exact model's", 4},
     {"hits", OPT_HITS, NULL, 0, "Instead: compare runs that find their first tokens with cold runs", 4},
@@ -160,26 +125,6 @@ static void eval_arguments_take_layers(struct eval_options *o, char *arg, const 
         o->first_layer;
 }
 
-/* "q4_0,kivi-2", "all" */
-static void eval_arguments_take_comparators(struct eval_options *o, char *arg, const struct argp_state *state)
-{
-    char *rest = arg;
-
-    for (const char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
-        bool all = strcmp(name, "all") == 0;
-
-        if (!all && !comparator_find(name))
-            argp_error(state, "--comparator: unknown format '%s'; kvcobra eval --help lists all", name);
-        for (size_t i = 0; comparators[i]; i++) {
-            if (!all && comparators[i] != comparator_find(name))
-                continue;
-            if (o->n_comparators == EVAL_COMPARATORS_MAX)
-                argp_error(state, "at most %d formats at a time", EVAL_COMPARATORS_MAX);
-            o->comparators[o->n_comparators++] = comparators[i];
-        }
-    }
-}
-
 /* "0,128" */
 static void eval_arguments_take_recents(struct eval_options *o, char *arg, const struct argp_state *state)
 {
@@ -194,44 +139,6 @@ static void eval_arguments_take_recents(struct eval_options *o, char *arg, const
     o->n_recent = o->recents[0];
 }
 
-/* "1024,4096" */
-static void eval_arguments_take_lengths(struct eval_options *o, char *arg, const struct argp_state *state)
-{
-    char *rest = arg;
-
-    o->n_lengths = 0;
-    for (const char *one = strsep(&rest, ","); one; one = strsep(&rest, ",")) {
-        if (o->n_lengths == EVAL_LENGTHS_MAX)
-            argp_error(state, "--lengths takes at most %d numbers", EVAL_LENGTHS_MAX);
-        o->lengths[o->n_lengths++] = option_uint(state, "--lengths", one, 2, (uint64_t) 1 << 24);
-    }
-}
-
-/* "single,variables" */
-static void eval_arguments_take_tasks(struct eval_options *o, char *arg, const struct argp_state *state)
-{
-    char *rest = arg;
-
-    for (const char *one = strsep(&rest, ","); one; one = strsep(&rest, ",")) {
-        int t = ruler_task_find(one);
-
-        if (t < 0)
-            argp_error(state, "--tasks: unknown task '%s'; kvcobra eval --help lists all", one);
-        o->tasks |= 1u << t;
-    }
-}
-
-/* Without --lengths: @n_parts parts of the window. */
-static void eval_arguments_set_lengths(struct eval_options *o, size_t n_parts)
-{
-    if (o->n_lengths > 0)
-        return;
-
-    o->n_lengths = n_parts;
-    for (size_t i = 0; i < n_parts; i++)
-        o->lengths[i] = o->window * (i + 1) / n_parts;
-}
-
 /* Several texts or recent windows, and budgets, belong to one measurement. */
 bool eval_has_texts(const struct eval_options *o)
 {
@@ -240,53 +147,32 @@ bool eval_has_texts(const struct eval_options *o)
 
 static void eval_arguments_check_texts(const struct eval_options *o, const struct argp_state *state)
 {
-    if (eval_has_texts(o) &&
-        (o->n_keys > 0 || o->n_generated > 0 || o->n_ruler > 0 || o->hits || o->quartiles || o->post_rope))
-        argp_error(state, "--retrieval, --ruler, --generate, --hits, --quartiles and --post-rope take one "
-                          "--text, one number of --recent, and no --budgets");
+    if (eval_has_texts(o) && (o->n_generated > 0 || o->hits || o->quartiles))
+        argp_error(state,
+                   "--generate, --hits and --quartiles take one --text, one number of --recent, and no "
+                   "--budgets");
     if (o->budgets && o->n_tables < 2)
         argp_error(state, "--budgets compares tables: give --table twice or more");
-}
-
-/* Options that belong to some measurements alone. */
-static void eval_arguments_check_trials(const struct eval_options *o, const struct argp_state *state)
-{
-    bool trials = o->n_keys > 0 || o->n_ruler > 0;
-
-    if (trials && o->n_tokens > 0)
-        argp_error(state,
-                   "--retrieval and --ruler exclude --tokens: --window or --lengths set the length of texts");
-    if (!trials && o->seed_given)
-        argp_error(state, "--seed needs --retrieval or --ruler");
-    if (!trials && o->n_lengths > 0)
-        argp_error(state, "--lengths needs --retrieval or --ruler");
-    if (o->n_lengths > 0 && o->window > 0)
-        argp_error(state, "--lengths and --window exclude each other: both set the lengths of texts");
-    if (o->tasks && o->n_ruler == 0)
-        argp_error(state, "--tasks needs --ruler");
 }
 
 /* Options that exclude each other. */
 static void eval_arguments_check_measurement(const struct eval_options *o, const struct argp_state *state)
 {
-    int n_others = (o->n_keys > 0) + (o->n_generated > 0) + o->hits + (o->n_ruler > 0);
-
-    if (n_others > 1)
-        argp_error(state, "--retrieval, --ruler, --generate and --hits exclude each other");
+    if (o->n_generated > 0 && o->hits)
+        argp_error(state, "--generate and --hits exclude each other");
     if (o->quartiles && o->n_layers > 0)
         argp_error(state, "--quartiles and --layers exclude each other");
-    if ((o->quartiles || o->post_rope) && (o->n_tables != 1 || o->n_comparators > 0 || n_others > 0))
-        argp_error(state, "--quartiles and --post-rope take exactly one --table and no --comparator, "
-                          "--retrieval, --ruler, --generate or --hits");
+    if (o->quartiles && (o->n_tables != 1 || o->n_added > 0 || o->n_generated > 0 || o->hits))
+        argp_error(state, "--quartiles takes exactly one --table, no other row, and no --generate or --hits");
 }
 
 /* --hits measures the product, which has no such choices. */
 static void eval_arguments_check_hits(const struct eval_options *o, const struct argp_state *state)
 {
-    if (o->n_tables != 1 || o->n_comparators > 0 || o->sides || o->n_layers > 0 || o->n_recent >= 0 ||
+    if (o->n_tables != 1 || o->n_added > 0 || o->sides || o->n_layers > 0 || o->n_recent >= 0 ||
         o->n_sink != EVAL_SINKS_OF_TABLE)
         argp_error(state,
-                   "--hits takes exactly one --table and no --comparator, --side, --layers, --recent or "
+                   "--hits takes exactly one --table, no other row, and no --side, --layers, --recent or "
                    "--sinks");
     if (o->window < HITS_WINDOW_MIN)
         argp_error(state, "--hits needs a --window of at least %d tokens", HITS_WINDOW_MIN);
@@ -303,16 +189,8 @@ static void eval_arguments_set_default(struct eval_options *o, size_t n_tokens, 
 /* Numbers of tokens that were not given. */
 static void eval_arguments_set_defaults(struct eval_options *o)
 {
-    size_t longest = 0;
-
-    for (size_t i = 0; i < o->n_lengths; i++)
-        longest = o->lengths[i] > longest ? o->lengths[i] : longest;
-    if (o->n_keys > 0) {
-        eval_arguments_set_default(o, 0, longest > 0 ? longest : DEFAULT_RETRIEVAL_WINDOW);
-        eval_arguments_set_lengths(o, 4);
-    } else if (o->n_ruler > 0) {
-        eval_arguments_set_default(o, 0, longest > 0 ? longest : DEFAULT_WINDOW);
-        eval_arguments_set_lengths(o, 1);
+    if (o->is_other) {
+        eval_arguments_set_default(o, 0, DEFAULT_WINDOW);
     } else if (o->n_generated > 0) {
         eval_arguments_set_default(o, DEFAULT_PROMPTS_TOKENS, DEFAULT_PROMPT);
     } else if (o->hits) {
@@ -324,21 +202,13 @@ static void eval_arguments_set_defaults(struct eval_options *o)
 
 static void eval_arguments_check_arguments(struct eval_options *o, const struct argp_state *state)
 {
-    bool calibrated = false;
-
-    if (!o->model || (!o->text && o->n_ruler == 0) || o->n_tables + o->n_comparators == 0)
-        argp_error(state, "a MODEL, a --text and a --table or a --comparator are needed");
-    if (o->text && o->n_ruler > 0)
-        argp_error(state, "--ruler writes its own texts and takes no --text");
+    if (o->extension)
+        o->extension->check(o, state);
+    if (!o->model || (!o->text && !o->without_text) || o->n_tables + o->n_added == 0)
+        argp_error(state, "a MODEL, a --text and %s are needed",
+                   o->extension ? o->extension->rows : "a --table");
     eval_arguments_check_texts(o, state);
     eval_arguments_check_measurement(o, state);
-    eval_arguments_check_trials(o, state);
-    for (size_t i = 0; i < o->n_comparators; i++)
-        calibrated = calibrated || o->comparators[i]->calibrated;
-    if (calibrated && !o->stats)
-        argp_error(state, "kvquant, svdq, kqsvd and oscar are calibrated: they need --stats");
-    if (!calibrated && o->stats)
-        argp_error(state, "--stats is for kvquant, svdq, kqsvd and oscar");
     eval_arguments_set_defaults(o);
     if (o->hits)
         eval_arguments_check_hits(o, state);
@@ -349,18 +219,8 @@ static bool eval_arguments_take_number(struct eval_options *o, int key, const ch
                                        const struct argp_state *state)
 {
     switch (key) {
-    case OPT_RETRIEVAL:
-        o->n_keys = option_uint(state, "--retrieval", arg, 1, KEYS_MAX);
-        return true;
-    case OPT_RULER:
-        o->n_ruler = option_uint(state, "--ruler", arg, 1, KEYS_MAX);
-        return true;
     case OPT_GENERATE:
         o->n_generated = option_uint(state, "--generate", arg, 1, GENERATE_MAX);
-        return true;
-    case OPT_SEED:
-        o->seed = option_uint(state, "--seed", arg, 0, INT64_MAX); /* JSON has no larger one */
-        o->seed_given = true;
         return true;
     case OPT_TOKENS:
         o->n_tokens = option_uint(state, "--tokens", arg, 2, (uint64_t) 1 << 32);
@@ -383,17 +243,13 @@ static error_t eval_arguments_parse(int key, char *arg, struct argp_state *state
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &o->common;
+        if (o->extension)
+            state->child_inputs[1] = o;
         return 0;
     case OPT_TABLE:
         if (o->n_tables == EVAL_TABLES_MAX)
             argp_error(state, "at most %d tables at a time", EVAL_TABLES_MAX);
         o->tables[o->n_tables++] = arg;
-        return 0;
-    case OPT_COMPARATOR:
-        eval_arguments_take_comparators(o, arg, state);
-        return 0;
-    case OPT_STATS:
-        o->stats = arg;
         return 0;
     case OPT_TEXT:
         if (o->n_texts == EVAL_TEXTS_MAX)
@@ -403,12 +259,6 @@ static error_t eval_arguments_parse(int key, char *arg, struct argp_state *state
         return 0;
     case OPT_RECENT:
         eval_arguments_take_recents(o, arg, state);
-        return 0;
-    case OPT_LENGTHS:
-        eval_arguments_take_lengths(o, arg, state);
-        return 0;
-    case OPT_TASKS:
-        eval_arguments_take_tasks(o, arg, state);
         return 0;
     case OPT_BUDGETS:
         o->budgets = true;
@@ -426,9 +276,6 @@ static error_t eval_arguments_parse(int key, char *arg, struct argp_state *state
         o->quartiles = true;
         o->quartile_statistics = arg;
         return 0;
-    case OPT_POST_ROPE:
-        o->post_rope = arg;
-        return 0;
     case ARGP_KEY_ARG:
         if (o->model)
             argp_error(state, "one MODEL only; '%s' is one argument too many", arg);
@@ -442,4 +289,15 @@ static error_t eval_arguments_parse(int key, char *arg, struct argp_state *state
     return eval_arguments_take_number(o, key, arg, state) ? 0 : ARGP_ERR_UNKNOWN;
 }
 
-const struct argp eval_argp = {options, eval_arguments_parse, "MODEL", doc, common_children, NULL, NULL};
+void eval_arguments_read(int argc, char **argv, struct eval_options *o)
+{
+    const struct argp_child children[] = {
+        common_children[0], {o->extension ? o->extension->arguments : NULL, 0, NULL, 0}, {0}};
+    const struct argp argp = {.options = options,
+                              .parser = eval_arguments_parse,
+                              .args_doc = "MODEL",
+                              .doc = o->extension ? o->extension->doc : doc,
+                              .children = children};
+
+    command_parse(&argp, argc, argv, o);
+}

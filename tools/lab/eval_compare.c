@@ -11,7 +11,6 @@
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
 #include "tools/engine/engine.h"
-#include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/eval_subjects.h"
@@ -51,12 +50,12 @@ static void eval_compare_sort_rows(const struct subject_list *l, const struct ev
 
 static const char *eval_compare_kind_of(const struct subject *s)
 {
-    return subject_comparator(s) ? "format" : "table";
+    return subject_other(s) ? "format" : "table";
 }
 
 static json_t *eval_compare_row_json(const struct compare_row *row)
 {
-    const struct comparator *c = subject_comparator(row->subject);
+    const struct subject_other *c = subject_other(row->subject);
     char digest[DIGEST_HEX_BYTES];
     json_t *json =
         json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b}", "name", subject_name(row->subject), "kind",
@@ -65,9 +64,7 @@ static json_t *eval_compare_row_json(const struct compare_row *row)
                   evaluation_perplexity(row->sum), "best", (int) row->best);
 
     if (json && c)
-        (void) json_object_update_new(json,
-                                      json_pack("{s:s, s:s, s:s}", "what", c->what, "citation", c->citation,
-                                                "keys", c->post_rope ? "after RoPE" : "before RoPE"));
+        (void) json_object_update_new(json, c->describe(c->state));
     if (json && !c)
         (void) json_object_set_new(
             json, "table", json_string(digest_hex(subject_table(row->subject)->table_digest, digest)));

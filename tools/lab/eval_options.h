@@ -7,28 +7,30 @@
 
 #include "tools/command/command.h"
 
-struct comparator;
+struct eval_extension;
 
 enum {
     EVAL_TABLES_MAX = 32,
-    EVAL_COMPARATORS_MAX = 64,
-    EVAL_SUBJECTS_MAX = EVAL_TABLES_MAX + EVAL_COMPARATORS_MAX,
+    EVAL_ADDED_MAX = 64,
+    EVAL_SUBJECTS_MAX = EVAL_TABLES_MAX + EVAL_ADDED_MAX,
     EVAL_SINKS_OF_TABLE = -1,
     EVAL_TEXTS_MAX = 64,
     EVAL_RECENTS_MAX = 4,
-    EVAL_LENGTHS_MAX = 8,
 };
 
 struct eval_options {
     struct common_options common;
-    const char *model, *post_rope, *stats;
+    const struct eval_extension *extension; /* NULL: none */
+    void *extra;                            /* the extension's own options */
+    size_t n_added;                         /* rows that it adds beside those of tables */
+    bool is_other;                          /* it measures in place of `eval` */
+    bool without_text;                      /* that needs no text */
+    const char *model;
     const char *text; /* the first of @texts */
     const char *texts[EVAL_TEXTS_MAX];
     size_t n_texts;
     const char *tables[EVAL_TABLES_MAX];
     size_t n_tables;
-    const struct comparator *comparators[EVAL_COMPARATORS_MAX];
-    size_t n_comparators;
     size_t n_tokens, window; /* 0: the measurement's own default */
     int32_t n_recent;        /* the first of @recents */
     int32_t recents[EVAL_RECENTS_MAX];
@@ -37,14 +39,7 @@ struct eval_options {
     bool budgets;                          /* compare the tables' budgets with the first table's */
     uint32_t sides, first_layer, n_layers; /* as in kvc_eval_options */
     bool quartiles;
-    const char *quartile_statistics;  /* of the solve of the table, for its distortion; or NULL */
-    size_t n_keys;                    /* of --retrieval; 0: not given */
-    size_t lengths[EVAL_LENGTHS_MAX]; /* of the texts of --retrieval and --ruler */
-    size_t n_lengths;
-    size_t n_ruler; /* prompts of --ruler; 0: not given */
-    uint32_t tasks; /* bits of enum ruler_task; 0: all */
+    const char *quartile_statistics; /* of the solve of the table, for its distortion; or NULL */
     bool hits;
     size_t n_generated; /* tokens of --generate; 0: not given */
-    uint64_t seed;
-    bool seed_given;
 };

@@ -3,13 +3,31 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "tools/lab/eval_post_rope.h"
+
+int eval_solve_options(const struct table *t, const char *table, const struct stats *s,
+                       const char *statistics, struct solve_options *ret, struct errmsg *e)
+{
+    uint8_t made_of[DIGEST_BYTES], digest[DIGEST_BYTES];
+    int r = solve_options_read(t->provenance, ret, made_of, e);
+
+    if (r < 0)
+        return r;
+
+    r = stats_digest(s, digest, e);
+    if (r < 0)
+        return r;
+    if (memcmp(made_of, digest, sizeof(digest)) != 0)
+        return fail(e, -EINVAL, "%s was solved from other statistics than %s", table, statistics);
+
+    return 0;
+}
 
 int quartile_distortion(const char *table, const char *statistics, uint32_t sides,
                         double ret_distortion[static EVAL_PARTS], struct errmsg *e)
@@ -28,7 +46,7 @@ int quartile_distortion(const char *table, const char *statistics, uint32_t side
     if (r < 0)
         return r;
 
-    r = post_rope_options(t, table, s, statistics, &o, e);
+    r = eval_solve_options(t, table, s, statistics, &o, e);
     if (r < 0)
         return r;
 

@@ -104,13 +104,6 @@ static json_t *eval_report_parts_json(const struct eval_options *o, const struct
     return all;
 }
 
-static json_t *eval_report_post_rope_json(const struct eval_result *res)
-{
-    const struct evaluation *s = &res->post_rope;
-
-    return json_pack("{s:f, s:f}", "ppl", evaluation_perplexity(s), "kl", evaluation_kl(s));
-}
-
 static json_t *eval_report_result_json(const struct eval_options *o, const struct eval_result *res)
 {
     const struct evaluation *s = &res->sum;
@@ -136,8 +129,7 @@ static json_t *eval_report_result_json(const struct eval_options *o, const struc
                                json_pack("{s:s, s:i, s:i}", "side", eval_side_name(o->sides), "first_layer",
                                          (int) o->first_layer, "coded_layers", (int) o->n_layers)) < 0 ||
         json_object_update_new(json, eval_report_account_json(res)) < 0 ||
-        (o->quartiles && json_object_set_new(json, "quartiles", eval_report_parts_json(o, res)) < 0) ||
-        (o->post_rope && json_object_set_new(json, "post_rope", eval_report_post_rope_json(res)) < 0)) {
+        (o->quartiles && json_object_set_new(json, "quartiles", eval_report_parts_json(o, res)) < 0)) {
         json_decref(json);
         return NULL;
     }
@@ -209,9 +201,8 @@ static int eval_report_print_parts(const struct eval_options *o, const struct ev
 
 static int eval_report_print_text(const struct eval_options *o, const struct eval_result *res)
 {
-    _cleanup_(report_freep) struct report *r =
-        report_new(o->post_rope ? "<\t>exact\t>compressed\t>after RoPE" : "<\t>exact\t>compressed");
-    const struct evaluation *s = &res->sum, *post = &res->post_rope;
+    _cleanup_(report_freep) struct report *r = report_new("<\t>exact\t>compressed");
+    const struct evaluation *s = &res->sum;
     const struct subject_list exact = {.n_sink = res->n_sink};
     char digest[DIGEST_HEX_BYTES];
 
@@ -226,15 +217,8 @@ static int eval_report_print_text(const struct eval_options *o, const struct eva
     putchar('\n');
     eval_print_exact(o, &exact);
     putchar('\n');
-    if (o->post_rope) {
-        report_row(r, "perplexity\t%.3f\t%.3f\t%.3f", evaluation_exact_perplexity(s),
-                   evaluation_perplexity(s), evaluation_perplexity(post));
-        report_row(r, "KL, nats per token\t0\t%.5f\t%.5f", evaluation_kl(s), evaluation_kl(post));
-    } else {
-        report_row(r, "perplexity\t%.3f\t%.3f", evaluation_exact_perplexity(s), evaluation_perplexity(s));
-        report_row(r, "KL, nats per token\t0\t%.5f", evaluation_kl(s));
-    }
-
+    report_row(r, "perplexity\t%.3f\t%.3f", evaluation_exact_perplexity(s), evaluation_perplexity(s));
+    report_row(r, "KL, nats per token\t0\t%.5f", evaluation_kl(s));
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
 

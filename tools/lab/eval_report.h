@@ -22,7 +22,6 @@ struct eval_result {
     struct evaluation parts[EVAL_PARTS]; /* with @quartiles: with these layers compressed alone */
     uint32_t part_layers[EVAL_PARTS];
     double part_distortion[EVAL_PARTS]; /* with @quartile_statistics: e'Me of the compressed sides */
-    struct evaluation post_rope;        /* with @post_rope: the same solve on rotated keys */
 };
 
 /* "k", "v" or "kv" for the bits of kvc_eval_options; 0: both. */

@@ -14,6 +14,7 @@
 #include "tools/engine/engine.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_subjects.h"
+#include "tools/lab/lab_eval.h"
 #include "tools/lab/interval.h"
 #include "tools/lab/retrieval.h"
 #include "tools/lab/subject.h"
@@ -211,12 +212,13 @@ int eval_retrieval(struct engine *en, const struct eval_options *o, const struct
 {
     _cleanup_(subject_list_deinit) struct subject_list l = {.n = 0};
     _cleanup_(progress_end) struct progress p = {0};
-    struct retrieval_options ro = {.n_keys = o->n_keys, .n_lengths = o->n_lengths, .seed = o->seed};
+    const struct lab_eval *x = lab_eval_of(o);
+    struct retrieval_options ro = {.n_keys = x->n_keys, .n_lengths = x->n_lengths, .seed = x->seed};
     struct retrieval sums[EVAL_SUBJECTS_MAX + 1];
     struct errmsg e = {""};
     int r;
 
-    memcpy(ro.lengths, o->lengths, sizeof(ro.lengths));
+    memcpy(ro.lengths, x->lengths, sizeof(ro.lengths));
     progress_start(&p, "retrieving keys", "tokens", 0, o->common.quiet);
     r = subject_list_open(en, o, true, &l, &e);
     p.total = (double) l.n * (double) retrieval_tokens(&ro);

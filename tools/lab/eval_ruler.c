@@ -13,6 +13,7 @@
 #include "tools/engine/engine.h"
 #include "tools/lab/eval_options.h"
 #include "tools/lab/eval_subjects.h"
+#include "tools/lab/lab_eval.h"
 #include "tools/lab/ruler.h"
 #include "tools/lab/subject.h"
 
@@ -123,13 +124,14 @@ int eval_ruler(struct engine *en, const struct eval_options *o)
     _cleanup_(subject_list_deinit) struct subject_list l = {.n = 0};
     _cleanup_(ruler_deinit) struct ruler result = {.scores = NULL};
     _cleanup_(progress_end) struct progress p = {0};
-    struct ruler_options ro = {.n_trials = o->n_ruler, .n_lengths = o->n_lengths, .seed = o->seed};
+    const struct lab_eval *x = lab_eval_of(o);
+    struct ruler_options ro = {.n_trials = x->n_ruler, .n_lengths = x->n_lengths, .seed = x->seed};
     struct errmsg e = {""};
     int r;
 
-    memcpy(ro.lengths, o->lengths, sizeof(ro.lengths));
+    memcpy(ro.lengths, x->lengths, sizeof(ro.lengths));
     for (int t = 0; t < RULER_TASKS; t++)
-        if (o->tasks == 0 || o->tasks >> t & 1)
+        if (x->tasks == 0 || x->tasks >> t & 1)
             ro.tasks[ro.n_tasks++] = (enum ruler_task) t;
     progress_start(&p, "asking", "tokens", 0, o->common.quiet);
     r = subject_list_open(en, o, true, &l, &e);

@@ -5,14 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/stats.h"
-#include "alloc/stats_rotate.h"
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/terminal.h"
 #include "tools/engine/engine.h"
-#include "tools/lab/comparators/comparator.h"
+#include "tools/lab/eval_extension.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/subject.h"
 
@@ -33,45 +31,6 @@ static int eval_subjects_find_sinks(const struct eval_options *o, uint32_t *ret,
 
     *ret = t->n_sink;
     return 0;
-}
-
-static int eval_subjects_load_stats(const struct engine *en, const char *path, struct stats **ret_stats,
-                                    struct errmsg *e)
-{
-    _cleanup_(stats_freep) struct stats *s = NULL;
-    int r = stats_load(path, &s, e);
-
-    if (r < 0)
-        return r;
-    if (memcmp(stats_get_options(s)->model_digest, engine_info(en)->model_digest, DIGEST_BYTES) != 0)
-        return fail(e, -EINVAL, "%s was calibrated on another model than %s", path, engine_info(en)->name);
-
-    *ret_stats = take_ptr(s);
-    return 0;
-}
-
-static int eval_subjects_open_comparators(struct engine *en, const struct eval_options *o,
-                                          const struct subject_options *so, struct subject_list *l,
-                                          struct errmsg *e)
-{
-    _cleanup_(stats_freep) struct stats *stats = NULL;
-    _cleanup_(stats_freep) struct stats *rotated = NULL;
-    int r = 0;
-
-    for (size_t i = 0; r == 0 && i < o->n_comparators; i++) {
-        const struct comparator *c = o->comparators[i];
-
-        if (c->calibrated && o->stats && !stats)
-            r = eval_subjects_load_stats(en, o->stats, &stats, e);
-        if (r == 0 && c->calibrated && c->post_rope && stats && !rotated)
-            r = stats_rotated(stats, &rotated, e);
-        if (r == 0)
-            r = subject_comparator_new(en, c, stats, rotated, so, &l->items[l->n], e);
-        l->n += r == 0;
-        l->n_blocks += c->block_tokens > 1;
-    }
-
-    return r;
 }
 
 int subject_list_open(struct engine *en, const struct eval_options *o, bool with_exact,
@@ -96,7 +55,7 @@ int subject_list_open(struct engine *en, const struct eval_options *o, bool with
         ret->n += r == 0;
     }
 
-    return r < 0 ? r : eval_subjects_open_comparators(en, o, &so, ret, e);
+    return r < 0 || !o->extension ? r : o->extension->open(en, o, &so, ret, e);
 }
 
 void subject_list_deinit(struct subject_list *l)

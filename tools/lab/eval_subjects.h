@@ -11,11 +11,11 @@ struct errmsg;
 struct subject;
 
 struct subject_list {
-    /* tables, then formats, each in the order of the command line */
+    /* tables, then what the extension adds, each in the order of the command line */
     struct subject *items[EVAL_SUBJECTS_MAX + 1];
     size_t n;
     uint32_t n_sink; /* exact first tokens, equal for all */
-    size_t n_blocks; /* number of formats that code several tokens together */
+    size_t n_blocks; /* number of those that code several tokens together */
 };
 
 /* @with_exact: the exact model comes first. Call subject_list_deinit() also after a failure. */

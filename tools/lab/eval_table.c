@@ -13,7 +13,6 @@
 #include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/lab/eval_options.h"
-#include "tools/lab/eval_post_rope.h"
 #include "tools/lab/eval_quartiles.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/evaluation.h"
@@ -37,8 +36,6 @@ static int eval_table_read(const char *path, const struct eval_options *o, struc
 /* One of several evaluations. */
 struct eval_table_part {
     uint32_t first_layer, n_layers; /* coded; n_layers 0: all */
-    const void *post_rope;          /* a table for rotated keys; NULL: the table of the command line */
-    size_t post_rope_bytes;
 };
 
 /* One evaluation of @part. Results that do not depend on the part go to *ret. */
@@ -58,13 +55,12 @@ static int eval_table_measure(struct engine *en, const struct eval_options *o, c
     if (r < 0)
         return r;
 
-    r = subject_table_new(en, path, part.post_rope, part.post_rope_bytes,
+    r = subject_table_new(en, path, NULL, 0,
                           &(struct subject_options){.n_sink = ret->n_sink,
                                                     .n_recent = o->n_recent,
                                                     .sides = o->sides,
                                                     .first_layer = part.first_layer,
-                                                    .n_layers = part.n_layers,
-                                                    .post_rope = part.post_rope != NULL},
+                                                    .n_layers = part.n_layers},
                           &s, e);
     if (r < 0)
         return r;
@@ -95,32 +91,12 @@ static int eval_table_measure_quartiles(struct engine *en, const struct eval_opt
         uint32_t end = (n * (part + 1) + EVAL_PARTS - 1) / EVAL_PARTS;
 
         ret->part_layers[part] = end - first;
-        r = eval_table_measure(en, o, text, (struct eval_table_part){first, end - first, NULL, 0}, ret,
+        r = eval_table_measure(en, o, text, (struct eval_table_part){first, end - first}, ret,
                                &ret->parts[part], e);
         first = end;
     }
 
     return r;
-}
-
-static int eval_table_measure_post_rope(struct engine *en, const struct eval_options *o,
-                                        const struct document *text, struct eval_result *ret,
-                                        struct errmsg *e)
-{
-    _cleanup_(freep) void *bytes = NULL;
-    _cleanup_(progress_end) struct progress p = {0};
-    size_t n_bytes = 0;
-    int r;
-
-    progress_start(&p, "solving for rotated keys", NULL, 1, o->common.quiet);
-    r = post_rope_table(o->tables[0], o->post_rope, &p, &bytes, &n_bytes, e);
-    progress_end(&p);
-    if (r < 0)
-        return r;
-
-    return eval_table_measure(en, o, text,
-                              (struct eval_table_part){o->first_layer, o->n_layers, bytes, n_bytes}, ret,
-                              &ret->post_rope, e);
 }
 
 int eval_table(struct engine *en, const struct eval_options *o, const struct document *text)
@@ -129,13 +105,11 @@ int eval_table(struct engine *en, const struct eval_options *o, const struct doc
     struct errmsg e = {""};
     int r = 0;
 
-    if (o->post_rope)
-        r = eval_table_measure_post_rope(en, o, text, &res, &e);
-    if (r == 0 && o->quartiles)
+    if (o->quartiles)
         r = eval_table_measure_quartiles(en, o, text, &res, &e);
     if (r == 0)
-        r = eval_table_measure(en, o, text, (struct eval_table_part){o->first_layer, o->n_layers, NULL, 0},
-                               &res, &res.sum, &e);
+        r = eval_table_measure(en, o, text, (struct eval_table_part){o->first_layer, o->n_layers}, &res,
+                               &res.sum, &e);
     if (r < 0)
         return command_fail("%s", e.text);
 

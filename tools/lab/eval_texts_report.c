@@ -11,7 +11,6 @@
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
 #include "tools/engine/engine.h"
-#include "tools/lab/comparators/comparator.h"
 #include "tools/lab/eval_budgets.h"
 #include "tools/lab/eval_report.h"
 #include "tools/lab/subject.h"
@@ -81,7 +80,7 @@ static json_t *eval_texts_report_row_json(const struct eval_options *o, const st
 {
     size_t i = res->order[place];
     const struct subject *s = res->lists[0].items[i];
-    const struct comparator *c = subject_comparator(s);
+    const struct subject_other *c = subject_other(s);
     json_t *all = json_array(), *json;
     char digest[DIGEST_HEX_BYTES];
 
@@ -93,8 +92,7 @@ static json_t *eval_texts_report_row_json(const struct eval_options *o, const st
     json =
         json_pack("{s:s, s:s, s:o}", "name", subject_name(s), "kind", c ? "format" : "table", "recents", all);
     if (json && c)
-        (void) json_object_update_new(json,
-                                      json_pack("{s:s, s:s}", "what", c->what, "citation", c->citation));
+        (void) json_object_update_new(json, c->describe(c->state));
     if (json && !c)
         (void) json_object_set_new(json, "table",
                                    json_string(digest_hex(subject_table(s)->table_digest, digest)));

@@ -12,10 +12,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/client_model.h"
-#include "tools/lab/comparators/cache.h"
-#include "tools/lab/comparators/comparator.h"
 
-enum subject_kind { KIND_EXACT, KIND_TABLE, KIND_COMPARATOR };
+enum subject_kind { KIND_EXACT, KIND_TABLE, KIND_OTHER };
 
 struct subject {
     enum subject_kind kind;
@@ -35,9 +33,7 @@ struct subject {
     double all_per_token; /* of the whole cache, with padding */
     kvc_seq *seq;
 
-    /* comparator */
-    struct comparator_codec *codec;
-    struct comparator_cache *cache;
+    struct subject_other other;
 
     struct exact_cache *exact;
     size_t exact_room;
@@ -68,8 +64,10 @@ struct subject *subject_free(struct subject *s)
 
     (void) kvc_seq_free(s->seq);
     (void) kvc_client_free(s->client);
-    comparator_cache_free(s->cache);
-    comparator_codec_free(s->codec);
+    if (s->kind == KIND_OTHER) {
+        s->other.end(s->other.state);
+        s->other.free(s->other.state);
+    }
     exact_cache_free(s->exact);
     free(s);
     return NULL;
@@ -80,9 +78,9 @@ const char *subject_name(const struct subject *s)
     return s->name;
 }
 
-const struct comparator *subject_comparator(const struct subject *s)
+const struct subject_other *subject_other(const struct subject *s)
 {
-    return s->kind == KIND_COMPARATOR ? s->codec->what : NULL;
+    return s->kind == KIND_OTHER ? &s->other : NULL;
 }
 
 const kvc_model_info *subject_table(const struct subject *s)
@@ -206,23 +204,19 @@ int subject_table_new(struct engine *en, const char *path, const void *bytes, si
     return 0;
 }
 
-int subject_comparator_new(struct engine *en, const struct comparator *c, const struct stats *stats,
-                           const struct stats *rotated, const struct subject_options *o,
-                           struct subject **ret_subject, struct errmsg *e)
+int subject_other_new(struct engine *en, const char *name, const struct subject_other *what,
+                      const struct subject_options *o, struct subject **ret_subject, struct errmsg *e)
 {
-    const struct comparator_source source = {*engine_geometry(en), stats, rotated, en};
-    _cleanup_(subject_freep) struct subject *s = NULL;
-    int r;
+    struct subject *s;
+    int r = subject_alloc(en, KIND_OTHER, name, o, &s, e);
 
-    r = subject_alloc(en, KIND_COMPARATOR, c->name, o, &s, e);
-    if (r < 0)
+    if (r < 0) {
+        what->free(what->state);
         return r;
+    }
 
-    r = comparator_codec_new(c, &source, &s->codec, e);
-    if (r < 0)
-        return r;
-
-    *ret_subject = take_ptr(s);
+    s->other = *what;
+    *ret_subject = s;
     return 0;
 }
 
@@ -253,25 +247,6 @@ static int subject_begin_table(struct subject *s, struct kv_cache *ret_cache, st
     return 0;
 }
 
-static int subject_begin_comparator(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache,
-                                    struct errmsg *e)
-{
-    const struct comparator_cache_options o = {
-        .n_sink = s->o.n_sink,
-        .n_recent = s->o.n_recent,
-        .sides = s->o.sides,
-        .first_layer = s->o.first_layer,
-        .n_layers = s->o.n_layers,
-    };
-    int r = comparator_cache_new(s->codec, &o, n_tokens, &s->cache, e);
-
-    if (r < 0)
-        return r;
-
-    *ret_cache = comparator_cache_ops(s->cache);
-    return 0;
-}
-
 /* The exact cache is reused: allocating its pages takes long. */
 static int subject_begin_exact(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache,
                                struct errmsg *e)
@@ -299,8 +274,8 @@ int subject_begin(struct subject *s, size_t n_tokens, struct kv_cache *ret_cache
     assert(s->n_tokens == 0 && n_tokens > 0);
     if (s->kind == KIND_TABLE)
         r = subject_begin_table(s, ret_cache, e);
-    else if (s->kind == KIND_COMPARATOR)
-        r = subject_begin_comparator(s, n_tokens, ret_cache, e);
+    else if (s->kind == KIND_OTHER)
+        r = s->other.begin(s->other.state, &s->o, n_tokens, ret_cache, e);
     else
         r = subject_begin_exact(s, n_tokens, ret_cache, e);
     if (r < 0)
@@ -351,12 +326,14 @@ static int subject_count_table(struct subject *s, struct errmsg *e)
     return 0;
 }
 
-static void subject_count_comparator(struct subject *s)
+static void subject_count_other(struct subject *s)
 {
     uint64_t bits, numbers;
-    double all = subject_coded_numbers(s) * (double) comparator_cache_tokens(s->cache);
+    size_t n_tokens;
+    double all;
 
-    comparator_cache_usage(s->cache, &bits, &numbers);
+    s->other.count(s->other.state, &bits, &numbers, &n_tokens);
+    all = subject_coded_numbers(s) * (double) n_tokens;
     s->bits.charged += (double) bits;
     s->bits.charged_numbers += (double) numbers;
     s->bits.held += (double) bits + 16 * (all - (double) numbers);
@@ -369,10 +346,11 @@ int subject_end(struct subject *s, bool count, struct errmsg *e)
 
     if (count && s->kind == KIND_TABLE)
         r = subject_count_table(s, e);
-    if (count && s->kind == KIND_COMPARATOR)
-        subject_count_comparator(s);
+    if (count && s->kind == KIND_OTHER)
+        subject_count_other(s);
     s->seq = kvc_seq_free(s->seq);
-    s->cache = comparator_cache_free(s->cache);
+    if (s->kind == KIND_OTHER)
+        s->other.end(s->other.state);
     s->n_tokens = 0;
     return r;
 }

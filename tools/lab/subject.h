@@ -1,10 +1,11 @@
 /*
- * The subjects of an evaluation: a table through the client library, another format (tools/lab/comparators/),
- * or the exact model, where it has a row of its own. Each provides one cache at a time and adds up the bits
- * of its caches.
+ * The subjects of an evaluation: a table through the client library, a cache of another kind, which
+ * kvcobra-lab adds, or the exact model, where it has a row of its own. Each provides one cache at a time and
+ * adds up the bits of its caches.
  */
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,9 +14,7 @@
 #include "client/kvcobra.h"
 #include "tools/engine/engine.h"
 
-struct comparator;
 struct errmsg;
-struct stats;
 struct subject;
 
 /* Exact tokens and coded parts, equal for all subjects; see kvc_eval_options. */
@@ -26,15 +25,26 @@ struct subject_options {
     bool post_rope;
 };
 
+/* A cache of another kind. */
+struct subject_other {
+    void *state;
+    int (*begin)(void *state, const struct subject_options *o, size_t n_tokens, struct kv_cache *ret_cache,
+                 struct errmsg *e);
+    /* Of the cache that begin() made: coded numbers of the coded sides and layers, their bits, and tokens. */
+    void (*count)(void *state, uint64_t *ret_bits, uint64_t *ret_numbers, size_t *ret_tokens);
+    void (*end)(void *state); /* frees that cache; there may be none */
+    void (*free)(void *state);
+    json_t *(*describe)(const void *state); /* members for a row of JSON */
+};
+
 #define SUBJECT_SINKS 4 /* without a table and without --sinks */
 
 /* @path: for the name and for sentences. @bytes: the table; NULL: read it from @path. */
 int subject_table_new(struct engine *en, const char *path, const void *bytes, size_t n_bytes,
                       const struct subject_options *o, struct subject **ret_subject, struct errmsg *e);
-/* @stats, @rotated: for calibrated formats, else NULL; used during the call only. */
-int subject_comparator_new(struct engine *en, const struct comparator *c, const struct stats *stats,
-                           const struct stats *rotated, const struct subject_options *o,
-                           struct subject **ret_subject, struct errmsg *e);
+/* @what: copied; its state is transferred, also on failure. @name: "kivi-2". */
+int subject_other_new(struct engine *en, const char *name, const struct subject_other *what,
+                      const struct subject_options *o, struct subject **ret_subject, struct errmsg *e);
 int subject_exact_new(struct engine *en, struct subject **ret_subject, struct errmsg *e);
 struct subject *subject_free(struct subject *s);
 static inline void subject_freep(struct subject **s)
@@ -43,8 +53,8 @@ static inline void subject_freep(struct subject **s)
 }
 
 const char *subject_name(const struct subject *s); /* "kivi-2", "exact", a table's file name */
-const struct comparator *subject_comparator(const struct subject *s); /* NULL: none */
-const kvc_model_info *subject_table(const struct subject *s);         /* NULL: not a table */
+const struct subject_other *subject_other(const struct subject *s); /* NULL: of no other kind */
+const kvc_model_info *subject_table(const struct subject *s);       /* NULL: not a table */
 
 /**
  * subject_begin() - provide an empty cache

@@ -13,6 +13,7 @@
 #include "tools/command/progress.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
+#include "tools/lab/comparator_subject.h"
 #include "tools/lab/comparators/comparator.h"
 #include "tools/lab/continuation.h"
 #include "tools/lab/subject.h"
@@ -156,7 +157,7 @@ static void test_model(void)
     progress_start(&p, "test", "texts", 0, true);
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &exact, &e), 0);
     CU_ASSERT_EQUAL_FATAL(subject_exact_new(en, &same, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(subject_comparator_new(en, comparator_find("turboquant-2"), NULL, NULL,
+    CU_ASSERT_EQUAL_FATAL(comparator_subject_new(en, comparator_find("turboquant-2"), NULL, NULL,
                                                  &(struct subject_options){.n_sink = 0}, &coarse, &e),
                           0);
     CU_ASSERT_EQUAL_FATAL(

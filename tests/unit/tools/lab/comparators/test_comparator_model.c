@@ -13,6 +13,7 @@
 #include "tools/command/document.h"
 #include "tools/command/progress.h"
 #include "tools/engine/engine.h"
+#include "tools/lab/comparator_subject.h"
 #include "tools/lab/comparators/comparator.h"
 #include "tools/lab/evaluation.h"
 #include "tools/lab/subject.h"
@@ -44,7 +45,7 @@ static void test_figures(void)
     CU_ASSERT_EQUAL_FATAL(engine_open(path, &eo, &en, &e), 0);
     CU_ASSERT_EQUAL_FATAL(document_load(en, text, &d, &e), 0);
     for (size_t i = 0; i < FORMATS; i++)
-        CU_ASSERT_EQUAL_FATAL(subject_comparator_new(en, comparator_find(cases[i].name), NULL, NULL,
+        CU_ASSERT_EQUAL_FATAL(comparator_subject_new(en, comparator_find(cases[i].name), NULL, NULL,
                                                      &(struct subject_options){.n_sink = 4}, &s[i], &e),
                               0);
     CU_ASSERT_EQUAL_FATAL(evaluation_run(en, s, FORMATS, d.tokens, d.n_tokens, &o, &p, got, &e), 0);
