@@ -1,6 +1,6 @@
 /*
  * First and second moments of the statistics, and the sampled vectors, for codecs of other kinds
- * (tools/lab/comparators/). Head-sides are numbered as in geometry.h.
+ * (lab/comparators/). Head-sides are numbered as in geometry.h.
  */
 #pragma once
 

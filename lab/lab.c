@@ -9,7 +9,7 @@
 
 enum { HELP_INDENT = 4 };
 
-static const struct command *const commands[] = {&lab_bench, NULL};
+static const struct command *const commands[] = {&lab_bench, &lab_eval, NULL};
 
 static void lab_print_help(void)
 {

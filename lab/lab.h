@@ -10,4 +10,4 @@ struct command;
 int lab_main(int argc, char **argv);
 
 /* Its subcommands. */
-extern const struct command lab_bench;
+extern const struct command lab_bench, lab_eval;

@@ -3,19 +3,19 @@
 # arithmetic. Prints the rows of alloc/EXPERIMENTS.md, "Texts that no table has seen".
 #
 #     sh tools/unseen_kl.sh [--model GGUF] [--kvcobra PATH] [--dir FOLDER] [--text FILE] [--bits LIST] [--windows N]
-#         [--kinds LIST] [--comparators LIST]
+#         [--kinds LIST] [--comparators LIST] [--lab PATH]
 #
 # --dir: for texts, statistics, tables and results (default: kvcobra-unseen); its files are not made again, so a run
 # that ended early continues, and other options need another folder. --text: also calibrate on this text, without text
 # of the model, and judge both. --bits: of the tables (default: "2 3 4"). --windows: of 1024 tokens, of each text
 # (default: 8). --kinds: a part of
-# "german russian questions dialogue mathematics log perl xml". --comparators: also measure these formats (kvcobra eval
-# --help), calibrated on what the model writes. The floor of a kind is a table of 3 bits from other documents of its kind.
+# "german russian questions dialogue mathematics log perl xml". --comparators: also measure these formats (kvcobra-lab
+# eval --help; --lab: its path), calibrated on what the model writes. The floor of a kind is a table of 3 bits from other documents of its kind.
 # A kind whose documents are not on this machine is left out. Needs python3. More than an hour on two cores.
 set -eu
 
 model=${XDG_CACHE_HOME:-$HOME/.cache}/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf
-kvcobra=kvcobra dir=kvcobra-unseen text='' bits='2 3 4' windows=8 comparators=''
+kvcobra=kvcobra lab=kvcobra-lab dir=kvcobra-unseen text='' bits='2 3 4' windows=8 comparators=''
 kinds='german russian questions dialogue mathematics log perl xml'
 
 die()
@@ -29,6 +29,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --model) model=$2 ;;
     --kvcobra) kvcobra=$2 ;;
+    --lab) lab=$2 ;;
     --dir) dir=$2 ;;
     --text) text=$2 ;;
     --bits) bits=$2 ;;
@@ -41,6 +42,7 @@ while [ $# -gt 0 ]; do
 done
 [ -r "$model" ] || die "there is no model at $model; 'sh tools/fetch_model.sh' downloads it, or name another with --model"
 command -v "$kvcobra" >/dev/null || die "there is no $kvcobra: name it with --kvcobra"
+[ -z "$comparators" ] || command -v "$lab" >/dev/null || die "there is no $lab, which measures other formats: name it with --lab"
 mkdir -p "$dir"
 
 # ---- texts ----
@@ -218,7 +220,9 @@ judge()
     case $comparators in
     *kvquant* | *svd* | *oscar* | *all*) set -- "$@" --stats "$dir/own.stats" ;;
     esac
-    "$kvcobra" eval "$model" --window 1024 --recent 0 --tokens $((1024 * windows)) --json "$@"
+    program=$kvcobra
+    [ -z "$comparators" ] || program=$lab
+    "$program" eval "$model" --window 1024 --recent 0 --tokens $((1024 * windows)) --json "$@"
 }
 
 for kind in $found; do

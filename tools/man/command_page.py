@@ -136,7 +136,7 @@ def command_page(version, program, words, summary):
     out += [".Sh EXIT STATUS", *exit_status(status)]
     if examples:
         out += [".Sh EXAMPLES", *mdoc.blocks(examples)]
-    related = [(f"{own}-{r}", 1) for r in RELATED.get(words[0], [])]
+    related = [(f"kvcobra-{r}", 1) for r in RELATED.get(words[0], [])] if own == "kvcobra" else [(f"kvcobra-{words[0]}", 1)]
     if words[0] == "bench" and len(words) == 1:
         related = [(f"{own}-bench-{b}", 1) for b, _ in listed(help_of(program, words))]
     elif words[0] == "bench":

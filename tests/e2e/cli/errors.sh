@@ -39,20 +39,22 @@ head -c 6000 "$text" >"$dir/some.txt"
 unfinite() {
     words=$1 damaged=$2 command=$3
     shift 3
-    expect_sentence "$(basename "$damaged"): $command $*" "$words" "$KVCOBRA" "$command" "$damaged" "$@" --quiet
+    expect_sentence "$(basename "$damaged"): $command $*" "$words" "$program" "$command" "$damaged" "$@" --quiet
 }
 set -- --text "$dir/some.txt" --table "$dir/m.table"
+program=$KVCOBRA
 head="a number that is not finite in the logits of the next token"
 unfinite "$head" "$dir/nan.gguf" generate --prompt "hello there" --tokens 4
 unfinite "$head" "$dir/nan.gguf" generate --prompt "hello there" --tokens 4 --temperature 1
 unfinite "$head" "$dir/nan.gguf" generate --prompt "hello there" --tokens 4 --table "$dir/m.table" --json
 unfinite "$head" "$dir/nan.gguf" eval "$@" --window 256
-unfinite "$head" "$dir/nan.gguf" eval "$@" --retrieval 1 --window 1000
 unfinite "$head" "$dir/nan.gguf" eval "$@" --generate 2 --window 256
 unfinite "$head" "$dir/nan.gguf" eval "$@" --hits --window 256
-unfinite "$head" "$dir/nan.gguf" eval --table "$dir/m.table" --ruler 1 --lengths 1000
 layer="a number that is not finite in the output of layer 1 for token 1 of the text"
 unfinite "$layer" "$dir/inf.gguf" generate --prompt "hello there" --tokens 4
+program=$LAB
+unfinite "$head" "$dir/nan.gguf" eval "$@" --retrieval 1 --window 1000
+unfinite "$head" "$dir/nan.gguf" eval --table "$dir/m.table" --ruler 1 --lengths 1000
 unfinite "$layer" "$dir/inf.gguf" eval --comparator q4_0 --text "$dir/some.txt" --window 256
 
 expect_sentence "no table" "$dir/none.table" "$KVCOBRA" generate "$model" --prompt x --table "$dir/none.table"
@@ -143,27 +145,27 @@ grep -q "weighs the distortion of all layers equally" "$dir/err" && ok "with a w
     not_ok "with a warning"
 expect_sentence "a window beyond the model's" "--window" "$KVCOBRA" eval "$model" --table "$dir/m.table" \
     --text "$text" --window 100000
-expect_sentence "keys in a text too short" "the text has 200 tokens" "$KVCOBRA" eval "$model" --comparator q4_0 --text "$dir/short" \
+expect_sentence "keys in a text too short" "the text has 200 tokens" "$LAB" eval "$model" --comparator q4_0 --text "$dir/short" \
     --retrieval 2 --window 1000
-expect_sentence "keys in a window too short" "--window" "$KVCOBRA" eval "$model" --comparator q4_0 --text "$text" \
+expect_sentence "keys in a window too short" "--window" "$LAB" eval "$model" --comparator q4_0 --text "$text" \
     --retrieval 2 --window 400
-expect_sentence "a task that does not fit" "common-words does not fit 500 tokens" "$KVCOBRA" eval "$model" --comparator q4_0 \
+expect_sentence "a task that does not fit" "common-words does not fit 500 tokens" "$LAB" eval "$model" --comparator q4_0 \
     --ruler 1 --lengths 500 --tasks common-words
-expect_sentence "lengths beyond the model's" "--window 100000" "$KVCOBRA" eval "$model" --comparator q4_0 --ruler 1 \
+expect_sentence "lengths beyond the model's" "--window 100000" "$LAB" eval "$model" --comparator q4_0 --ruler 1 \
     --lengths 100000
-expect_sentence "a second text that is empty" "$dir/empty" "$KVCOBRA" eval "$model" --comparator q4_0 --text "$text" \
+expect_sentence "a second text that is empty" "$dir/empty" "$LAB" eval "$model" --comparator q4_0 --text "$text" \
     --text "$dir/empty"
-expect_sentence "a text that makes no prompt" "$dir/short" "$KVCOBRA" eval "$model" --comparator q4_0 \
+expect_sentence "a text that makes no prompt" "$dir/short" "$LAB" eval "$model" --comparator q4_0 \
     --text "$dir/short" --generate 2
-expect_sentence "generations beyond the model's context" "--generate" "$KVCOBRA" eval "$model" --comparator q4_0 \
+expect_sentence "generations beyond the model's context" "--generate" "$LAB" eval "$model" --comparator q4_0 \
     --text "$text" --window 4000 --generate 200
-expect_sentence "a format made of a text" "$text" "$KVCOBRA" eval "$model" --comparator svdq-2 --stats "$text" \
+expect_sentence "a format made of a text" "$text" "$LAB" eval "$model" --comparator svdq-2 --stats "$text" \
     --text "$text"
 "$KVCOBRA" calibrate "$dir/other.gguf" --text "$text" --tokens 512 --window 256 --metric mse -o "$dir/other.stats" \
     --quiet >/dev/null
-expect_sentence "a format made of another model" "$dir/other.stats" "$KVCOBRA" eval "$model" --comparator svdq-2 \
+expect_sentence "a format made of another model" "$dir/other.stats" "$LAB" eval "$model" --comparator svdq-2 \
     --stats "$dir/other.stats" --text "$text"
-expect_sentence "two tables, one of another model" "cannot use" "$KVCOBRA" eval "$dir/other.gguf" --text "$text" \
+expect_sentence "two tables, one of another model" "cannot use" "$LAB" eval "$dir/other.gguf" --text "$text" \
     --comparator q4_0 --table "$dir/m.table" --window 256
 expect_sentence "a prompt beyond the model's" "tokens" "$KVCOBRA" generate "$model" --prompt-file "$text"
 expect_sentence "a prompt that is not UTF-8" "not UTF-8" "$KVCOBRA" generate "$model" --prompt "$(printf 'caf\351')"

@@ -45,9 +45,7 @@ run_examples() {
         case $example in
         *monitor*) [ "${example#*--count}" != "$example" ] || example="$example --count 1 --last 500" ;;
         *jq*) example=${example%|*} ;; # another program
-        *--retrieval*) example=$(echo "$example" | sed 's/--retrieval [0-9]*/--retrieval 1 --window 1024/') ;;
         *--generate*) example=$(echo "$example" | sed 's/--generate [0-9]*/--generate 4 --tokens 256/') ;;
-        *--ruler*) example=$(echo "$example" | sed 's/--ruler [0-9]* --lengths [0-9,]*/--ruler 1 --tasks single --lengths 1024/') ;;
         *"kvcobra eval"*) example="$example --tokens 512 --window 256" ;;
         *"kvcobra calibrate"*) example="$example --tokens 1024 --window 256" ;;
         esac

@@ -4,6 +4,8 @@ set -eu
 
 unset KVCOBRA_SOCKET KVCOBRA_OPERATOR_SOCKET XDG_RUNTIME_DIR # daemons of the user who runs the tests
 
+LAB=${LAB:-$(dirname "${KVCOBRA:-.}")/../lab/kvcobra-lab} # of the same build
+
 passed=0
 failed=0
 skipped=0

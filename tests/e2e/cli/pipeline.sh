@@ -78,10 +78,13 @@ grep -q "all of them are used" "$dir/err" && ok "eval says that the text is shor
 narrow() {
     [ "$(awk 'length > 80' "$dir/out" | wc -l)" -eq 0 ] && ok "$1 fits 80 columns" || not_ok "$1 fits 80 columns"
 }
-expect "eval of tables and formats" 0 evaluate --table "$dir/2.table" --table "$dir/3.table" --comparator all \
+evaluate_in_lab() {
+    "$LAB" eval "$model" --text "$dir/b.txt" --tokens 700 --window 256 "$@"
+}
+expect "eval of tables and formats" 0 evaluate_in_lab --table "$dir/2.table" --table "$dir/3.table" --comparator all \
     --stats "$dir/1.stats" --recent 0
 narrow "the report"
-expect "the same as JSON" 0 evaluate --table "$dir/2.table" --table "$dir/3.table" --comparator all \
+expect "the same as JSON" 0 evaluate_in_lab --table "$dir/2.table" --table "$dir/3.table" --comparator all \
     --stats "$dir/1.stats" --recent 0 --json
 expect_json "eval --comparator --json" rows ppl_exact sinks window
 expect_true "every format has a row" "len(j['rows']) == 21"
@@ -89,7 +92,7 @@ expect_true "every row is finite and cites" \
     "all(r['kl'] >= 0 and (r['kind'] == 'table' or r['citation']) for r in j['rows'])"
 expect_true "the table's row is its own evaluation" \
     "[r['kl'] for r in j['rows'] if r['name'] == '3'] == [json.load(open('$dir/3.json'))['kl']]"
-expect "eval as the product reads" 0 evaluate --comparator kivi-2,q4_0 --json
+expect "eval as the product reads" 0 evaluate_in_lab --comparator kivi-2,q4_0 --json
 
 expect "eval of two texts and recent windows" 0 evaluate --text "$dir/a.txt" --table "$dir/2.table" --table "$dir/3.table" \
     --recent 0,128 --budgets
@@ -108,7 +111,7 @@ expect_true "a recent window lowers the KL" "all(r['recents'][1]['kl'] < r['rece
 expect_true "the second table has the lower KL" "j['budgets'][0]['kl_ratio'] == 1 > j['budgets'][1]['kl_ratio'] > 0"
 
 hide() {
-    "$KVCOBRA" eval "$model" --text "$dir/a.txt" --table "$dir/3.table" --comparator q8_0 --recent 0 --retrieval "$@"
+    "$LAB" eval "$model" --text "$dir/a.txt" --table "$dir/3.table" --comparator q8_0 --recent 0 --retrieval "$@"
 }
 expect "eval of retrieval" 0 hide 21 --window 1000
 narrow "retrieval"
@@ -124,7 +127,7 @@ expect_true "the paired interval is around the difference" \
 expect "eval of retrieval at two lengths" 0 hide 4 --lengths 300,600 --json
 expect_true "the lengths take turns" "[(x['tokens'], x['asked']) for x in j['rows'][0]['lengths']] == [(300, 2), (600, 2)]"
 ask() {
-    "$KVCOBRA" eval "$model" --table "$dir/3.table" --recent 0 --ruler "$@"
+    "$LAB" eval "$model" --table "$dir/3.table" --recent 0 --ruler "$@"
 }
 expect "eval of synthetic tasks" 0 ask 1 --lengths 1400
 narrow "synthetic tasks"
@@ -137,7 +140,7 @@ expect "the same seed" 0 hide 21 --window 1000 --json
 cp "$dir/out" "$dir/keys2"
 expect "asks the same" 0 cmp "$dir/keys" "$dir/keys2"
 continue_texts() {
-    "$KVCOBRA" eval "$model" --text "$dir/b.txt" --table "$dir/4.table" --comparator turboquant-2 --recent 0 \
+    "$LAB" eval "$model" --text "$dir/b.txt" --table "$dir/4.table" --comparator turboquant-2 --recent 0 \
         --tokens 400 --window 100 --generate "$@"
 }
 expect "eval of generations" 0 continue_texts 40
@@ -166,7 +169,7 @@ expect_true "by default a hit differs from a cold run" "all(r['kl'] > 1e-6 for r
 expect_true "repeatable, by chunks, it does not" \
     "[(r['kl'], r['kl_largest'], r['same_next']) for r in j['rows'][4:]] == [(0, 0, 2 * 272), (0, 0, 2 * 80)]"
 expect "hits of a window without chunks" 2 hits --window 100
-expect "hits with a comparator" 2 hits --comparator q8_0
+expect "hits with a second table" 2 hits --table "$dir/4.table"
 expect_sentence "hits of a short text" "$dir/b.txt" hits --window 4050
 
 expect "generate exactly" 0 "$KVCOBRA" generate "$model" --prompt "To be" --tokens 16 --ignore-eos

@@ -22,6 +22,8 @@ daemon_pid=$!
 {
     echo "'$KVCOBRA' --help"
     "$KVCOBRA" --help | sed -n "s|^  \([a-z][a-z-]*\)  .*|'$KVCOBRA' \1 --help|p"
+    echo "'$LAB' --help"
+    "$LAB" --help | sed -n "s|^  \([a-z][a-z-]*\)  .*|'$LAB' \1 --help|p"
     for words in status "status --json" "table list" "model list" "quota uid-4242" clients ping doctor "monitor --last 9 --count 3" \
         "evict --tenant stranger-4711" "inspect '$dir/3.table'" "inspect '$dir/m.stats'" "table stage '$dir/m.stats'" \
         "generate '$dir/model.gguf' --prompt x --share --tokens 4 --ignore-eos"; do
@@ -34,7 +36,7 @@ done
 [ "$(wc -l <"$dir/lines")" -gt 30 ] && ok "all commands" || not_ok "all commands"
 # reports of eval with many columns
 {
-    evaluate="'$KVCOBRA' eval '$dir/model.gguf' --quiet --table '$dir/3.table' --recent 0"
+    evaluate="'$LAB' eval '$dir/model.gguf' --quiet --table '$dir/3.table' --recent 0"
     echo "$evaluate,128 --text '$ROOT/LICENSE' --text '$ROOT/README.md' --tokens 256 --window 128 --comparator kivi-4"
     echo "$evaluate --table '$dir/3.table' --text '$ROOT/LICENSE' --tokens 256 --window 128 --budgets"
     echo "$evaluate --text '$ROOT/LICENSE' --retrieval 2 --lengths 300,400"

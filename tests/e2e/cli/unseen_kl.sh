@@ -7,7 +7,7 @@ KVCOBRA=$1 TINY_MODEL=$3 ROOT=$4
 "$TINY_MODEL" "$dir/model.gguf"
 head -c 60000 "$ROOT/DESIGN.md" >"$dir/a.txt"
 unseen() {
-    sh "$ROOT/tools/unseen_kl.sh" --model "$dir/model.gguf" --kvcobra "$KVCOBRA" --dir "$dir/u" "$@"
+    sh "$ROOT/tools/unseen_kl.sh" --model "$dir/model.gguf" --kvcobra "$KVCOBRA" --lab "$LAB" --dir "$dir/u" "$@"
 }
 
 expect "two kinds" 0 unseen --kinds "dialogue mathematics" --windows 1 --bits "2 3" --text "$dir/a.txt" --comparators q4_0

@@ -62,27 +62,33 @@ expect "eval without a text" 2 "$KVCOBRA" eval x.gguf --table x.table
 expect "eval with a window of one" 2 "$KVCOBRA" eval x.gguf --table x --text x --window 1
 expect "eval with a negative number" 2 "$KVCOBRA" eval x.gguf --table x --text x --recent -1
 expect "eval with words for a number" 2 "$KVCOBRA" eval x.gguf --table x --text x --tokens many
-expect "eval with an unknown format" 2 "$KVCOBRA" eval x.gguf --text x --comparator q4_0,zip
-expect "eval with a calibrated format and no statistics" 2 "$KVCOBRA" eval x.gguf --text x --comparator svdq-2
-expect "eval with unused statistics" 2 "$KVCOBRA" eval x.gguf --text x --comparator q4_0 --stats x
-expect "eval of quartiles beside another format" 2 "$KVCOBRA" eval x.gguf --table x --text x --comparator q4_0 --quartiles
-expect "eval of keys and generations" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --generate 4
-expect "eval of keys with tokens" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --tokens 100
-expect "eval of 0 keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 0
-expect "eval with a seed without keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --seed 1
-expect "eval with a seed that JSON cannot have" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --seed 9223372036854775808
-expect "eval of quartiles of keys" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --quartiles
-expect "eval of keys in two texts" 2 "$KVCOBRA" eval x.gguf --table x --text x --text y --retrieval 4
+expect "eval with an unknown format" 2 "$LAB" eval x.gguf --text x --comparator q4_0,zip
+expect "eval with a calibrated format and no statistics" 2 "$LAB" eval x.gguf --text x --comparator svdq-2
+expect "eval with unused statistics" 2 "$LAB" eval x.gguf --text x --comparator q4_0 --stats x
+expect "eval of quartiles beside another format" 2 "$LAB" eval x.gguf --table x --text x --comparator q4_0 --quartiles
+expect "eval of keys and generations" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --generate 4
+expect "eval of keys with tokens" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --tokens 100
+expect "eval of 0 keys" 2 "$LAB" eval x.gguf --table x --text x --retrieval 0
+expect "eval with a seed without keys" 2 "$LAB" eval x.gguf --table x --text x --seed 1
+expect "eval with a seed that JSON cannot have" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --seed 9223372036854775808
+expect "eval of quartiles of keys" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --quartiles
+expect "eval of keys in two texts" 2 "$LAB" eval x.gguf --table x --text x --text y --retrieval 4
 expect "eval of generations with two recent windows" 2 "$KVCOBRA" eval x.gguf --table x --text x --generate 4 --recent 0,128
 expect "eval with an empty recent window" 2 "$KVCOBRA" eval x.gguf --table x --text x --recent 0,,128
 expect "eval with five recent windows" 2 "$KVCOBRA" eval x.gguf --table x --text x --recent 0,1,2,3,4
 expect "eval of budgets of one table" 2 "$KVCOBRA" eval x.gguf --table x --text x --budgets
-expect "eval with lengths without trials" 2 "$KVCOBRA" eval x.gguf --table x --text x --lengths 100
-expect "eval with lengths and a window" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --lengths 100 --window 100
-expect "eval of tasks with a text" 2 "$KVCOBRA" eval x.gguf --table x --text x --ruler 4
-expect "eval of an unknown task" 2 "$KVCOBRA" eval x.gguf --table x --ruler 4 --tasks single,needle
-expect "eval with tasks alone" 2 "$KVCOBRA" eval x.gguf --table x --text x --tasks single
-expect "eval of keys and tasks" 2 "$KVCOBRA" eval x.gguf --table x --text x --retrieval 4 --ruler 4
+expect "eval with lengths without trials" 2 "$LAB" eval x.gguf --table x --text x --lengths 100
+expect "eval with lengths and a window" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --lengths 100 --window 100
+expect "eval of tasks with a text" 2 "$LAB" eval x.gguf --table x --text x --ruler 4
+expect "eval of an unknown task" 2 "$LAB" eval x.gguf --table x --ruler 4 --tasks single,needle
+expect "eval with tasks alone" 2 "$LAB" eval x.gguf --table x --text x --tasks single
+expect "eval of keys and tasks" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --ruler 4
+expect "eval of keys after RoPE and a format" 2 "$LAB" eval x.gguf --table x --text x --post-rope y --comparator q4_0
+expect "eval of keys after RoPE in two texts" 2 "$LAB" eval x.gguf --table x --text x --text y --post-rope z
+for option in "--comparator q4_0" "--retrieval 4" "--ruler 4" "--post-rope y"; do
+    # shellcheck disable=SC2086
+    expect "kvcobra has no $option" 2 "$KVCOBRA" eval x.gguf --table x --text x $option
+done
 expect "eval of two models" 2 "$KVCOBRA" eval x.gguf y.gguf --table x --text x
 
 expect "generate without a prompt" 2 "$KVCOBRA" generate x.gguf
