@@ -28,6 +28,7 @@
 #include "daemon/store/page_check.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
+#include "daemon/requests/steps.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
@@ -318,49 +319,42 @@ static int commit_conclude(struct job *job, struct request *rq)
     return r;
 }
 
-/* Pages that other clients published under the message's keys will be leased, so they must be whole. */
-static int commit_check_present(struct request *rq, const Kvcobra__Commit *m)
+/*
+ * On a GPU, pages that other clients published under the message's keys are leased, so they must be whole. On
+ * the host they are compared when they are leased.
+ */
+static size_t commit_find_present(struct request *rq, const struct page_context *c)
 {
     struct reply_scratch *scratch = rq->server->scratch;
+    const Kvcobra__Commit *m = rq->message->commit;
+    size_t n = rq->store->pool.on_gpu ? m->n_items : 0;
 
-    for (size_t i = 0; i < m->n_items; i++) {
+    (void) c;
+    for (size_t i = 0; i < n; i++) {
         struct chunk_key key;
 
         scratch->found[i] = page_key(rq, &m->items[i]->key, &key) == 0 ? page_find(rq, &key) : PAGE_NONE;
     }
-
-    errmsg_clear(&rq->error); /* the handler reports a bad key later */
-    return recheck_begin(rq, scratch->found, m->n_items, commit_handle);
+    errmsg_clear(&rq->error); /* a bad key is reported later */
+    return n;
 }
 
-static int commit_prepare(struct request *rq, const Kvcobra__Commit *m, struct page_context *ret)
-{
-    int r = commit_context(rq, m, ret);
-
-    if (r < 0)
-        return r;
-
-    r = page_check_writable(rq, ret->table);
-    if (r < 0)
-        return r;
-
-    r = page_lease_room(rq, m->n_items);
-    if (r < 0)
-        return r;
-    return rq->store->pool.on_gpu ? commit_check_present(rq, m) : 0;
-}
-
-int commit_handle(struct request *rq)
+static int commit_resolve(struct request *rq, struct page_context *ret)
 {
     const Kvcobra__Commit *m = rq->message->commit;
-    _cleanup_(freep) struct commit_job *j = NULL;
-    struct page_context c;
-    int r = commit_prepare(rq, m, &c);
+    int r = commit_context(rq, m, ret);
 
-    if (r != 0)
-        return r;
+    if (r == 0)
+        r = page_check_writable(rq, ret->table);
+    return r < 0 ? r : page_lease_room(rq, m->n_items);
+}
 
-    j = commit_claim(rq, &c, m);
+static int commit_act(struct request *rq, const struct page_context *c)
+{
+    const Kvcobra__Commit *m = rq->message->commit;
+    _cleanup_(freep) struct commit_job *j = commit_claim(rq, c, m);
+    int r;
+
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for a commit of %zu pages", m->n_items);
 
@@ -382,4 +376,15 @@ int commit_handle(struct request *rq)
     else
         (void) take_ptr(j);
     return r;
+}
+
+int commit_handle(struct request *rq)
+{
+    static const struct step_plan plan = {
+        .resolve = commit_resolve,
+        .find = commit_find_present,
+        .act = commit_act,
+    };
+
+    return steps_run(rq, &plan);
 }

@@ -12,22 +12,17 @@ struct extent_wait_job {
     struct job job;
     struct extent_wait_job *next;
     struct account *account; /* has a reference */
-    int (*again)(struct request *rq);
-    bool rechecked;
 };
 
 static int extent_wait_conclude(struct job *job, struct request *rq)
 {
-    const struct extent_wait_job *j = (const struct extent_wait_job *) job;
-
     if (!rq)
         return 0;
     if (job->work.expired)
         return fail(&rq->error, -ETIMEDOUT,
                     "no new extent was ready before the request's deadline: retry later");
 
-    rq->rechecked = j->rechecked;
-    return j->again(rq);
+    return rq->steps.go_on(rq);
 }
 
 static void extent_wait_append(struct extent_wait_queue *q, struct extent_wait_job *j)
@@ -75,7 +70,7 @@ static int extent_wait_check_room(struct request *rq)
                 n, a->n_extent_waits, a->name, max);
 }
 
-int extent_wait_begin(struct request *rq, int (*again)(struct request *rq))
+int extent_wait_begin(struct request *rq)
 {
     struct extent_wait_job *j;
     int r = extent_wait_check_room(rq);
@@ -88,8 +83,6 @@ int extent_wait_begin(struct request *rq, int (*again)(struct request *rq))
         return fail(&rq->error, -ENOMEM, "out of memory for a request that waits");
 
     j->job.finish = extent_wait_conclude;
-    j->again = again;
-    j->rechecked = rq->rechecked;
     r = job_begin(&j->job, rq);
     if (r < 0) {
         free(j);

@@ -19,10 +19,11 @@ struct extent_wait_queue {
 };
 
 /*
- * Handles the request again later, by @again. The handler has undone what it did. Return: REQUEST_PENDING;
- * -EAGAIN with a sentence: the connection has too many jobs, or the queue is full; -ENOMEM.
+ * The step that needs the extent is tried again later (steps.h). It has undone what it did, and is not in
+ * rq->steps.done. Return: REQUEST_PENDING; -EAGAIN with a sentence: the connection has too many jobs, or the
+ * queue is full; -ENOMEM.
  */
-int extent_wait_begin(struct request *rq, int (*again)(struct request *rq));
+int extent_wait_begin(struct request *rq);
 
 /* host_extents_owner.changed; @ctx: the server. */
 void extent_wait_retry(void *ctx);

@@ -14,8 +14,6 @@
 struct fetch_look_job {
     struct job job;
     struct offload_look look;
-    int (*again)(struct request *rq);
-    bool rechecked;
     uint16_t items[WIRE_ITEMS_MAX];               /* of the message, by place in @look */
     struct offload_tier *in_tier[WIRE_ITEMS_MAX]; /* by item */
 };
@@ -30,10 +28,9 @@ static int fetch_look_conclude(struct job *job, struct request *rq)
 
     for (uint32_t i = 0; i < j->look.n; i++)
         j->in_tier[j->items[i]] = j->look.found[i];
-    rq->rechecked = j->rechecked;
-    rq->in_tier = j->in_tier;
-    r = j->again(rq);
-    rq->in_tier = NULL;
+    rq->steps.in_tier = j->in_tier;
+    r = rq->steps.go_on(rq);
+    rq->steps.in_tier = NULL;
     return r;
 }
 
@@ -66,12 +63,11 @@ static void fetch_look_fill(struct fetch_look_job *j, struct request *rq, const 
     errmsg_clear(&rq->error); /* the handler reports a bad key later */
 }
 
-int fetch_look_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run,
-                     int (*again)(struct request *rq))
+int fetch_look_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run)
 {
     _cleanup_(freep) struct fetch_look_job *j = NULL;
 
-    if (rq->in_tier || !offload_may_look(rq->server->offload, rq->tenant))
+    if (!offload_may_look(rq->server->offload, rq->tenant))
         return 0;
 
     j = calloc(1, sizeof(*j));
@@ -82,8 +78,6 @@ int fetch_look_begin(struct request *rq, const struct page_context *c, const str
     if (j->look.n == 0)
         return 0;
 
-    j->again = again;
-    j->rechecked = rq->rechecked;
     j->job.finish = fetch_look_conclude;
     j->look.ended = fetch_look_on_ended;
     j->look.account = rq->tenant->account;

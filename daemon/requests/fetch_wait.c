@@ -7,7 +7,6 @@
 
 #include "base/cleanup.h"
 #include "daemon/offload/offload.h"
-#include "daemon/requests/fetch_look.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
@@ -23,8 +22,6 @@ struct fetch_wait_page {
 struct fetch_wait_job {
     struct job job;
     struct store *store;
-    int (*again)(struct request *rq);
-    bool rechecked;
     size_t n, n_end; /* pages; those from n_end on are not in the run */
     size_t n_waiting;
     struct fetch_wait_page pages[];
@@ -60,10 +57,8 @@ static int fetch_wait_conclude(struct job *job, struct request *rq)
     int r = 0;
 
     if (rq) {
-        rq->rechecked = j->rechecked;
-        rq->fetched = true;
-        rq->tier_is_slow = j->n_end < j->n && j->pages[j->n_end].in_tier;
-        r = j->again(rq); /* takes holds of its own */
+        rq->steps.tier_is_slow = j->n_end < j->n && j->pages[j->n_end].in_tier;
+        r = rq->steps.go_on(rq); /* takes holds of its own */
     }
 
     fetch_wait_release(j);
@@ -91,7 +86,7 @@ static void fetch_wait_on_ended(struct offload_waiter *w, const struct page_hand
 /* Whether a slower tier has page @i of the request. */
 static bool fetch_wait_has(const struct request *rq, size_t i, const struct chunk_key *key)
 {
-    return offload_has(rq->server->offload, rq->tenant, key) || (rq->in_tier && rq->in_tier[i]);
+    return offload_has(rq->server->offload, rq->tenant, key) || (rq->steps.in_tier && rq->steps.in_tier[i]);
 }
 
 /* Holds the pages of the run that are in memory. The run ends at a page that no tier has. */
@@ -127,7 +122,7 @@ static int fetch_wait_fetch(struct fetch_wait_job *j, struct fetch_wait_page *p,
         return r;
 
     p->job = j;
-    p->in_tier = rq->in_tier ? rq->in_tier[p - j->pages] : NULL;
+    p->in_tier = rq->steps.in_tier ? rq->steps.in_tier[p - j->pages] : NULL;
     p->waiter.ended = fetch_wait_on_ended;
     p->waiter.deadline_ms = deadline_ms;
     r = offload_fetch(rq->server->offload, g, &p->item.key, p->in_tier, &p->waiter, &rq->error);
@@ -189,13 +184,16 @@ static void fetch_wait_shrink(struct fetch_wait_job **j)
 static int fetch_wait_start(struct fetch_wait_job **j, struct request *rq, const struct page_context *c,
                             uint64_t deadline_ms)
 {
-    int (*again)(struct request * rq) = (*j)->again;
     int r = job_begin(&(*j)->job, rq);
 
     if (r == REQUEST_PENDING && fetch_wait_fetch_all(*j, rq, c, deadline_ms) == -EINPROGRESS) {
+        unsigned done = rq->steps.done;
+
         job_cancel(&(*j)->job);
-        if (extent_wait_begin(rq, again) == REQUEST_PENDING)
+        rq->steps.done &= ~(unsigned) (STEP_LOOK | STEP_FETCH); /* the answer of the look is not kept */
+        if (extent_wait_begin(rq) == REQUEST_PENDING)
             return REQUEST_PENDING;
+        rq->steps.done = done;
         r = job_begin(&(*j)->job, rq);
     }
     if (r == REQUEST_PENDING && (*j)->n_waiting > 0) {
@@ -217,26 +215,19 @@ static void fetch_wait_freep(struct fetch_wait_job **j)
     free(*j);
 }
 
-int fetch_wait_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run,
-                     int (*again)(struct request *rq))
+int fetch_wait_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run)
 {
     _cleanup_(fetch_wait_freep) struct fetch_wait_job *j = NULL;
     int r;
 
-    if (!rq->server->offload || rq->fetched || run->fetch_ms == 0 || rq->store->pool.on_gpu)
+    if (!fetch_wait_is_needed(rq, c, run))
         return 0;
-
-    r = fetch_look_begin(rq, c, run, again);
-    if (r != 0 || !fetch_wait_is_needed(rq, c, run))
-        return r;
 
     j = calloc(1, sizeof(*j) + run->n * sizeof(j->pages[0]));
     if (!j)
         return 0; /* nothing is fetched */
 
     j->store = rq->store;
-    j->again = again;
-    j->rechecked = rq->rechecked;
     j->job.finish = fetch_wait_conclude;
     r = fetch_wait_hold(j, rq, c, run);
     if (r < 0)

@@ -1,8 +1,7 @@
 /*
  * A request that waits for pages of the disk tier (offload.h): LEASE for a run of pages, APPEND_RAW that only
- * looks for one. The job holds the pages of the run that are in memory, fetches the others, and handles the
- * request again when all have arrived, one is missing, or its time is over: then the handler finds the
- * leading run in memory.
+ * looks for one. The job holds the pages of the run that are in memory, fetches the others, and the request
+ * goes on when all have arrived, one is missing, or its time is over: it finds the leading run in memory.
  */
 #pragma once
 
@@ -30,10 +29,8 @@ struct fetch_wait_run {
 
 /**
  * fetch_wait_begin() - fetch the pages of a request that only a slower tier has
- * @again: the handler, called again later
  *
- * Does nothing for a request without fetch_ms, or one that waited already. Failures end the run, so they are
- * no errors here. Return: 0: continue; REQUEST_PENDING: return it; -EINVAL: see item().
+ * Failures end the run, so they are no errors here. Return: 0: continue; REQUEST_PENDING: the request
+ * goes on later; -EINVAL: see item().
  */
-int fetch_wait_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run,
-                     int (*again)(struct request *rq));
+int fetch_wait_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run);

@@ -101,6 +101,7 @@ static void job_answer(struct job *j)
         .conn = j->conn,
         .message = j->message->message,
         .began_ns = j->began_ns,
+        .steps = j->steps,
         .ending = j,
     };
     int r;
@@ -158,6 +159,8 @@ int job_begin(struct job *j, struct request *rq)
     j->conn = rq->conn;
     j->session = rq->session;
     j->began_ns = rq->began_ns;
+    j->steps = rq->steps;
+    j->steps.in_tier = NULL; /* it ends with the job that has it */
     rq->conn->n_jobs++;
     if (rq->session)
         rq->session->n_jobs++;

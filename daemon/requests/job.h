@@ -37,6 +37,7 @@ struct job { /* first member of a handler's job; malloc()ed, freed after finish(
     struct session *session;     /* NULL: an operator's */
     struct job_message *message; /* the request's, until it is answered */
     uint64_t began_ns;
+    struct request_steps steps; /* the request's */
     /* Set by handlers: what the job keeps apart from itself, in bytes. */
     size_t extra_bytes;
     uint64_t bytes; /* what its tenant is charged */

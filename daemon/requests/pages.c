@@ -197,7 +197,7 @@ Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct spac
     if (h.slot && h.group->space != space)
         return KVCOBRA__MISS_REASON__MISS_OTHER_TABLE;
 
-    if (rq->tier_is_slow || offload_has(rq->server->offload, rq->tenant, key))
+    if (rq->steps.tier_is_slow || offload_has(rq->server->offload, rq->tenant, key))
         return KVCOBRA__MISS_REASON__MISS_SLOW_TIER;
 
     switch (ghosts_find(&rq->tenant->ghosts, key)) {

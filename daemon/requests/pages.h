@@ -79,23 +79,20 @@ uint64_t page_lease(struct request *rq, size_t n);
 int page_check_writable(struct request *rq, const struct table_entry *t);
 
 /**
- * recheck_begin() - compare pages of an earlier process with their checksums, on a thread, before a handler
- * leases them
+ * recheck_begin() - compare pages of an earlier process with their checksums, on a thread, before they are
+ * leased
  * @pages: [n], PAGE_NONE or pages of this tenant
- * @again: the handler, called again after the comparison
  *
- * Leaves pages of few bytes to store_page_is_whole(). Return: 0: continue; REQUEST_PENDING: return
- * it; -EAGAIN; -ENOMEM.
+ * Leaves pages of few bytes to store_page_is_whole(). Return: 0: continue; REQUEST_PENDING: the request
+ * goes on later; -EAGAIN; -ENOMEM.
  */
-int recheck_begin(struct request *rq, const struct page_handle *pages, size_t n,
-                  int (*again)(struct request *rq));
+int recheck_begin(struct request *rq, const struct page_handle *pages, size_t n);
 
 /*
  * recheck_begin() on a GPU, where the mover computes the checksums. At least one page is unchecked. Return:
  * also -EAGAIN: no request to the mover is possible now.
  */
-int recheck_gpu_begin(struct request *rq, const struct page_handle *pages, size_t n,
-                      int (*again)(struct request *rq));
+int recheck_gpu_begin(struct request *rq, const struct page_handle *pages, size_t n);
 
 /* Why the tenant does not have a chunk. Depends on its own history only, never on pages of other tenants. */
 Kvcobra__MissReason page_miss_reason(const struct request *rq, const struct space *space,

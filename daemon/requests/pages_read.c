@@ -4,23 +4,24 @@
 #include <string.h>
 
 #include "daemon/loop/log.h"
-#include "daemon/requests/fetch_wait.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
+#include "daemon/requests/steps.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/space.h"
 
-/* The pages of the request, for recheck_begin(). Without a fetch, its leading ones. */
-static size_t pages_read_find(struct request *rq, const struct page_context *c, const Kvcobra__Lease *m)
+/* The pages of the request. Without a fetch, its leading ones. */
+static size_t pages_read_find(struct request *rq, const struct page_context *c)
 {
+    const Kvcobra__Lease *m = rq->message->lease;
     struct reply_scratch *scratch = rq->server->scratch;
     struct chunk_key key;
     size_t n = 0;
 
-    while (n < m->n_items && page_key(rq, &m->items[n]->key, &key) == 0) {
+    while (!m->only_fetch && n < m->n_items && page_key(rq, &m->items[n]->key, &key) == 0) {
         scratch->found[n] = page_of_item(rq, c, m->items[n], &key);
         if (!scratch->found[n].slot && m->fetch_ms == 0)
             break;
@@ -30,7 +31,7 @@ static size_t pages_read_find(struct request *rq, const struct page_context *c, 
     return n;
 }
 
-/* For fetch_wait_begin(). */
+/* Item @i of the run. */
 static int pages_read_fetch_item(struct request *rq, const struct page_context *c, size_t i,
                                  struct fetch_wait_item *ret)
 {
@@ -95,31 +96,31 @@ static void pages_read_note(struct request *rq, const Kvcobra__Lease *m, size_t 
     }
 }
 
-int pages_read_handle_lease(struct request *rq)
+static int pages_read_resolve(struct request *rq, struct page_context *ret)
+{
+    const Kvcobra__Lease *m = rq->message->lease;
+    int r = page_context(rq, m->model, &m->table_digest, ret);
+
+    return r < 0 || m->only_fetch ? r : page_lease_room(rq, m->n_items);
+}
+
+static struct fetch_wait_run pages_read_run(const struct request *rq)
+{
+    const Kvcobra__Lease *m = rq->message->lease;
+
+    return (struct fetch_wait_run){m->n_items, m->fetch_ms, pages_read_fetch_item};
+}
+
+static int pages_read_lease(struct request *rq, const struct page_context *c)
 {
     const Kvcobra__Lease *m = rq->message->lease;
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__LeaseReply *reply = &scratch->body.lease;
-    const struct fetch_wait_run run = {m->n_items, m->fetch_ms, pages_read_fetch_item};
-    struct page_context c;
     size_t n = 0;
-    int r = page_context(rq, m->model, &m->table_digest, &c);
-
-    if (r < 0)
-        return r;
-
-    if (!m->only_fetch) {
-        r = page_lease_room(rq, m->n_items);
-        if (r == 0)
-            r = recheck_begin(rq, scratch->found, pages_read_find(rq, &c, m), pages_read_handle_lease);
-    }
-    if (r == 0)
-        r = fetch_wait_begin(rq, &c, &run, pages_read_handle_lease);
-    if (r != 0)
-        return r;
+    int r;
 
     kvcobra__lease_reply__init(reply);
-    r = m->only_fetch ? 0 : pages_read_hold(rq, &c, m, reply, &n);
+    r = m->only_fetch ? 0 : pages_read_hold(rq, c, m, reply, &n);
     if (r < 0)
         return r;
 
@@ -130,11 +131,23 @@ int pages_read_handle_lease(struct request *rq)
 
     pages_read_note(rq, m, n);
     reply->lease = page_lease(rq, n);
-    c.space->n_leased += n;
+    c->space->n_leased += n;
     reply->n_pages = n;
     reply->pages = scratch->page_pointers;
     reply->lease_ms = (uint32_t) rq->server->config->lease_ms;
     return 0;
+}
+
+int pages_read_handle_lease(struct request *rq)
+{
+    static const struct step_plan plan = {
+        .resolve = pages_read_resolve,
+        .find = pages_read_find,
+        .run = pages_read_run,
+        .act = pages_read_lease,
+    };
+
+    return steps_run(rq, &plan);
 }
 
 int pages_read_handle_release(struct request *rq)

@@ -6,6 +6,7 @@
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
+#include "daemon/requests/steps.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/reserve.h"
@@ -65,17 +66,21 @@ static int pages_write_reserve_item(struct request *rq, const struct page_contex
     return 0;
 }
 
-/* The keys that have pages already, for recheck_begin(). */
-static void pages_write_find_present(struct request *rq, const Kvcobra__Reserve *m)
+/* The pages that keys have already. */
+static size_t pages_write_find_present(struct request *rq, const struct page_context *c)
 {
     struct reply_scratch *scratch = rq->server->scratch;
+    const Kvcobra__Reserve *m = rq->message->reserve;
+
+    (void) c;
 
     for (size_t i = 0; i < m->n_items; i++) {
         struct chunk_key key;
 
         scratch->found[i] = page_key(rq, &m->items[i]->key, &key) == 0 ? page_find(rq, &key) : PAGE_NONE;
     }
-    errmsg_clear(&rq->error); /* the handler reports a bad key later */
+    errmsg_clear(&rq->error); /* a bad key is reported later */
+    return m->n_items;
 }
 
 /* Undoes the first @n items of the message. */
@@ -114,30 +119,27 @@ static void pages_write_fill(struct request *rq, const struct page_context *c, s
     }
 }
 
-int pages_write_handle_reserve(struct request *rq)
+static int pages_write_resolve(struct request *rq, struct page_context *ret)
+{
+    const Kvcobra__Reserve *m = rq->message->reserve;
+    int r = page_context(rq, m->model, &m->table_digest, ret);
+
+    return r < 0 ? r : page_check_writable(rq, ret->table);
+}
+
+static int pages_write_reserve(struct request *rq, const struct page_context *c)
 {
     const Kvcobra__Reserve *m = rq->message->reserve;
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__ReserveReply *reply = &scratch->body.reserve;
-    struct page_context c;
     size_t n = 0;
-    int r = page_context(rq, m->model, &m->table_digest, &c);
-
-    if (r == 0)
-        r = page_check_writable(rq, c.table);
-    if (r < 0)
-        return r;
-
-    pages_write_find_present(rq, m);
-    r = recheck_begin(rq, scratch->found, m->n_items, pages_write_handle_reserve);
-    if (r != 0)
-        return r;
+    int r = 0;
 
     kvcobra__reserve_reply__init(reply);
     for (; n < m->n_items; n++) {
         bool exists = false;
 
-        r = pages_write_reserve_item(rq, &c, m->items[n], &scratch->found[n], &exists);
+        r = pages_write_reserve_item(rq, c, m->items[n], &scratch->found[n], &exists);
         if (r < 0)
             break;
 
@@ -146,10 +148,10 @@ int pages_write_handle_reserve(struct request *rq)
 
     if (r == -EINPROGRESS) {
         pages_write_undo(rq, n);
-        return extent_wait_begin(rq, pages_write_handle_reserve);
+        return extent_wait_begin(rq);
     }
 
-    pages_write_fill(rq, &c, n);
+    pages_write_fill(rq, c, n);
     reply->n_slots = reply->n_exists = n;
     reply->slots = scratch->page_pointers;
     reply->exists = scratch->flags;
@@ -162,6 +164,17 @@ int pages_write_handle_reserve(struct request *rq)
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RESERVE;
     rq->reply.reserve = reply;
     return 0;
+}
+
+int pages_write_handle_reserve(struct request *rq)
+{
+    static const struct step_plan plan = {
+        .resolve = pages_write_resolve,
+        .find = pages_write_find_present,
+        .act = pages_write_reserve,
+    };
+
+    return steps_run(rq, &plan);
 }
 
 /* ---- abort ---- */

@@ -14,13 +14,13 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
-#include "daemon/requests/fetch_wait.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
 #include "daemon/requests/state.h"
+#include "daemon/requests/steps.h"
 #include "daemon/session/session.h"
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/reserve.h"
@@ -352,7 +352,7 @@ static int raw_append_begin(struct request *rq, const struct page_context *c, co
     return r;
 }
 
-/* For fetch_wait_begin(). */
+/* Item @i of the run. */
 static int raw_append_fetch_item(struct request *rq, const struct page_context *c, size_t i,
                                  struct fetch_wait_item *ret)
 {
@@ -384,53 +384,70 @@ static int raw_append_check_new(struct request *rq, const Kvcobra__AppendRaw *m,
     return page_check_writable(rq, c->table);
 }
 
-int raw_append_handle(struct request *rq)
+static int raw_append_resolve(struct request *rq, struct page_context *ret)
 {
     const Kvcobra__AppendRaw *m = rq->message->append_raw;
-    const struct fetch_wait_run run = {1, m->only_find ? m->fetch_ms : 0, raw_append_fetch_item};
-    struct page_context c;
-    struct chunk_key key;
-    unsigned page_class;
-    struct page_handle present;
     int r = raw_append_check_message(rq, m);
 
-    if (r < 0)
-        return r;
-
-    r = page_context(rq, m->model, &m->table_digest, &c);
-    if (r < 0)
-        return r;
-
-    r = m->only_find ? 0 : raw_append_check_vectors(rq, m, &c.space->layout);
     if (r == 0)
-        r = page_lease_room(rq, 1);
-    if (r < 0)
-        return r;
+        r = page_context(rq, m->model, &m->table_digest, ret);
+    if (r == 0 && !m->only_find)
+        r = raw_append_check_vectors(rq, m, &ret->space->layout);
+    return r < 0 ? r : page_lease_room(rq, 1);
+}
 
-    raw_append_derive_key(rq, &c, m, &key);
-    present = page_find(rq, &key);
-    r = recheck_begin(rq, &present, 1, raw_append_handle);
-    if (r == 0)
-        r = fetch_wait_begin(rq, &c, &run, raw_append_handle);
-    if (r != 0)
-        return r;
+static size_t raw_append_find(struct request *rq, const struct page_context *c)
+{
+    struct chunk_key key;
 
+    raw_append_derive_key(rq, c, rq->message->append_raw, &key);
+    rq->server->scratch->found[0] = page_find(rq, &key);
+    return 1;
+}
+
+static struct fetch_wait_run raw_append_run(const struct request *rq)
+{
+    const Kvcobra__AppendRaw *m = rq->message->append_raw;
+
+    return (struct fetch_wait_run){1, m->only_find ? m->fetch_ms : 0, raw_append_fetch_item};
+}
+
+static int raw_append_act(struct request *rq, const struct page_context *c)
+{
+    const Kvcobra__AppendRaw *m = rq->message->append_raw;
+    unsigned page_class = m->first_position == 0 ? PAGE_FIRST : PAGE_REST;
+    struct page_handle present;
+    struct chunk_key key;
+    int r;
+
+    raw_append_derive_key(rq, c, m, &key);
     r = store_find_whole(rq->store, rq->tenant, &key, &present, &rq->error);
     if (r < 0)
         return r;
-    page_class = m->first_position == 0 ? PAGE_FIRST : PAGE_REST;
     if (present.slot) {
-        page_note_lookup(rq, c.space, page_class, &key, true);
+        page_note_lookup(rq, c->space, page_class, &key, true);
         raw_append_answer_present(rq, &present);
         return 0;
     }
 
-    r = raw_append_check_new(rq, m, &c, &key);
+    r = raw_append_check_new(rq, m, c, &key);
     if (r < 0)
         return r;
 
-    r = raw_append_begin(rq, &c, m, &key);
+    r = raw_append_begin(rq, c, m, &key);
     if (r == REQUEST_PENDING)
-        page_note_lookup(rq, c.space, page_class, &key, false);
-    return r == -EINPROGRESS ? extent_wait_begin(rq, raw_append_handle) : r;
+        page_note_lookup(rq, c->space, page_class, &key, false);
+    return r == -EINPROGRESS ? extent_wait_begin(rq) : r;
+}
+
+int raw_append_handle(struct request *rq)
+{
+    static const struct step_plan plan = {
+        .resolve = raw_append_resolve,
+        .find = raw_append_find,
+        .run = raw_append_run,
+        .act = raw_append_act,
+    };
+
+    return steps_run(rq, &plan);
 }

@@ -14,6 +14,7 @@
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
 #include "daemon/requests/state.h"
+#include "daemon/requests/steps.h"
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
@@ -178,42 +179,66 @@ static int raw_read_begin_on_gpu(struct request *rq, const struct page_handle *h
 
 /* ---- the message ---- */
 
-int raw_read_handle(struct request *rq)
+/* The leased page, in scratch->found. */
+static int raw_read_resolve(struct request *rq, struct page_context *ret)
 {
-    _cleanup_(freep) struct raw_read_job *j = NULL;
     const Kvcobra__ReadRaw *m = rq->message->read_raw;
-    struct store *st = rq->store;
-    struct page_handle h;
-    int r = lease_find(&rq->session->leases, st, m->lease, m->item, &h);
+    int r = lease_find(&rq->session->leases, rq->store, m->lease, m->item, &rq->server->scratch->found[0]);
 
+    (void) ret; /* its table is that of the page */
     if (r < 0)
         return fail(&rq->error, r,
                     "lease %" PRIu64 " of this session has no page %" PRIu32 ", or released it", m->lease,
                     m->item);
+    return 0;
+}
 
-    r = recheck_begin(rq, &h, 1, raw_read_handle);
-    if (r != 0)
-        return r;
-    if (!store_page_is_whole(st, &h))
+static size_t raw_read_find(struct request *rq, const struct page_context *c)
+{
+    (void) rq;
+    (void) c;
+    return 1;
+}
+
+static int raw_read_act(struct request *rq, const struct page_context *c)
+{
+    const struct page_handle *h = &rq->server->scratch->found[0];
+    _cleanup_(freep) struct raw_read_job *j = NULL;
+    struct store *st = rq->store;
+    int r;
+
+    (void) c;
+    if (!store_page_is_whole(st, h))
         return fail(&rq->error, -EBADMSG, "the page was damaged over a restart: release it");
 
     j = calloc(1, sizeof(*j));
     if (!j)
         return fail(&rq->error, -ENOMEM, "out of memory for reading a page");
 
-    r = raw_read_fill(rq, m, &h, j);
+    r = raw_read_fill(rq, rq->message->read_raw, h, j);
     if (r < 0)
         return r;
 
     rq->session->arena_is_filled = true;
-    store_hold(st, &h); /* a release meanwhile does not free the page that is being read */
-    if (rq->store->pool.on_gpu)
-        r = raw_read_begin_on_gpu(rq, &h, j);
+    store_hold(st, h); /* a release meanwhile does not free the page that is being read */
+    if (st->pool.on_gpu)
+        r = raw_read_begin_on_gpu(rq, h, j);
     else
-        r = raw_read_begin_on_host(rq, &h, j);
+        r = raw_read_begin_on_host(rq, h, j);
     if (r < 0)
-        store_unhold(st, &h);
+        store_unhold(st, h);
     else
         (void) take_ptr(j);
     return r;
+}
+
+int raw_read_handle(struct request *rq)
+{
+    static const struct step_plan plan = {
+        .resolve = raw_read_resolve,
+        .find = raw_read_find,
+        .act = raw_read_act,
+    };
+
+    return steps_run(rq, &plan);
 }

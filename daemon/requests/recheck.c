@@ -22,7 +22,6 @@ struct recheck_page {        /* of one page */
 
 struct recheck_job {
     struct job job;
-    int (*again)(struct request *rq);
     size_t n, next;
     uint64_t bytes;
     struct recheck_page pages[];
@@ -81,12 +80,11 @@ static int recheck_conclude(struct job *job, struct request *rq)
     if (!rq)
         return 0;
 
-    rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
-    return job->work.expired ? job_expired(rq) : j->again(rq);
+    /* a damaged page that is held stays unchecked: the request is refused */
+    return job->work.expired ? job_expired(rq) : rq->steps.go_on(rq);
 }
 
-int recheck_begin(struct request *rq, const struct page_handle *pages, size_t n,
-                  int (*again)(struct request *rq))
+int recheck_begin(struct request *rq, const struct page_handle *pages, size_t n)
 {
     _cleanup_(freep) struct recheck_job *j = NULL;
     struct store *st = rq->store;
@@ -95,10 +93,10 @@ int recheck_begin(struct request *rq, const struct page_handle *pages, size_t n,
 
     for (size_t i = 0; i < n; i++)
         n_unchecked += pages[i].slot && pages[i].slot->unchecked;
-    if (n_unchecked == 0 || rq->rechecked)
+    if (n_unchecked == 0)
         return 0;
     if (rq->store->pool.on_gpu)
-        return rq->server->recheck_on_gpu(rq, pages, n, again);
+        return rq->server->recheck_on_gpu(rq, pages, n);
 
     j = calloc(1, sizeof(*j) + n_unchecked * sizeof(j->pages[0]));
     if (!j)
@@ -111,7 +109,6 @@ int recheck_begin(struct request *rq, const struct page_handle *pages, size_t n,
 
     j->job.work.run = recheck_compare_slice;
     j->job.finish = recheck_conclude;
-    j->again = again;
     r = job_start(&j->job, rq);
     if (r < 0)
         return r;

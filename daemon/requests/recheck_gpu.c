@@ -35,7 +35,6 @@ struct recheck_gpu_batch { /* of one extent: pages [first, first + n) */
 
 struct recheck_gpu_job {
     struct job job;
-    int (*again)(struct request *rq);
     size_t n, n_batches, n_waiting;
     struct errmsg why;                 /* why the mover did not answer every batch */
     struct recheck_gpu_batch *batches; /* [n] at most */
@@ -85,8 +84,7 @@ static int recheck_gpu_conclude(struct job *job, struct request *rq)
     if (j->why.text[0])
         return recheck_gpu_retry_later(rq, j->why.text);
 
-    rq->rechecked = true; /* a damaged page that is held stays unchecked: the handler refuses it */
-    return j->again(rq);
+    return rq->steps.go_on(rq); /* a damaged page that is held stays unchecked: the request is refused */
 }
 
 static void recheck_gpu_on_checked(void *ctx, struct mover_reply *reply)
@@ -189,8 +187,7 @@ static int recheck_gpu_collect(struct store *st, const struct page_handle *pages
     return j->batches ? 0 : -ENOMEM;
 }
 
-int recheck_gpu_begin(struct request *rq, const struct page_handle *pages, size_t n,
-                      int (*again)(struct request *rq))
+int recheck_gpu_begin(struct request *rq, const struct page_handle *pages, size_t n)
 {
     struct device *d = rq->tenant->device;
     struct store *st = rq->store;
@@ -207,7 +204,6 @@ int recheck_gpu_begin(struct request *rq, const struct page_handle *pages, size_
 
     j->job.finish = recheck_gpu_conclude;
     j->job.extra_bytes = j->n * sizeof(j->batches[0]);
-    j->again = again;
     r = job_begin(&j->job, rq);
     if (r < 0)
         return r;

@@ -18,14 +18,30 @@
 
 struct conn;
 struct job;
+struct request;
 struct server;
 struct session;
+struct step_plan;
 struct store;
 struct table_entry;
 struct tenant;
 
 #define REQUEST_PENDING 1
 #define REPLY_PLACES_MAX 16 /* of LOOKUP: two for each chunk of a message */
+
+enum { STEP_RECHECK = 1, STEP_LOOK = 2, STEP_FETCH = 4 };
+
+struct request_steps { /* of a request that may wait: steps.h */
+    const struct step_plan *plan;
+    int (*go_on)(struct request *rq); /* for jobs: the wait has ended. Return: that of a handler */
+    unsigned done;                    /* bits STEP_* */
+    bool tier_is_slow;                /* a shared tier has the page that ended a fetch */
+    /*
+     * By item of the message: the shared tier that has its page, or NULL. From the end of the step that looks
+     * to the next wait; else NULL.
+     */
+    struct offload_tier *const *in_tier;
+};
 
 struct request {
     struct server *server;
@@ -42,11 +58,7 @@ struct request {
     size_t n_fds;
     struct errmsg error;
     uint64_t began_ns; /* metrics_now_ns() */
-    bool rechecked;    /* recheck_begin() is done */
-    bool tier_is_slow; /* a shared tier has the page that ended a fetch */
-    bool fetched;      /* fetch_wait_begin() is done */
-    /* by item of the message: the shared tier that has its page, or NULL; NULL: they were not asked */
-    struct offload_tier *const *in_tier;
+    struct request_steps steps;
     const struct job *ending; /* a job answers, and ends then: one that takes over gets its place; or NULL */
 };
 

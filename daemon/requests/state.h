@@ -72,8 +72,7 @@ struct server {
     /* Answers a packet of a connection. Return: 0; negative: the caller must close the connection. */
     int (*dispatch)(struct conn *c, const void *data, struct wire_packet *packet);
     /* recheck_begin() for a session on a GPU. */
-    int (*recheck_on_gpu)(struct request *rq, const struct page_handle *pages, size_t n,
-                          int (*again)(struct request *rq));
+    int (*recheck_on_gpu)(struct request *rq, const struct page_handle *pages, size_t n);
     struct reply_scratch *scratch;
     uint64_t started_ms;
     bool served;          /* the start succeeded */
