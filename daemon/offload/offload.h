@@ -143,18 +143,25 @@ struct offload_look_part { /* of one tier */
     struct offload_tier *tier; /* NULL: it is not asked */
 };
 
-/* Which of some pages of a tenant shared tiers have. Embedded by who waits; zeros at first. */
+/* Which of some pages of a tenant shared tiers have. Embedded by who waits. */
 struct offload_look {
     struct account *account; /* for which they are asked; NULL: for an operator */
     uint32_t n;
     unsigned n_pending;
-    int result;                                 /* errno: a tier did not answer for all pages */
-    struct offload_tier *found[WIRE_ITEMS_MAX]; /* the first tier that has the page; NULL: none */
+    int result;                  /* errno: a tier did not answer for all pages */
+    struct offload_tier **found; /* [n] the first tier that has the page; NULL: none */
     struct offload_look_part parts[OFFLOAD_SHARED_MAX];
     void (*ended)(struct offload_look *l); /* on the loop */
 };
 
-/* Adds a page, at most WIRE_ITEMS_MAX. offload_may_look() is true for its tenant. */
+/* Memory of a look for @n pages, beside its struct: zeros, aligned for pointers. */
+#define OFFLOAD_LOOK_BYTES(n)                                                                                \
+    ((n) * (sizeof(struct offload_tier *) + OFFLOAD_SHARED_MAX * (TIER_NAME_BYTES + sizeof(bool))))
+
+/* @memory: [OFFLOAD_LOOK_BYTES(@n_max)], borrowed until ended(). */
+void offload_look_init(struct offload_look *l, uint32_t n_max, void *memory);
+
+/* Adds a page, one of n_max. offload_may_look() is true for its tenant. */
 void offload_look_add(struct offload *o, struct offload_look *l, const struct offload_place *p,
                       const struct chunk_key *key);
 void offload_look_add_page(struct offload *o, struct offload_look *l, const struct offload_subject *s);

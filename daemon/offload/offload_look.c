@@ -10,6 +10,22 @@
 #include "daemon/store/account.h"
 #include "daemon/store/tenant_types.h"
 
+void offload_look_init(struct offload_look *l, uint32_t n_max, void *memory)
+{
+    uint8_t *at = memory;
+
+    *l = (struct offload_look){.found = memory};
+    at += n_max * sizeof(*l->found);
+    for (unsigned i = 0; i < OFFLOAD_SHARED_MAX; i++) {
+        l->parts[i].look.names = (uint8_t(*)[TIER_NAME_BYTES]) at;
+        at += n_max * sizeof(*l->parts[i].look.names);
+    }
+    for (unsigned i = 0; i < OFFLOAD_SHARED_MAX; i++) {
+        l->parts[i].look.found = (bool *) at;
+        at += n_max * sizeof(*l->parts[i].look.found);
+    }
+}
+
 void offload_look_add_page(struct offload *o, struct offload_look *l, const struct offload_subject *s)
 {
     for (unsigned i = 0; i < o->n_tiers; i++) {

@@ -54,6 +54,7 @@ struct lookup_job { /* waits for the disk and the cluster */
     struct lookup_question questions[LOOKUP_PLACES_MAX], others[LOOKUP_PLACES_MAX];
     struct index_family families[LOOKUP_PLACES_MAX]; /* of the pages, for is_shared */
     struct offload_look look;
+    _Alignas(max_align_t) uint8_t look_memory[OFFLOAD_LOOK_BYTES(LOOKUP_PLACES_MAX)];
     uint32_t look_places[LOOKUP_PLACES_MAX]; /* places of the pages in @look */
     unsigned n_pending;
     int err; /* of a question */
@@ -322,6 +323,7 @@ int lookup_handle(struct request *rq)
     if (r < 0)
         return r;
 
+    offload_look_init(&j->look, LOOKUP_PLACES_MAX, j->look_memory);
     n_asked = lookup_walk(rq, j);
     n_asked += lookup_look(rq, j);
     n_asked += lookup_find_others(rq, j);

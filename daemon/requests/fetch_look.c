@@ -14,8 +14,8 @@
 struct fetch_look_job {
     struct job job;
     struct offload_look look;
-    uint16_t items[WIRE_ITEMS_MAX];               /* of the message, by place in @look */
-    struct offload_tier *in_tier[WIRE_ITEMS_MAX]; /* by item */
+    uint16_t *items;                /* [n] of the message, by place in @look */
+    struct offload_tier *in_tier[]; /* [n] by item, then the memory of @look, then @items */
 };
 
 static int fetch_look_conclude(struct job *job, struct request *rq)
@@ -47,7 +47,7 @@ static void fetch_look_fill(struct fetch_look_job *j, struct request *rq, const 
 {
     struct offload *o = rq->server->offload;
 
-    for (size_t i = 0; i < run->n && i < WIRE_ITEMS_MAX; i++) {
+    for (size_t i = 0; i < run->n; i++) {
         struct fetch_wait_item item;
 
         if (run->item(rq, c, i, &item) < 0)
@@ -63,6 +63,22 @@ static void fetch_look_fill(struct fetch_look_job *j, struct request *rq, const 
     errmsg_clear(&rq->error); /* the handler reports a bad key later */
 }
 
+/* A job for @n pages, with what it needs and no more. NULL: out of memory. */
+static struct fetch_look_job *fetch_look_new(size_t n)
+{
+    size_t tiers = n * sizeof(struct offload_tier *), look = OFFLOAD_LOOK_BYTES(n);
+    struct fetch_look_job *j = calloc(1, sizeof(*j) + tiers + (look + look % 2) + n * sizeof(uint16_t));
+    uint8_t *memory;
+
+    if (!j)
+        return NULL;
+
+    memory = (uint8_t *) (j->in_tier + n);
+    offload_look_init(&j->look, (uint32_t) n, memory);
+    j->items = (uint16_t *) (void *) (memory + look + look % 2);
+    return j;
+}
+
 int fetch_look_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run)
 {
     _cleanup_(freep) struct fetch_look_job *j = NULL;
@@ -70,7 +86,7 @@ int fetch_look_begin(struct request *rq, const struct page_context *c, const str
     if (!offload_may_look(rq->server->offload, rq->tenant))
         return 0;
 
-    j = calloc(1, sizeof(*j));
+    j = fetch_look_new(run->n);
     if (!j)
         return 0; /* nothing is asked */
 

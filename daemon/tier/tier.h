@@ -83,10 +83,10 @@ struct tier_request {      /* embedded; belongs to the caller before submit() an
 struct tier_look {            /* which of some names a shared tier has; embedded likewise */
     struct tier_share *share; /* NULL: for an operator */
     uint32_t timeout_ms;
-    uint32_t n; /* of names, at most WIRE_ITEMS_MAX */
-    uint8_t names[WIRE_ITEMS_MAX][TIER_NAME_BYTES];
-    bool found[WIRE_ITEMS_MAX]; /* false, if no answer came */
-    int result;                 /* errno: not all names were answered */
+    uint32_t n;                        /* of names, at most TIER_NAMES_MAX */
+    uint8_t (*names)[TIER_NAME_BYTES]; /* [n], the caller's */
+    bool *found;                       /* [n], the caller's; false, if no answer came */
+    int result;                        /* errno: not all names were answered */
     void (*done)(struct tier_look *l);
 };
 

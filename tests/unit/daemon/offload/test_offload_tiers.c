@@ -3,6 +3,7 @@
  * the others, alone and beside the disk.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -77,6 +78,7 @@ static void write_out(uint64_t number)
 /* ---- questions ---- */
 
 static struct offload_look look;
+static _Alignas(max_align_t) uint8_t look_memory[OFFLOAD_LOOK_BYTES(1)];
 static bool has_looked;
 
 static void on_looked(struct offload_look *l)
@@ -97,7 +99,10 @@ static struct offload_tier *find(uint64_t number)
     const struct offload_place place = {f.tenants[0], &f.space, PAGE_REST};
     const struct chunk_key key = offload_fixture_key(number);
 
-    look = (struct offload_look){.account = f.tenants[0]->account, .ended = on_looked};
+    memset(look_memory, 0, sizeof(look_memory));
+    offload_look_init(&look, 1, look_memory);
+    look.account = f.tenants[0]->account;
+    look.ended = on_looked;
     has_looked = false;
     CU_ASSERT_TRUE_FATAL(offload_may_look(f.offload, f.tenants[0]));
     offload_look_add(f.offload, &look, &place, &key);
