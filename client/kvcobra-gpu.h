@@ -20,8 +20,9 @@ extern "C" {
  *
  * KVC_GPU_PAGES_HOST: in host memory, where clients on the CPU share them, in the daemon's pool there and its
  * slower tiers. The GPU encodes and decodes, for engines that attend to a cache of their own. Appends take
- * every number type, distances, keys after RoPE and interleaved pairs;
- * kvc_seq_read_blocks() writes to blocks on the GPU. KVC_SEQ_PUBLISH_ALL works. These calls fail:
+ * every number type, distances, keys after RoPE and interleaved pairs. kvc_seq_read_blocks() writes to blocks
+ * on the GPU; numbers of 16 bits may differ from the CPU's in the last bit. KVC_SEQ_PUBLISH_ALL works. These
+ * calls fail:
  * kvc_seq_attend() and kvc_seq_replay(), and sequences with KVC_SEQ_REPEATABLE (-EOPNOTSUPP); append and read
  * with pointers that are not memory of this GPU or pinned memory of the host (-EINVAL); every call on a
  * sequence that queues work, while the stream is being captured (-EBUSY). An append that is longer than the

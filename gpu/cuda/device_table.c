@@ -246,6 +246,7 @@ static struct device_head device_table_make_head(struct device_table_cursor *c, 
 
     h.dec_k_scale = device_table_fill_dec_k(g, k, dec_k.at);
     device_table_80_fill_dec_fragments(device_table_n_planes(g), k->r, dec_k.at, fragments.at);
+    h.dec_v_scale = device_table_power_of_two_above(v->dec, (size_t) g->d * v->r_in);
     device_table_fill_mean_k(g, k, mean_k.at);
     h.mean_scale = device_table_power_of_two_above(mean_k.at, (size_t) 2 * device_table_n_planes(g));
     h.mean_steps = device_table_mean_steps_of(g, k, t->levels[SIDE_K], mean_k.at);

@@ -16,6 +16,7 @@
 
 enum {
     SOME_BLOCKS = 2, /* of attention on a multiprocessor, for the general kernels */
+    DECODE_16_COMPUTE = 80,
     CRC_SHARE_BYTES = 128 << 10,
     CRC_SHARES_MAX = 256,
     CRC_SHARED_BYTES = (4 * 256 + 1) * sizeof(uint32_t),
@@ -319,10 +320,19 @@ int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, const struc
     struct cuda_grid grid = {(a->first % CHUNK_TOKENS + a->n + CHUNK_TOKENS - 1) / CHUNK_TOKENS,
                              l->shard.n_heads * n_tiles, 2 * a->n_layers};
 
+    uint32_t k_columns = device_table_rank_max(l, SIDE_K), columns = device_table_columns_max(l);
+
     if (a->n == 0 || a->n_layers == 0)
         return 0;
 
     assert(grid.x <= LAUNCH_DECODE_CHUNKS_MAX);
+    columns = k_columns > columns ? k_columns : columns;
+    if (a->dtype != LAUNCH_F32 && k->compute >= DECODE_16_COMPUTE && columns <= DEVICE_COLUMNS_MAX) {
+        grid.y = l->shard.n_heads;
+        return cuda_launch(k->space, &k->kernels[number_of_kvc_decode_16], grid, LAUNCH_THREADS,
+                           launch_decode_16_shared_bytes(columns), a, stream, e);
+    }
+
     return cuda_launch(k->space, &k->kernels[number_of_kvc_decode], grid, LAUNCH_THREADS,
                        device_table_coding_shared_bytes(l), a, stream, e);
 }

@@ -72,7 +72,8 @@ int cuda_read(struct cuda_kernels *k, const struct page_layout *l, const struct 
  * cuda_store_rows() stores new tokens of a->items[0 .. n_items - 1] as rows, and sets bits in item->faults
  * if a number is not finite. cuda_encode() packs a->chunks[0 .. n_chunks - 1], whose rows are there, keys
  * before values: two launches, the codes of the CPU. cuda_decode() writes decoded and exact vectors, with the
- * bits of kvc_seq_read_blocks() on the CPU.
+ * bits of kvc_seq_read_blocks() on the CPU for binary32; numbers of 16 bits differ by at most one unit in the
+ * last place, where a vector's number is not far smaller than the terms that it is the sum of.
  */
 int cuda_store_rows(struct cuda_kernels *k, const struct page_layout *l, const struct launch_rows *a,
                     unsigned n_items, cu_stream stream, struct errmsg *e);

@@ -62,6 +62,7 @@ struct device_head {
     /* two bits per 16 planes: how exactly their part of the mean's scores is computed, DEVICE_MEAN_* */
     uint32_t mean_steps;
     const float *dec_v;  /* [d][r_in] */
+    float dec_v_scale;   /* a power of two that is above all of dec_v */
     const float *mean_v; /* [d] */
     struct device_encoder encode_k, encode_v;
     /* [d][k.r], [d]: dec and mean of keys in binary32, as in the table */

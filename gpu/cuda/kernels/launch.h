@@ -233,6 +233,12 @@ struct launch_decode {
         *payloads[LAUNCH_DECODE_CHUNKS_MAX]; /* from the chunk of @first on, of those that are packed */
 };
 
+/* Shared memory of kvc_decode_16: places of 64 tokens, and levels of @n_columns coordinates in binary16. */
+DEVICE_INLINE uint32_t launch_decode_16_shared_bytes(uint32_t n_columns)
+{
+    return 64 * 8 + n_columns * 64 * 2;
+}
+
 /* ---- memory ---- */
 
 struct launch_write_words {
@@ -262,7 +268,8 @@ struct launch_crc {
 #define STAGED_KERNELS(X)                                                                                    \
     X(kvc_store_rows, launch_rows)                                                                           \
     X(kvc_move_rows, launch_move)                                                                            \
-    X(kvc_encode_keys, launch_encode) X(kvc_encode_values, launch_encode) X(kvc_decode, launch_decode)
+    X(kvc_encode_keys, launch_encode)                                                                        \
+    X(kvc_encode_values, launch_encode) X(kvc_decode, launch_decode) X(kvc_decode_16, launch_decode)
 #define MEMORY_KERNELS(X)                                                                                    \
     X(kvc_write_words, launch_write_words) X(kvc_crc_begin, launch_crc) X(kvc_crc, launch_crc)
 

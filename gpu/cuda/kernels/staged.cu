@@ -1,10 +1,11 @@
 /*
  * Sequences on a GPU whose pages are in host memory: stores the caller's vectors as rows, encodes rows into
  * pages, decodes pages into the caller's cache. Rows and codes have the bits of the CPU
- * (client/sequence/seq_host.c), and so have decoded vectors: the same sums in the same order, each rounded to
- * binary32.
+ * (client/sequence/seq_host.c), and so have vectors that are decoded to binary32: the same sums in the same
+ * order, each rounded to binary32. Numbers of 16 bits are decoded by matrix instructions.
  */
 #include "gpu/cuda/kernels/packing.h"
+#include "gpu/cuda/kernels/pairs.h"
 
 /* ---- forms of vectors ---- */
 
@@ -130,21 +131,21 @@ struct part {
     bool is_key;
 };
 
-DEVICE struct part part_of(const struct launch_decode *a)
+DEVICE struct part part_of(const struct launch_decode *a, uint32_t kv_head, uint32_t tile)
 {
     const struct device_table *t = a->table;
-    uint32_t lane = threadIdx.x % 32, n_tiles = (t->d / 2 + LAUNCH_TILE_PLANES - 1) / LAUNCH_TILE_PLANES;
+    uint32_t lane = threadIdx.x % 32;
     struct part p;
 
     p.of = a->layers + blockIdx.z / 2;
     p.layer = a->first_layer + blockIdx.z / 2;
     p.is_key = blockIdx.z % 2 == 0;
-    p.kv_head = blockIdx.y / n_tiles;
+    p.kv_head = kv_head;
     p.head = t->heads + p.layer * t->n_kv_heads + p.kv_head;
     p.mean = p.is_key ? p.head->decode_mean_k : p.head->mean_v;
     p.chunk = a->first / TOKENS + blockIdx.x;
     p.payload = p.chunk < p.of->n_packed ? a->payloads[blockIdx.x] : nullptr;
-    p.first_plane = blockIdx.y % n_tiles * LAUNCH_TILE_PLANES;
+    p.first_plane = tile * LAUNCH_TILE_PLANES;
     p.token = lane % LANE_TOKENS;
     p.plane = p.first_plane + 4 * (threadIdx.x / 32) + lane / LANE_TOKENS * 2;
     UNROLL
@@ -229,9 +230,22 @@ DEVICE size_t place_of(const struct launch_decode *a, uint32_t kv_head, uint32_t
     return block * a->block_stride + at % a->block_tokens * a->token_stride + kv_head * a->head_stride;
 }
 
+/* Writes the places of the 64 positions of a chunk to shared memory, each computed once: divisions of 64 bits
+ * take longer than most else here. A barrier follows. */
+DEVICE void fill_places(const struct launch_decode *a, uint32_t kv_head, uint32_t chunk, uint64_t *ret)
+{
+    for (uint32_t token = threadIdx.x; token < TOKENS; token += LAUNCH_THREADS) {
+        uint32_t position = TOKENS * chunk + token;
+
+        if (position >= a->first && position - a->first < a->n)
+            ret[token] = place_of(a, kv_head, position);
+    }
+}
+
 /* Stores the tile from shared memory [64][VALUE_LD], neighbours in the caller's memory by neighbouring
  * threads. */
-DEVICE void store_tile(const struct launch_decode *a, const struct part *p, const float *values)
+DEVICE void store_tile(const struct launch_decode *a, const struct part *p, const float *values,
+                       const uint64_t *places)
 {
     const struct device_table *t = a->table;
     uint32_t form = p->is_key ? a->form : 0, column = threadIdx.x % LAUNCH_TILE_ROWS;
@@ -245,7 +259,7 @@ DEVICE void store_tile(const struct launch_decode *a, const struct part *p, cons
         uint32_t position = TOKENS * p->chunk + token;
 
         if (plane < t->d / 2 && position >= a->first && position - a->first < a->n)
-            store_number(p->of->to[!p->is_key], a->dtype, place_of(a, p->kv_head, position) + off,
+            store_number(p->of->to[!p->is_key], a->dtype, places[token] + off,
                          values[token * VALUE_LD + LAUNCH_TILE_PLANES * dim.hi + dim.plane]);
     }
 }
@@ -255,8 +269,10 @@ DEVICE void store_tile(const struct launch_decode *a, const struct part *p, cons
 KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_decode(PARAMETER struct launch_decode a)
 {
     const struct device_table *t = a.table;
-    struct part p = part_of(&a);
+    uint32_t n_tiles = (t->d / 2 + LAUNCH_TILE_PLANES - 1) / LAUNCH_TILE_PLANES;
+    struct part p = part_of(&a, blockIdx.y / n_tiles, blockIdx.y % n_tiles);
     float *values = (float *) dynamic_shared, x[ROWS][MINE];
+    uint64_t *places = (uint64_t *) (values + TOKENS * VALUE_LD);
 
     if (!p.of->to[!p.is_key])
         return;
@@ -268,6 +284,7 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_decode(PARAMETER struct launch
     }
     if (p.payload)
         decode_packed(t, &p, x);
+    fill_places(&a, p.kv_head, p.chunk, places);
     UNROLL
     for (uint32_t j = 0; j < MINE; j++) {
         uint32_t token = p.token + LANE_TOKENS * j, position = TOKENS * p.chunk + token;
@@ -287,5 +304,153 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_decode(PARAMETER struct launch
         }
     }
     __syncthreads();
-    store_tile(&a, &p, values);
+    store_tile(&a, &p, values, places);
+}
+
+/* ---- decoding to 16 bits ---- */
+
+/*
+ * A block decodes 64 tokens of one layer, side and head. Levels of all coordinates lie in shared memory as
+ * operands B of 16x8x16 matrix instructions, 16 coordinates by 8 tokens: exact, as they are binary16.
+ * Operand A is the decoder: rows g and g + 8 are both dimensions of a plane, so that a thread can turn
+ * keys. Each of its numbers is scaled by a power of two and divided into two numbers of binary16, which
+ * together have 22 bits: sums in binary32 are then about as good as those of the CPU, in another order, and
+ * a result of 16 bits differs by at most its last bit, where the sum is not far smaller than its terms.
+ */
+enum { STEP = 16, TILES = TOKENS / 8, STEP_WORDS = TILES * 2 * 32, PLANES = 8 };
+
+#define DECODER_SCALE 32768.0f /* of the largest number: below the largest of binary16 */
+
+/* Levels of one head and side, from step @first of the sum on. */
+DEVICE void fill_operands(const uint16_t *levels, const struct device_codes *codes, const uint8_t *block,
+                          bool is_key, uint32_t first, uint32_t *ret)
+{
+    uint32_t lane = threadIdx.x % 32;
+
+    for (uint32_t i = threadIdx.x / 32; i < codes->r / STEP * TILES; i += LAUNCH_THREADS / 32) {
+        uint32_t step = i / TILES, tile = i % TILES;
+        uint32_t *at = ret + (first + step) * STEP_WORDS + tile * 2 * 32 + lane;
+
+        for (uint32_t half = 0; half < 2; half++) {
+            uint32_t pair = levels_at(levels, codes, block, 2 * step + half, lane, tile);
+
+            at[32 * half] = is_key ? pair : transpose_8x8(pair); /* values have coordinates as rows */
+        }
+    }
+}
+
+/* All coordinates that the vectors of a head are decoded from. Returns the number of steps. */
+DEVICE uint32_t fill_all_operands(const struct device_table *t, const struct part *p, uint32_t *ret)
+{
+    const struct device_head *head = p->head,
+                             *from = t->heads + p->layer * t->n_kv_heads + head->first_predictor;
+    const struct device_codes *own = p->is_key ? &head->k : &head->v;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; !p->is_key && i < head->n_predictors; i++, from++) {
+        fill_operands(levels_of(t, true), &from->k, p->payload + from->block, true, n, ret);
+        n += from->k.r / STEP;
+    }
+    fill_operands(levels_of(t, p->is_key), own, p->payload + head->block, p->is_key, n, ret);
+    return n + own->r / STEP;
+}
+
+/* Two neighbours of the decoder in two parts. */
+DEVICE void split_pair(const float *at, float scale, uint32_t *ret_high, uint32_t *ret_low)
+{
+    struct floats2 w = load_floats2(at);
+    float x = w.x * scale, y = w.y * scale;
+
+    *ret_high = pack_halves(x, y);
+    *ret_low =
+        pack_halves(x - half_to_float((uint16_t) *ret_high), y - half_to_float((uint16_t) (*ret_high >> 16)));
+}
+
+/* sum[tile] = rows @lo and @hi of the decoder, scaled, times the operands. */
+DEVICE void multiply_operands(const float *lo, const float *hi, float scale, const uint32_t *operands,
+                              uint32_t n_steps, float sum[TILES][4])
+{
+    uint32_t lane = threadIdx.x % 32, column = 2 * (lane % 4);
+
+    for (uint32_t step = 0; step < n_steps; step++) {
+        const uint32_t *b = operands + step * STEP_WORDS + lane;
+        uint32_t high[4], low[4];
+
+        UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            split_pair((i % 2 ? hi : lo) + STEP * step + column + i / 2 * 8, scale, &high[i], &low[i]);
+        UNROLL
+        for (uint32_t tile = 0; tile < TILES; tile++) {
+            mma_16x8x16(sum[tile], high, b[tile * 64], b[tile * 64 + 32]);
+            mma_16x8x16(sum[tile], low, b[tile * 64], b[tile * 64 + 32]);
+        }
+    }
+}
+
+/* Stores both dimensions of plane @plane of a token, turned if the caller has keys after RoPE. */
+DEVICE void store_plane(const struct launch_decode *a, const struct part *p, uint32_t token, uint32_t plane,
+                        float lo, float hi, uint64_t place)
+{
+    const struct device_table *t = a->table;
+    uint32_t position = TOKENS * p->chunk + token, form = p->is_key ? a->form : 0;
+    const uint16_t *exact = exact_row(t, p, position);
+    void *to = p->of->to[!p->is_key];
+
+    if (exact) {
+        lo = exact_value(p->mean[device_plane_dim(t->n_rot, plane, 0)],
+                         exact[device_plane_dim(t->n_rot, plane, 0)]);
+        hi = exact_value(p->mean[device_plane_dim(t->n_rot, plane, 1)],
+                         exact[device_plane_dim(t->n_rot, plane, 1)]);
+    }
+    if (form & LAUNCH_AFTER_ROPE && plane < t->n_rot / 2)
+        turn(t, &a->angles, position, plane, 1, &lo, &hi);
+    store_number(to, a->dtype, place + caller_dim(t, form, p->is_key, plane, 0) * a->dim_stride, lo);
+    store_number(to, a->dtype, place + caller_dim(t, form, p->is_key, plane, 1) * a->dim_stride, hi);
+}
+
+/* Eight planes of all tokens, by a warp. */
+DEVICE void decode_planes(const struct launch_decode *a, const struct part *p, uint32_t first,
+                          const uint32_t *operands, uint32_t n_steps, const uint64_t *places)
+{
+    const struct device_table *t = a->table;
+    uint32_t lane = threadIdx.x % 32, last = t->d / 2 - 1, mine = first + lane / 4;
+    uint32_t plane = mine < last ? mine : last;
+    uint32_t dim_lo = device_plane_dim(t->n_rot, plane, 0), dim_hi = device_plane_dim(t->n_rot, plane, 1);
+    size_t ld = p->is_key ? p->head->k.r : p->head->r_in;
+    const float *dec = p->is_key ? p->head->decode_k : p->head->dec_v;
+    float back = (p->is_key ? p->head->dec_k_scale : p->head->dec_v_scale) / DECODER_SCALE;
+    float sum[TILES][4] = {{0}};
+
+    if (n_steps > 0)
+        multiply_operands(dec + dim_lo * ld, dec + dim_hi * ld, 1 / back, operands, n_steps, sum);
+    UNROLL
+    for (uint32_t tile = 0; tile < TILES; tile++) {
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t token = 8 * tile + 2 * (lane % 4) + i, position = TOKENS * p->chunk + token;
+
+            if (mine <= last && position >= a->first && position - a->first < a->n)
+                store_plane(a, p, token, plane, p->mean[dim_lo] + sum[tile][i] * back,
+                            p->mean[dim_hi] + sum[tile][2 + i] * back, places[token]);
+        }
+    }
+}
+
+/* Grid: (chunks of 64 positions that the range touches, KV heads, layers x 2 sides). */
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_decode_16(PARAMETER struct launch_decode a)
+{
+    const struct device_table *t = a.table;
+    uint64_t *places = (uint64_t *) dynamic_shared;
+    uint32_t *operands = (uint32_t *) (places + TOKENS), n_steps = 0;
+    struct part p = part_of(&a, blockIdx.y, 0);
+
+    if (!p.of->to[!p.is_key])
+        return;
+    fill_places(&a, p.kv_head, p.chunk, places);
+    if (p.payload)
+        n_steps = fill_all_operands(t, &p, operands);
+    __syncthreads();
+    for (uint32_t first = PLANES * (threadIdx.x / 32); first < t->d / 2;
+         first += PLANES * LAUNCH_THREADS / 32)
+        decode_planes(&a, &p, first, operands, n_steps, places);
 }

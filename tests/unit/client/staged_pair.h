@@ -22,7 +22,8 @@ void staged_commit(struct seq_pair *s);
 /* The bytes of all packed pages. */
 bool staged_pages_alike(struct seq_pair *s);
 
-/* Positions that kvc_seq_read_blocks() reads into caches of a drawn form. */
+/* Positions that kvc_seq_read_blocks() reads into caches of a drawn form: alike to the bit in binary32,
+ * and to the last bit in 16 bits. */
 bool staged_blocks_alike(const struct gpu_pair *t, const struct seq_pair *s, size_t first, size_t n);
 
 /* Pages, and reads of everything. */

@@ -177,7 +177,7 @@ static void test_long_prompt(void)
                                          .n_kv_heads = 2,
                                          .d = 64,
                                          .n_sink = 4,
-                                         .bpd = 3,
+                                         .bpd = 8,
                                          .v_from = PREDICT_HEAD,
                                          .pages = KVC_GPU_PAGES_HOST,
                                          .ring_bytes = (size_t) 1 << 20};
@@ -187,19 +187,42 @@ static void test_long_prompt(void)
 
     s.gpu->table->gpu->angles.n_blocks = 8; /* 512 positions */
     CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_BF16, 1), 0);
-    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_BF16, 7000), 0);
+    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_BF16, 2500), 0);
     CU_ASSERT_EQUAL(s.gpu->tail_rows, TAIL_ROWS_MIN);
-    CU_ASSERT_EQUAL(seq_n_packed(s.gpu), 7001 / CHUNK_TOKENS);
+    CU_ASSERT_EQUAL(seq_n_packed(s.gpu), 2501 / CHUNK_TOKENS);
     CU_ASSERT_TRUE(s.gpu->staged->n_sent > 0);
     CU_ASSERT_PTR_NOT_NULL(
-        s.gpu->pages[7000 / CHUNK_TOKENS - 1]->staging); /* the ring is full, nothing waited */
+        s.gpu->pages[2500 / CHUNK_TOKENS - 1]->staging); /* the ring is full, nothing waited */
     staged_commit(&s);
     CU_ASSERT_TRUE(staged_pages_alike(&s));
-    CU_ASSERT_TRUE(staged_blocks_alike(&t, &s, 0, 7001));
-    CU_ASSERT_TRUE(staged_blocks_alike(&t, &s, 100, 6000));
+    CU_ASSERT_TRUE(staged_blocks_alike(&t, &s, 0, 2501));
+    CU_ASSERT_TRUE(staged_blocks_alike(&t, &s, 100, 2000));
     CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_F32, 70), 0);
     staged_commit(&s);
     CU_ASSERT_TRUE(staged_is_alike(&t, &s));
+    gpu_pair_free(&t);
+}
+
+/* Values that are predicted from more coordinates than matrix instructions are used for. */
+static void test_wide_prediction(void)
+{
+    const struct gpu_pair_shape shape = {.n_layers = 1,
+                                         .n_heads = 8,
+                                         .n_kv_heads = 8,
+                                         .d = 64,
+                                         .n_sink = 4,
+                                         .bpd = 8,
+                                         .v_from = PREDICT_LAYER,
+                                         .pages = KVC_GPU_PAGES_HOST};
+    struct gpu_pair t = gpu_pair_new(&shape);
+    struct seq_pair s =
+        staged_pair_new(&t, 3, KVC_KEYS_BEFORE_ROPE, KVC_PAIRS_HALF_SPLIT, KVC_SEQ_PUBLISH_ALL);
+
+    CU_ASSERT_TRUE(s.gpu->table->layout.r_in_max > DEVICE_COLUMNS_MAX);
+    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_BF16, 130), 0);
+    staged_commit(&s);
+    for (unsigned i = 0; i < 4; i++) /* every number type, by chance */
+        CU_ASSERT_TRUE(staged_blocks_alike(&t, &s, 0, 130));
     gpu_pair_free(&t);
 }
 
@@ -314,6 +337,11 @@ static void test_pages_in_flight(void)
 
 const char test_suite[] = "sequences on a GPU with pages in host memory";
 const struct test_case test_cases[] = {
-    TEST(test_schedules), TEST(test_long_prompt),     TEST(test_decode_steps),
-    TEST(test_batch),     TEST(test_pages_in_flight), TEST_END,
+    TEST(test_schedules),
+    TEST(test_long_prompt),
+    TEST(test_wide_prediction),
+    TEST(test_decode_steps),
+    TEST(test_batch),
+    TEST(test_pages_in_flight),
+    TEST_END,
 };
