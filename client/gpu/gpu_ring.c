@@ -184,10 +184,11 @@ static int gpu_ring_find_place(struct gpu *g, struct gpu_copy *c, size_t bytes, 
         return 0;
     }
 
+    if (!may_wait)
+        return -EAGAIN;
+
     r = gpu_ring_collect(g, e);
     while (r == 0 && !arena_take(&ring->places, bytes, &c->offset)) {
-        if (!may_wait)
-            return -EAGAIN;
         assert(ring->first); /* all bytes are in places, which copies in flight have */
         r = gpu_ring_wait(g, e);
     }

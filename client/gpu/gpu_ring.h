@@ -81,7 +81,7 @@ void gpu_ring_unstage(struct gpu *g, struct page *page);
 /**
  * gpu_ring_send() - begin to copy a page that is packed by work queued so far
  *
- * A full ring is emptied of copies that are done; with @may_wait the call waits for the oldest ones.
+ * With @may_wait a full ring is emptied of copies that are done, and the call waits for the oldest ones.
  * Return: 0; -EAGAIN: the ring is full; -ENOMEM, -EIO.
  */
 int gpu_ring_send(struct gpu *g, struct page *page, bool may_wait, struct errmsg *e);

@@ -177,10 +177,16 @@ static int seq_staged_send_packed(struct kvc_seq *s, bool may_wait)
     return r;
 }
 
+/* If the ring is full, what has arrived is taken out of it once: more would be a commit's work. */
 int seq_staged_send(struct kvc_seq *s)
 {
     int r = seq_staged_send_packed(s, false);
 
+    if (r == -EAGAIN) {
+        r = gpu_ring_collect(seq_staged_gpu_of(s), seq_staged_error_of(s));
+        if (r == 0)
+            r = seq_staged_send_packed(s, false);
+    }
     return r == -EAGAIN ? 0 : r;
 }
 

@@ -77,28 +77,50 @@ static const struct device_table *seq_staged_append_table(const struct kvc_seq *
     return (const struct device_table *) (uintptr_t) s->table->gpu->image.at;
 }
 
-/* Packs chunks @first .. @end - 1 of a layer, whose rows are in @rows and whose pages are staged. */
-static int seq_staged_append_encode(struct kvc_seq *s, uint32_t layer, struct launch_row_buffer rows,
-                                    size_t first, size_t end)
+/* Chunks that one launch by side packs, of sequences with one table. */
+struct seq_staged_packing {
+    struct launch_encode launch;
+    unsigned n;
+};
+
+/* Packs what was added. @s: one of the sequences. */
+static int seq_staged_append_pack_added(const struct kvc_seq *s, struct seq_staged_packing *x)
 {
     struct gpu *g = seq_staged_append_gpu_of(s);
     struct errmsg *e = seq_staged_append_error_of(s);
+    unsigned n = x->n;
+
+    x->n = 0;
+    x->launch.table = seq_staged_append_table(s);
+    return gpu_result(g, cuda_encode(g->kernels, &s->table->layout, &x->launch, n, g->stream, e), e);
+}
+
+/* Adds chunks @first .. @end - 1 of a layer, whose rows are in @rows and whose pages are staged. */
+static int seq_staged_append_add(struct kvc_seq *s, uint32_t layer, struct launch_row_buffer rows,
+                                 size_t first, size_t end, struct seq_staged_packing *x)
+{
     int r = 0;
 
-    while (r == 0 && first < end) {
-        struct launch_encode a = {.table = seq_staged_append_table(s)};
-        unsigned n = 0;
-
-        for (; n < LAUNCH_CHUNKS_MAX && first < end; n++, first++)
-            a.chunks[n] = (struct launch_chunk){
-                .payload = (uint8_t *) (uintptr_t) (s->pages[first]->staging->slot + PAGE_HEADER_BYTES),
-                .rows = rows,
-                .number = (uint32_t) first,
-                .layer = layer,
-            };
-        r = gpu_result(g, cuda_encode(g->kernels, &s->table->layout, &a, n, g->stream, e), e);
+    for (size_t i = first; r == 0 && i < end; i++) {
+        x->launch.chunks[x->n++] = (struct launch_chunk){
+            .payload = (uint8_t *) (uintptr_t) (s->pages[i]->staging->slot + PAGE_HEADER_BYTES),
+            .rows = rows,
+            .number = (uint32_t) i,
+            .layer = layer,
+        };
+        if (x->n == LAUNCH_CHUNKS_MAX)
+            r = seq_staged_append_pack_added(s, x);
     }
     return r;
+}
+
+static int seq_staged_append_encode(struct kvc_seq *s, uint32_t layer, struct launch_row_buffer rows,
+                                    size_t first, size_t end)
+{
+    struct seq_staged_packing x = {.n = 0};
+    int r = seq_staged_append_add(s, layer, rows, first, end, &x);
+
+    return r < 0 ? r : seq_staged_append_pack_added(s, &x);
 }
 
 static struct launch_rows_item seq_staged_append_item(const kvc_append_item *item, enum kvc_dtype dtype,
@@ -326,23 +348,29 @@ static int seq_staged_append_by_table(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Packs due chunks of the items, all in one launch by side if they are few, and drops the items that are
- * stored by themselves. */
+/* Packs due chunks of the items that fit into their tails, in as few launches as possible. */
 static int seq_staged_append_pack(const struct seq_append_call *call, const kvc_append_item *const *of,
                                   size_t n)
 {
+    struct seq_staged_packing x = {.n = 0};
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < n; i++) {
         struct kvc_seq *s = of[i]->seq;
-        struct layer *l = &s->layers[call->layer];
+        const struct layer *l = &s->layers[call->layer];
         struct seq_staged_plan plan = seq_staged_append_plan(s, l, of[i]->n_new);
 
-        if (!plan.fits)
-            continue;
-        r = seq_staged_append_encode(s, call->layer, seq_staged_tail(s, call->layer), l->n_packed,
-                                     plan.n_packed);
-        if (r == 0)
+        if (plan.fits)
+            r = seq_staged_append_add(s, call->layer, seq_staged_tail(s, call->layer), l->n_packed,
+                                      plan.n_packed, &x);
+    }
+    if (r == 0)
+        r = seq_staged_append_pack_added(of[0]->seq, &x);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        struct layer *l = &of[i]->seq->layers[call->layer];
+        struct seq_staged_plan plan = seq_staged_append_plan(of[i]->seq, l, of[i]->n_new);
+
+        if (plan.fits)
             l->n_packed = plan.n_packed;
     }
     return r;
