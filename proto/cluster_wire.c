@@ -2,66 +2,36 @@
 #include "proto/cluster_wire.h"
 
 #include <assert.h>
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
-/*
- *     request                        reply
- *     0   2   kind                   0   2   kind
- *     2   2   zero                   2   2   zero
- *     4   4   n_names                4   4   result
- *     8   8   id                     8   8   id
- *     16  4   timeout_ms             16  8   bytes
- *     20  4   version                24  4   n_bits
- *     24  8   offset                 28  4   version
- *     32  8   bytes                  32  ... bits; or counters and sentence
- *     40  8   ttl_ms
- *     48  16  fleet
- *     64  ... names
- */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers of packets are little-endian");
 
-static uint16_t load16(const uint8_t *p)
-{
-    uint16_t v;
+struct cluster_wire_request { /* then the names */
+    uint16_t kind, zero;
+    uint32_t n_names;
+    uint64_t id;
+    uint32_t timeout_ms, version;
+    uint64_t offset, bytes, ttl_ms;
+    uint8_t fleet[CLUSTER_FLEET_BYTES];
+};
+_Static_assert(sizeof(struct cluster_wire_request) == CLUSTER_REQUEST_HEAD_BYTES, "no padding");
 
-    memcpy(&v, p, sizeof(v));
-    return le16toh(v);
-}
+struct cluster_wire_reply { /* then the bits; or struct cluster_wire_status */
+    uint16_t kind, zero;
+    int32_t result;
+    uint64_t id, bytes;
+    uint32_t n_bits, version;
+};
+_Static_assert(sizeof(struct cluster_wire_reply) == CLUSTER_REPLY_HEAD_BYTES, "no padding");
 
-static uint32_t load32(const uint8_t *p)
-{
-    uint32_t v;
-
-    memcpy(&v, p, sizeof(v));
-    return le32toh(v);
-}
-
-static uint64_t load64(const uint8_t *p)
-{
-    uint64_t v;
-
-    memcpy(&v, p, sizeof(v));
-    return le64toh(v);
-}
-
-static void store16(uint8_t *p, uint16_t v)
-{
-    v = htole16(v);
-    memcpy(p, &v, sizeof(v));
-}
-
-static void store32(uint8_t *p, uint32_t v)
-{
-    v = htole32(v);
-    memcpy(p, &v, sizeof(v));
-}
-
-static void store64(uint8_t *p, uint64_t v)
-{
-    v = htole64(v);
-    memcpy(p, &v, sizeof(v));
-}
+struct cluster_wire_status {
+    uint64_t counters[CLUSTER_N_COUNTERS];
+    char sentence[CLUSTER_SENTENCE_BYTES];
+};
+_Static_assert(sizeof(struct cluster_wire_reply) + sizeof(struct cluster_wire_status) ==
+                   CLUSTER_REPLY_BYTES_MAX,
+               "no padding");
 
 static bool cluster_wire_is_zero(const uint8_t *p, size_t n)
 {
@@ -106,26 +76,27 @@ static bool cluster_request_is_valid(const struct cluster_request *q)
 
 int cluster_request_decode(const void *packet, size_t bytes, struct cluster_request *ret)
 {
-    const uint8_t *p = packet;
+    struct cluster_wire_request w;
     struct cluster_request q;
 
-    if (bytes < CLUSTER_REQUEST_HEAD_BYTES || bytes > CLUSTER_REQUEST_BYTES_MAX || load16(p + 2) != 0)
+    if (bytes < sizeof(w) || bytes > CLUSTER_REQUEST_BYTES_MAX)
         return -EBADMSG;
 
+    memcpy(&w, packet, sizeof(w));
     q = (struct cluster_request){
-        .kind = (enum cluster_kind) load16(p),
-        .n_names = load32(p + 4),
-        .id = load64(p + 8),
-        .timeout_ms = load32(p + 16),
-        .version = load32(p + 20),
-        .offset = load64(p + 24),
-        .bytes = load64(p + 32),
-        .ttl_ms = load64(p + 40),
-        .names = (const uint8_t(*)[CLUSTER_NAME_BYTES])(p + CLUSTER_REQUEST_HEAD_BYTES),
+        .kind = (enum cluster_kind) w.kind,
+        .n_names = w.n_names,
+        .id = w.id,
+        .timeout_ms = w.timeout_ms,
+        .version = w.version,
+        .offset = w.offset,
+        .bytes = w.bytes,
+        .ttl_ms = w.ttl_ms,
+        .names = (const uint8_t(*)[CLUSTER_NAME_BYTES])((const uint8_t *) packet + sizeof(w)),
     };
-    memcpy(q.fleet, p + 48, sizeof(q.fleet));
-    if (!cluster_request_is_valid(&q) ||
-        bytes != CLUSTER_REQUEST_HEAD_BYTES + (size_t) q.n_names * CLUSTER_NAME_BYTES)
+    memcpy(q.fleet, w.fleet, sizeof(q.fleet));
+    if (w.zero != 0 || !cluster_request_is_valid(&q) ||
+        bytes != sizeof(w) + (size_t) q.n_names * CLUSTER_NAME_BYTES)
         return -EBADMSG;
 
     *ret = q;
@@ -135,21 +106,23 @@ int cluster_request_decode(const void *packet, size_t bytes, struct cluster_requ
 size_t cluster_request_encode(const struct cluster_request *q, uint8_t *ret)
 {
     size_t bytes = (size_t) q->n_names * CLUSTER_NAME_BYTES;
+    struct cluster_wire_request w = {
+        .kind = (uint16_t) q->kind,
+        .n_names = q->n_names,
+        .id = q->id,
+        .timeout_ms = q->timeout_ms,
+        .version = q->version,
+        .offset = q->offset,
+        .bytes = q->bytes,
+        .ttl_ms = q->ttl_ms,
+    };
 
     assert(q->n_names <= CLUSTER_NAMES_MAX);
-    store16(ret, (uint16_t) q->kind);
-    store16(ret + 2, 0);
-    store32(ret + 4, q->n_names);
-    store64(ret + 8, q->id);
-    store32(ret + 16, q->timeout_ms);
-    store32(ret + 20, q->version);
-    store64(ret + 24, q->offset);
-    store64(ret + 32, q->bytes);
-    store64(ret + 40, q->ttl_ms);
-    memcpy(ret + 48, q->fleet, sizeof(q->fleet));
+    memcpy(w.fleet, q->fleet, sizeof(w.fleet));
+    memcpy(ret, &w, sizeof(w));
     if (bytes > 0)
-        memcpy(ret + CLUSTER_REQUEST_HEAD_BYTES, q->names, bytes);
-    return CLUSTER_REQUEST_HEAD_BYTES + bytes;
+        memcpy(ret + sizeof(w), q->names, bytes);
+    return sizeof(w) + bytes;
 }
 
 /* ---- replies ---- */
@@ -182,9 +155,11 @@ static bool cluster_bits_end(const struct cluster_reply *r)
 
 static bool cluster_reply_load_status(const uint8_t *p, struct cluster_reply *r)
 {
-    for (unsigned i = 0; i < CLUSTER_N_COUNTERS; i++)
-        r->counters[i] = load64(p + 8 * i);
-    memcpy(r->sentence, p + 8 * CLUSTER_N_COUNTERS, sizeof(r->sentence));
+    struct cluster_wire_status w;
+
+    memcpy(&w, p, sizeof(w));
+    memcpy(r->counters, w.counters, sizeof(r->counters));
+    memcpy(r->sentence, w.sentence, sizeof(r->sentence));
     if (r->counters[CLUSTER_COUNTER_STATE] > CLUSTER_REFUSED)
         return false;
 
@@ -196,27 +171,28 @@ static bool cluster_reply_load_status(const uint8_t *p, struct cluster_reply *r)
 
 int cluster_reply_decode(const void *packet, size_t bytes, struct cluster_reply *ret)
 {
-    const uint8_t *p = packet;
+    const uint8_t *rest = (const uint8_t *) packet + CLUSTER_REPLY_HEAD_BYTES;
+    struct cluster_wire_reply w;
     struct cluster_reply r;
 
-    if (bytes < CLUSTER_REPLY_HEAD_BYTES || load16(p + 2) != 0)
+    if (bytes < sizeof(w))
         return -EBADMSG;
 
+    memcpy(&w, packet, sizeof(w));
     r = (struct cluster_reply){
-        .kind = (enum cluster_kind) load16(p),
-        .result = (int) load32(p + 4),
-        .id = load64(p + 8),
-        .bytes = load64(p + 16),
-        .n_bits = load32(p + 24),
-        .version = load32(p + 28),
+        .kind = (enum cluster_kind) w.kind,
+        .result = w.result,
+        .id = w.id,
+        .bytes = w.bytes,
+        .n_bits = w.n_bits,
+        .version = w.version,
     };
-    if (!cluster_reply_is_valid(&r) || bytes != cluster_reply_bytes(&r))
+    if (w.zero != 0 || !cluster_reply_is_valid(&r) || bytes != cluster_reply_bytes(&r))
         return -EBADMSG;
 
     if (cluster_kind_has_bits(r.kind))
-        memcpy(r.bits, p + CLUSTER_REPLY_HEAD_BYTES, (r.n_bits + 7) / 8);
-    if (!cluster_bits_end(&r) ||
-        (r.kind == CLUSTER_STATUS && !cluster_reply_load_status(p + CLUSTER_REPLY_HEAD_BYTES, &r)))
+        memcpy(r.bits, rest, (r.n_bits + 7) / 8);
+    if (!cluster_bits_end(&r) || (r.kind == CLUSTER_STATUS && !cluster_reply_load_status(rest, &r)))
         return -EBADMSG;
 
     *ret = r;
@@ -225,22 +201,24 @@ int cluster_reply_decode(const void *packet, size_t bytes, struct cluster_reply 
 
 size_t cluster_reply_encode(const struct cluster_reply *r, uint8_t *ret)
 {
-    size_t bytes = cluster_reply_bytes(r);
+    const struct cluster_wire_reply w = {
+        .kind = (uint16_t) r->kind,
+        .result = r->result,
+        .id = r->id,
+        .bytes = r->bytes,
+        .n_bits = r->n_bits,
+        .version = r->version,
+    };
 
-    memset(ret, 0, bytes);
-    store16(ret, (uint16_t) r->kind);
-    store32(ret + 4, (uint32_t) r->result);
-    store64(ret + 8, r->id);
-    store64(ret + 16, r->bytes);
-    store32(ret + 24, r->n_bits);
-    store32(ret + 28, r->version);
+    memcpy(ret, &w, sizeof(w));
     if (cluster_kind_has_bits(r->kind))
-        memcpy(ret + CLUSTER_REPLY_HEAD_BYTES, r->bits, (r->n_bits + 7) / 8);
+        memcpy(ret + sizeof(w), r->bits, (r->n_bits + 7) / 8);
     if (r->kind == CLUSTER_STATUS) {
-        for (unsigned i = 0; i < CLUSTER_N_COUNTERS; i++)
-            store64(ret + CLUSTER_REPLY_HEAD_BYTES + 8 * i, r->counters[i]);
-        memcpy(ret + CLUSTER_REPLY_HEAD_BYTES + 8 * CLUSTER_N_COUNTERS, r->sentence,
-               strnlen(r->sentence, CLUSTER_SENTENCE_BYTES - 1));
+        struct cluster_wire_status s = {.sentence = ""};
+
+        memcpy(s.counters, r->counters, sizeof(s.counters));
+        memcpy(s.sentence, r->sentence, strnlen(r->sentence, CLUSTER_SENTENCE_BYTES - 1));
+        memcpy(ret + sizeof(w), &s, sizeof(s));
     }
-    return bytes;
+    return cluster_reply_bytes(r);
 }
