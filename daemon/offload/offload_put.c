@@ -212,6 +212,15 @@ static int offload_put_submit(struct offload_put *p)
     return t->ops->submit(t->self, &p->account->tier_shares[t->number], &p->request);
 }
 
+/* A pass for the tier of the host passed over the page while it was pinned. */
+static void offload_put_demand_host(struct offload *o)
+{
+    if (!o->host)
+        return;
+    offload_pass_demand(o);
+    offload_start_timer(o);
+}
+
 static void offload_put_on_sealed(struct work_item *work)
 {
     struct offload_put *p = (struct offload_put *) work;
@@ -222,6 +231,8 @@ static void offload_put_on_sealed(struct work_item *work)
     store_unpin(st, &p->slot);
     if (p->is_damaged && offload_put_find_again(p, &h))
         store_page_checked(st, &h, false);
+    else if (p->tier->shared && offload_put_find_again(p, &h) && !h.slot->is_on_disk)
+        offload_put_demand_host(p->tier->offload);
     r = offload_put_submit(p);
     if (r == 0)
         return;
