@@ -412,7 +412,7 @@ int gpu_ring_new(struct gpu *g, size_t bytes, const struct workers *workers, str
         return r;
     result = gpu_ring_make(g, bytes);
     cuda_space_leave(g->space);
-    if (result == CU_OUT_OF_MEMORY)
+    if (result == CU_OUT_OF_MEMORY && !ring->memory)
         return fail(e, -ENOMEM,
                     "the driver cannot pin %zu bytes of memory: make kvc_gpu_options.ring_bytes smaller",
                     bytes);

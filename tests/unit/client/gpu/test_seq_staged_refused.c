@@ -2,14 +2,18 @@
  * What sequences on a GPU with pages in host memory refuse, and what their calls do when the driver refuses:
  * nothing changes, or the GPU is lost; the sentence says why.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "client/connection/client.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_ring.h"
+#include "client/gpu/seq_staged.h"
 #include "client/sequence/seq.h"
 #include "tests/lib/test.h"
 #include "tests/standin/graph.h"
@@ -123,10 +127,233 @@ static void test_not_finite(void)
     gpu_pair_free(&t);
 }
 
+/* Only the stand-in refuses on demand. */
+static bool skips(void)
+{
+    if (getenv("TEST_GPU"))
+        test_skip("a real driver does not fail on demand");
+    return getenv("TEST_GPU") != NULL;
+}
+
+/* ---- streams ---- */
+
+static cu_stream new_stream(const struct gpu_pair *t)
+{
+    struct gpu *g = t->gpu->gpu;
+    cu_stream stream = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(gpu_enter(g, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(g->driver->stream_create(&stream, CU_STREAM_UNORDERED), CU_SUCCESS);
+    cuda_space_leave(g->space);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_set_stream(t->gpu, stream), 0);
+    return stream;
+}
+
+static void destroy_stream(const struct gpu_pair *t, cu_stream stream)
+{
+    struct gpu *g = t->gpu->gpu;
+
+    CU_ASSERT_EQUAL_FATAL(gpu_enter(g, NULL), 0);
+    CU_ASSERT_EQUAL(g->driver->stream_destroy(stream), CU_SUCCESS);
+    cuda_space_leave(g->space);
+}
+
+/* While a graph is captured nothing can be queued; afterwards everything goes on. */
+static void test_capture(void)
+{
+    struct gpu_pair t = gpu_pair_new(&small);
+    struct seq_pair s = staged_pair_new(&t, 1, KVC_KEYS_BEFORE_ROPE, KVC_PAIRS_HALF_SPLIT, 0);
+    struct gpu_memory x = gpu_pair_take(&t, NULL, 4096);
+    float *p = (float *) (uintptr_t) x.at;
+    void *bases[4] = {p, NULL, NULL, NULL};
+    kvc_blocks to = {.struct_bytes = sizeof(to), .bases = bases, .dtype = KVC_F32};
+    cu_stream stream = new_stream(&t);
+    struct graph_calls graphs;
+    cu_graph graph = NULL;
+    kvc_seq *none = NULL;
+    size_t kept;
+
+    CU_ASSERT_TRUE_FATAL(graph_calls_find(t.gpu->gpu->driver->library, &graphs));
+    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_F32, 150), 0);
+    CU_ASSERT_EQUAL_FATAL(graphs.begin_capture(stream, CU_CAPTURE_RELAXED), CU_SUCCESS);
+    CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, KVC_F32, p, p, 1), -EBUSY);
+    CU_ASSERT_TRUE(says(&t, "being captured"));
+    CU_ASSERT_EQUAL(kvc_seq_read_blocks(s.gpu, 0, 1, &to), -EBUSY);
+    CU_ASSERT_EQUAL(kvc_seq_read(s.gpu, 0, KVC_K, 0, 1, p), -EBUSY);
+    CU_ASSERT_EQUAL(kvc_seq_commit(s.gpu, (uint32_t[150]){0}, 150, NULL), -EBUSY);
+    CU_ASSERT_EQUAL(kvc_seq_fork(s.gpu, &none), -EBUSY);
+    CU_ASSERT_EQUAL(kvc_seq_truncate(s.gpu, 100, &kept), -EBUSY);
+    CU_ASSERT_EQUAL(kvc_seq_new(t.gpu_model, NULL, 0, &none), -EBUSY);
+    CU_ASSERT_EQUAL_FATAL(graphs.end_capture(stream, &graph), CU_SUCCESS);
+    CU_ASSERT_EQUAL(graphs.destroy(graph), CU_SUCCESS);
+    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_F32, 70), 0);
+    staged_commit(&s);
+    CU_ASSERT_TRUE(staged_is_alike(&t, &s));
+    CU_ASSERT_EQUAL(kvc_client_set_stream(t.gpu, NULL), 0);
+    destroy_stream(&t, stream);
+    gpu_pair_give(&t, &x);
+    gpu_pair_free(&t);
+}
+
+/* A caller that destroys its stream gets errors from then on, and can free everything. A real driver may end
+ * the process instead. */
+static void test_destroyed_stream(void)
+{
+    struct seq_pair s;
+    struct gpu_pair t;
+    struct gpu_memory x;
+    float *p;
+
+    if (skips())
+        return;
+    t = gpu_pair_new(&small);
+    s = staged_pair_new(&t, 1, KVC_KEYS_BEFORE_ROPE, KVC_PAIRS_HALF_SPLIT, 0);
+    x = gpu_pair_take(&t, NULL, 4096);
+    p = (float *) (uintptr_t) x.at;
+    destroy_stream(&t, new_stream(&t));
+    CU_ASSERT_TRUE(kvc_seq_append(s.gpu, 0, KVC_F32, p, p, 1) < 0);
+    CU_ASSERT_TRUE(kvc_client_synchronize(t.gpu) < 0);
+    CU_ASSERT_STRING_NOT_EQUAL(kvc_last_error(t.gpu), "no error");
+    gpu_pair_give(&t, &x);
+    gpu_pair_free(&t);
+}
+
+/* ---- fork() ---- */
+
+static void test_child(void)
+{
+    struct gpu_pair t = gpu_pair_new(&small);
+    struct seq_pair s = staged_pair_new(&t, 1, KVC_KEYS_BEFORE_ROPE, KVC_PAIRS_HALF_SPLIT, 0);
+    int status = 0;
+    pid_t pid;
+
+    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_F32, 300), 0); /* pages are on their way */
+    pid = fork();
+    if (pid == 0) {
+        bool good = kvc_seq_append(s.gpu, 0, KVC_F32, "", "", 1) == -ECHILD &&
+                    kvc_seq_commit(s.gpu, NULL, 0, NULL) == -ECHILD &&
+                    kvc_client_synchronize(t.gpu) == -ECHILD;
+
+        (void) kvc_seq_free(s.gpu);
+        (void) kvc_client_free(t.gpu);
+        _exit(good ? 0 : 1);
+    }
+    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
+    CU_ASSERT_EQUAL(status, 0);
+    staged_commit(&s);
+    CU_ASSERT_TRUE(staged_is_alike(&t, &s));
+    gpu_pair_free(&t);
+}
+
+/* ---- errors of the driver ---- */
+
+/* Everything that a client does, up to the first error. */
+static int use_all(struct gpu_pair *t)
+{
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .keys = KVC_KEYS_AFTER_ROPE};
+    struct gpu_memory x = {0};
+    kvc_seq *s = NULL, *f = NULL;
+    uint32_t tokens[400] = {0};
+    int r = gpu_alloc(t->gpu->gpu, 400 * 2 * 64 * sizeof(float), &x, &t->gpu->error);
+    float *p = (float *) (uintptr_t) x.at;
+
+    if (r == 0)
+        r = kvc_seq_new_with(t->gpu_model, &o, &s);
+    for (unsigned i = 0; r == 0 && i < 4; i++)
+        r = kvc_seq_append(s, i % 2, KVC_BF16, p, p, i < 2 ? 300 : 30);
+    if (r == 0)
+        r = kvc_seq_commit(s, tokens, 330, NULL);
+    if (r == 0)
+        r = kvc_seq_read(s, 0, KVC_K, 0, 330, p);
+    if (r == 0)
+        r = kvc_seq_fork(s, &f);
+    if (r == 0)
+        r = seq_staged_finish(f);
+    if (r < 0)
+        CU_ASSERT_STRING_NOT_EQUAL(kvc_last_error(t->gpu), "no error");
+    gpu_free(t->gpu->gpu, &x);
+    f = kvc_seq_free(f);
+    s = kvc_seq_free(s);
+    return r;
+}
+
+static bool nothing_left(void)
+{
+    struct standin_left l = standin_look();
+
+    return l.allocations == 0 && l.pinned == 0 && l.events == 0 && l.streams == 0 && l.contexts == 0 &&
+           l.modules == 0;
+}
+
+/* Lets call @nth of @call fail with @error. Return: whether there was such a call. */
+static bool fail_nth(const char *call, unsigned nth, int error, int want)
+{
+    struct gpu_pair t;
+    char setting[64];
+    bool failed;
+    int r;
+
+    (void) snprintf(setting, sizeof(setting), "%s:%u:%d", call, nth, error);
+    (void) setenv("STANDIN_FAIL", setting, 1);
+    gpu_pair_open(&t, &small, &r);
+    (void) unsetenv("STANDIN_FAIL");
+    failed = r < 0;
+    if (!failed) {
+        r = use_all(&t);
+        failed = r < 0;
+        if (want == -EIO && failed)
+            CU_ASSERT_EQUAL(kvc_client_synchronize(t.gpu), -EIO); /* and every later call */
+        if (want != -EIO)
+            CU_ASSERT_EQUAL(kvc_client_synchronize(t.gpu), 0);
+    }
+    if (failed && r != want) {
+        printf("    %s returns %d\n", setting, r);
+        CU_FAIL("another error");
+    }
+    gpu_pair_free(&t);
+    if (want != -EIO)
+        CU_ASSERT_TRUE(nothing_left());
+    return failed;
+}
+
+/* Every call that can fail does so once, wherever it is made: full memory changes nothing, other errors lose
+ * the GPU. */
+static void test_driver_errors(void)
+{
+    static const struct {
+        const char *call;
+        int error, want;
+    } calls[] = {
+        {"cuMemAlloc_v2", CU_OUT_OF_MEMORY, -ENOMEM},
+        {"cuMemHostAlloc", CU_OUT_OF_MEMORY, -ENOMEM},
+        {"cuEventCreate", CU_OUT_OF_MEMORY, -ENOMEM},
+        {"cuStreamCreate", CU_OUT_OF_MEMORY, -ENOMEM},
+        {"cuMemcpyDtoHAsync_v2", CU_ILLEGAL_ADDRESS, -EIO},
+        {"cuMemcpyHtoDAsync_v2", CU_ILLEGAL_ADDRESS, -EIO},
+        {"cuEventRecord", CU_ILLEGAL_ADDRESS, -EIO},
+        {"cuEventQuery", CU_ILLEGAL_ADDRESS, -EIO},
+        {"cuEventSynchronize", CU_ILLEGAL_ADDRESS, -EIO},
+        {"cuStreamWaitEvent", CU_ILLEGAL_ADDRESS, -EIO},
+        {"cuLaunchKernel", CU_ILLEGAL_ADDRESS, -EIO},
+    };
+    void *library;
+
+    if (skips())
+        return;
+    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* keeps its counts while clients come and go */
+    CU_ASSERT_PTR_NOT_NULL_FATAL(library);
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        unsigned n = 0;
+
+        while (n < 200 && fail_nth(calls[i].call, n + 1, calls[i].error, calls[i].want))
+            n++;
+        CU_ASSERT_TRUE(n > 0 && n < 200);
+    }
+    (void) dlclose(library);
+}
+
 const char test_suite[] = "refusals with pages in host memory";
 const struct test_case test_cases[] = {
-    TEST(test_options),
-    TEST(test_refused),
-    TEST(test_not_finite),
-    TEST_END,
+    TEST(test_options), TEST(test_refused),          TEST(test_not_finite),    TEST(test_capture),
+    TEST(test_child),   TEST(test_destroyed_stream), TEST(test_driver_errors), TEST_END,
 };
