@@ -16,49 +16,11 @@
 #ifndef KVCOBRA_OPERATOR_H
 #define KVCOBRA_OPERATOR_H
 
-#include "kvcobra.h"
+#include "kvcobra-call.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- sockets ---- */
-
-enum kvc_socket { KVC_SOCKET_CLIENTS = 0, KVC_SOCKET_OPERATORS = 1 };
-
-/**
- * kvc_socket_path() - the socket at which a program of this user finds kvcobrad
- * @which:     the clients' socket, which kvc_client_connect() finds so, too, or that of operators
- * @path:      what the user of the program chose, such as an option; NULL or "": nothing
- * @ret_path:  [ret_bytes] the path, with its final zero byte; untouched on failure
- *
- * The first of these: @path; the environment variable KVCOBRA_SOCKET, for operators KVCOBRA_OPERATOR_SOCKET;
- * the socket of the user's own daemon (kvcobrad --user) in $XDG_RUNTIME_DIR/kvcobra/, if it exists; that of
- * the system's daemon, /run/kvcobra/kvcobra.sock, for operators /run/kvcobra/operator.sock. Programs with
- * rights that their user lacks, such as setuid programs, ignore the environment.
- *
- * Return: 0; -EINVAL; -ENOSPC: the path is longer than @ret_bytes - 1.
- */
-KVC_EXPORT int kvc_socket_path(enum kvc_socket which, const char *path, char *ret_path, size_t ret_bytes);
-
-typedef struct kvc_connect_options {
-    size_t struct_bytes; /* sizeof(kvc_connect_options) */
-    const char *path;    /* as in kvc_client_connect() */
-    uint32_t timeout_ms; /* the daemon must accept, and answer each request, within it; 0: 12000 */
-    uint32_t unused;     /* 0 */
-} kvc_connect_options;
-
-/**
- * kvc_client_connect_with() - connect to kvcobrad with options
- * @o: NULL = all members 0, which is kvc_client_connect() without a path
- *
- * timeout_ms is at most 3600000 and holds for all later calls of the client: one that is not answered in time
- * closes the connection and returns -ENOTCONN. A match waits for the disk for two thirds of it at most. On a
- * client that has lost its connection 0 keeps the earlier value.
- *
- * Return: as kvc_client_connect(); -EINVAL: an option is not valid.
- */
-KVC_EXPORT int kvc_client_connect_with(kvc_client *c, const kvc_connect_options *o);
 
 /* ---- tables ---- */
 

@@ -1,7 +1,7 @@
 /*
  * libkvcobra: a compressed, shared key-value cache for language models. This header is for inference engines;
- * kvcobra-gpu.h adds the calls of clients on a GPU, kvcobra-tiers.h those of schedulers, kvcobra-operator.h
- * those of programs that manage kvcobrad.
+ * kvcobra-gpu.h adds the calls of clients on a GPU, kvcobra-tiers.h those of schedulers, kvcobra-call.h and
+ * kvcobra-operator.h those of programs that manage kvcobrad.
  *
  * A client is a connection to kvcobrad, or works without one (embedded). A model binds the client to the
  * geometry of one language model and to its active allocation table. A sequence is one growing text. The

@@ -1,58 +1,10 @@
-/* Where the daemon is, connecting with options, and memory and load of the daemon: kvc_evict(),
- * kvc_quota_set(), kvc_drain(). */
+/* Memory and load of the daemon: kvc_evict(), kvc_quota_set(), kvc_drain(). */
 #include <errno.h>
 
 #include "base/cleanup.h"
 #include "base/options.h"
-#include "client/connection/socket_path.h"
 #include "client/kvcobra-operator.h"
 #include "client/operator/operator_call.h"
-
-enum { TIMEOUT_MS_MAX = 3600 * 1000 };
-
-/* ---- sockets ---- */
-
-int kvc_socket_path(enum kvc_socket which, const char *path, char *ret_path, size_t ret_bytes)
-{
-    if (!ret_path || (which != KVC_SOCKET_CLIENTS && which != KVC_SOCKET_OPERATORS))
-        return -EINVAL;
-    return socket_path_find(which == KVC_SOCKET_OPERATORS, path, ret_path, ret_bytes);
-}
-
-static int operator_read_connect_options(kvc_client *c, const kvc_connect_options *from,
-                                         kvc_connect_options *ret)
-{
-    int r = options_read(ret, sizeof(*ret), from, sizeof(*ret), "kvc_connect_options", &c->error);
-
-    if (r < 0)
-        return r;
-    if (ret->timeout_ms > TIMEOUT_MS_MAX || ret->unused != 0)
-        return fail(&c->error, -EINVAL,
-                    "kvc_connect_options: timeout_ms is %u, it must be at most %d, and unused must be 0",
-                    ret->timeout_ms, TIMEOUT_MS_MAX);
-
-    return 0;
-}
-
-int kvc_client_connect_with(kvc_client *c, const kvc_connect_options *options)
-{
-    kvc_connect_options o = {.path = NULL};
-    int r;
-
-    if (!c)
-        return -EINVAL;
-
-    r = client_enter(c);
-    if (r == 0 && options)
-        r = operator_read_connect_options(c, options, &o);
-    if (r < 0)
-        return r;
-
-    connection_check(&c->connection, true);
-    if (o.timeout_ms > 0 && !connection_is_open(&c->connection))
-        connection_set_timeout(&c->connection, o.timeout_ms);
-    return kvc_client_connect(c, o.path);
-}
 
 /* ---- eviction ---- */
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple, Type
 
 from . import _arrays
 from ._errors import error
-from ._library import ffi, library, new, text
+from ._library import ffi, free, library, new, text
 
 Digest = Union[bytes, str]
 
@@ -168,6 +168,19 @@ class Client(NotCopied):
         digest = ffi.new("uint8_t[KVC_DIGEST_BYTES]")
         self.call("kvc_table_geometry", self.handle, ffi.from_buffer(table), len(table), digest, geometry, frequencies)
         return bytes(digest), read_geometry(geometry)
+
+    def request(self, kind: int, message: bytes = b"", fd: int = -1) -> Tuple[bytes, int]:
+        """Sends a request of kvcobra.proto, for programs that operate a daemon: kvc_call() in kvcobra.h.
+
+        kind: field number in message Request. message: the serialised message of that field. fd: sent with it; -1: none.
+        Returns the serialised message of the reply and its descriptor, which the caller closes; -1: none.
+        """
+        reply = new("kvc_reply")
+        self.call("kvc_call", self.handle, kind, ffi.from_buffer(message) if message else ffi.NULL, len(message), fd, reply)
+        try:
+            return bytes(ffi.buffer(reply.bytes, reply.n_bytes)), reply.fd
+        finally:
+            free(reply.bytes)
 
     def close(self) -> None:
         """Closes the client with its models and sequences. Further calls have no effect."""

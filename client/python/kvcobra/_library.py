@@ -19,6 +19,7 @@ ENVIRONMENT = "KVCOBRA_LIBRARY"
 
 ffi: Any = cffi.FFI()  # its types come from DECLARATIONS, where mypy does not see them
 ffi.cdef(DECLARATIONS)
+ffi.cdef("void free(void *);")  # of the C library: some replies are malloc'ed
 
 
 def text(c_string: Any) -> str:
@@ -63,6 +64,11 @@ def new(type_name: str, **members: Any) -> Any:
     for name, value in members.items():
         setattr(struct, name, value)
     return struct
+
+
+def free(pointer: Any) -> None:
+    """Frees what the library returned malloc'ed."""
+    ffi.dlopen(None).free(pointer)
 
 
 def version() -> str:

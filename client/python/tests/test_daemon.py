@@ -57,6 +57,15 @@ class Shared(support.Case):
         self.assertEqual(sequence.length, 300)
         self.assertGreater(sequence.usage.shared_bytes, 0)
 
+    def test_request(self):
+        client, _ = self.connected(self.daemon)
+        body, fd = client.request(20)  # ListTables
+        self.assertIn(bytes(self.model_id), body)
+        self.assertEqual(fd, -1)
+        with self.assertRaises(kvcobra.Error) as refused:
+            client.request(41)  # Evict, which only operators may send
+        self.assertEqual(refused.exception.errno, errno.EPERM)
+
     def test_geometry_of_the_daemon(self):
         client = kvcobra.Client(self.daemon.socket)
         self.addCleanup(client.close)

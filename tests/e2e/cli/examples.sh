@@ -6,9 +6,20 @@ shift 8
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# runs EMBEDDED SHARED CALIBRATE: the examples, with a daemon of their own
+# operates COMMAND...: what a program that operates the daemon prints and does, with a page that no process holds
+operates() {
+    expect "$1: the tenants" 0 "$@" "$dir/operator.sock"
+    grep -qE "^uid-$(id -u): [1-9][0-9]* pages, [0-9]+ hits, [0-9]+ misses$" "$dir/out" && ok "$1: a tenant" || not_ok "$1: a tenant"
+    expect "$1: evicts" 0 "$@" "$dir/operator.sock" evict "uid-$(id -u)"
+    grep -qE "^evicted [1-9][0-9]* pages of uid-$(id -u)$" "$dir/out" && ok "$1: evicted" || not_ok "$1: evicted"
+    expect "$1: evicts from a stranger" 1 "$@" "$dir/operator.sock" evict stranger
+    grep -q stranger "$dir/err" && ok "$1: the daemon's sentence" || not_ok "$1: the daemon's sentence"
+    expect "$1: refused on the clients' socket" 1 "$@" "$dir/kvcobra.sock" evict "uid-$(id -u)"
+}
+
+# runs EMBEDDED SHARED CALIBRATE OPERATE: the examples, with a daemon of their own
 runs() {
-    embedded=$1 shared=$2 calibrate=$3
+    embedded=$1 shared=$2 calibrate=$3 operate=$4
     expect "embedded" 0 "$embedded" "$TABLE"
     grep -q '^2048 tokens' "$dir/out" && ok "embedded: tokens" || not_ok "embedded: tokens"
     # random tables leave a tenth of the error of these vectors; no codec, or a wrong layout, leaves all of it
@@ -59,6 +70,16 @@ print(json.load(sys.stdin)[0]["digest"])')
     grep -qE '^their error is 0\.[012][0-9]*; the engine computes the other 64$' "$dir/out" && ok "shared: error" ||
         not_ok "shared: error"
     expect "shared with a short digest" 2 "$shared" find 1234 "$dir/kvcobra.sock"
+    [ -z "$operate" ] || operates "$operate"
+    python=/usr/bin/python3 # Debian's, which has the packages
+    if [ -z "$operate" ] || ! command -v protoc >/dev/null || ! $python -c 'import google.protobuf, cffi' 2>/dev/null; then
+        skip "operate.py: there is no protoc, protobuf or cffi for Python"
+    else
+        expect "shared publishes again" 0 "$shared" publish "$digest" "$dir/kvcobra.sock"
+        protoc --python_out="$dir" --proto_path="$ROOT/proto" kvcobra.proto
+        operates env PYTHONPATH="$BUILD/client/python:$dir" KVCOBRA_LIBRARY="$BUILD/client/libkvcobra.so.0" $python -B \
+            "$ROOT/examples/operate.py"
+    fi
     kill -TERM "$daemon_pid"
     wait "$daemon_pid" && ok "the daemon ends" || not_ok "the daemon ends"
     daemon_pid=
@@ -66,7 +87,7 @@ print(json.load(sys.stdin)[0]["digest"])')
     rm -f "$dir/ready"
 }
 
-runs "$1" "$2" "$3"
+runs "$1" "$2" "$3" "$4"
 
 command -v pkg-config >/dev/null || { skip "pkg-config is not here"; finish; }
 expect "meson install" 0 "$MESON" install -C "$BUILD" --no-rebuild --destdir "$dir/root"
@@ -86,7 +107,19 @@ for name in embedded shared calibrate; do
     expect "cc $name.c" 0 "${CC:-cc}" -std=c99 -Wall -Wextra -Werror -pedantic $flags -o "$dir/bin/$name" "$installed/$name.c" \
         $(pkg-config --cflags --libs $packages) -lm -Wl,-rpath,"$library"
 done
-runs "$dir/bin/embedded" "$dir/bin/shared" "$dir/bin/calibrate"
+operate=
+if command -v protoc-c >/dev/null; then
+    expect "protoc-c" 0 protoc-c --c_out="$dir" --proto_path="$dir/root$(unset PKG_CONFIG_SYSROOT_DIR && pkg-config --variable=protodir kvcobra)" \
+        kvcobra.proto
+    # shellcheck disable=SC2046,SC2086
+    expect "cc operate.c" 0 "${CC:-cc}" -std=c99 -Wall -Wextra -Werror $flags -o "$dir/bin/operate" "$installed/operate.c" \
+        "$dir/kvcobra.pb-c.c" -I"$dir" $(pkg-config --cflags --libs kvcobra) \
+        $(unset PKG_CONFIG_SYSROOT_DIR && pkg-config --cflags --libs libprotobuf-c) -Wl,-rpath,"$library"
+    operate=$dir/bin/operate
+else
+    skip "protoc-c is not here"
+fi
+runs "$dir/bin/embedded" "$dir/bin/shared" "$dir/bin/calibrate" "$operate"
 
 # the same with CMake, which finds the libraries by pkg-config
 if command -v cmake >/dev/null; then

@@ -1,5 +1,6 @@
 /* Uses the installed headers alone, as C99 and as C++: a user of the library needs no other header. */
 #include "alloc/kvcobra-alloc.h"
+#include "client/kvcobra-call.h"
 #include "client/kvcobra-gpu.h"
 #include "client/kvcobra-llama.h"
 #include "client/kvcobra-operator.h"
