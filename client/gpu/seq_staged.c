@@ -195,8 +195,10 @@ int seq_staged_finish(struct kvc_seq *s)
     int r = seq_staged_send_packed(s, true);
 
     for (size_t i = seq_n_packed(s); r == 0 && i-- > 0;)
-        while (r == 0 && s->pages[i]->staging)
+        while (r == 0 && s->pages[i]->staging) {
+            assert(gpu_ring_is_sent(s->pages[i]));
             r = gpu_ring_wait(seq_staged_gpu_of(s), seq_staged_error_of(s));
+        }
     return r;
 }
 

@@ -26,5 +26,5 @@ bool staged_pages_alike(struct seq_pair *s);
  * and to the last bit in 16 bits. */
 bool staged_blocks_alike(const struct gpu_pair *t, const struct seq_pair *s, size_t first, size_t n);
 
-/* Pages, and reads of everything. */
+/* Pages, reads of everything, and usage. */
 bool staged_is_alike(const struct gpu_pair *t, struct seq_pair *s);
