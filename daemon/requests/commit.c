@@ -28,7 +28,7 @@
 #include "daemon/store/page_check.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
-#include "daemon/requests/steps.h"
+#include "daemon/requests/request_steps.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
@@ -386,5 +386,5 @@ int commit_handle(struct request *rq)
         .act = commit_act,
     };
 
-    return steps_run(rq, &plan);
+    return request_steps_run(rq, &plan);
 }

@@ -19,9 +19,9 @@ struct extent_wait_queue {
 };
 
 /*
- * The step that needs the extent is tried again later (steps.h). It has undone what it did, and is not in
- * rq->steps.done. Return: REQUEST_PENDING; -EAGAIN with a sentence: the connection has too many jobs, or the
- * queue is full; -ENOMEM.
+ * The step that needs the extent is tried again later (request_steps.h). It has undone what it did, and is
+ * not in rq->steps.done. Return: REQUEST_PENDING; -EAGAIN with a sentence: the connection has too many jobs,
+ * or the queue is full; -ENOMEM.
  */
 int extent_wait_begin(struct request *rq);
 

@@ -7,7 +7,7 @@
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
-#include "daemon/requests/steps.h"
+#include "daemon/requests/request_steps.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/evict_queue.h"
@@ -147,7 +147,7 @@ int pages_read_handle_lease(struct request *rq)
         .act = pages_read_lease,
     };
 
-    return steps_run(rq, &plan);
+    return request_steps_run(rq, &plan);
 }
 
 int pages_read_handle_release(struct request *rq)

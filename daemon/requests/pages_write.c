@@ -6,7 +6,7 @@
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
-#include "daemon/requests/steps.h"
+#include "daemon/requests/request_steps.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/reserve.h"
@@ -174,7 +174,7 @@ int pages_write_handle_reserve(struct request *rq)
         .act = pages_write_reserve,
     };
 
-    return steps_run(rq, &plan);
+    return request_steps_run(rq, &plan);
 }
 
 /* ---- abort ---- */

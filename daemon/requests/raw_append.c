@@ -20,7 +20,7 @@
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
 #include "daemon/requests/state.h"
-#include "daemon/requests/steps.h"
+#include "daemon/requests/request_steps.h"
 #include "daemon/session/session.h"
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/reserve.h"
@@ -449,5 +449,5 @@ int raw_append_handle(struct request *rq)
         .act = raw_append_act,
     };
 
-    return steps_run(rq, &plan);
+    return request_steps_run(rq, &plan);
 }

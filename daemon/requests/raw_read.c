@@ -14,7 +14,7 @@
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
 #include "daemon/requests/state.h"
-#include "daemon/requests/steps.h"
+#include "daemon/requests/request_steps.h"
 #include "daemon/session/session.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
@@ -240,5 +240,5 @@ int raw_read_handle(struct request *rq)
         .act = raw_read_act,
     };
 
-    return steps_run(rq, &plan);
+    return request_steps_run(rq, &plan);
 }

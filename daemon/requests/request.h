@@ -31,7 +31,7 @@ struct tenant;
 
 enum { STEP_RECHECK = 1, STEP_LOOK = 2, STEP_FETCH = 4 };
 
-struct request_steps { /* of a request that may wait: steps.h */
+struct request_steps { /* of a request that may wait: request_steps.h */
     const struct step_plan *plan;
     int (*go_on)(struct request *rq); /* for jobs: the wait has ended. Return: that of a handler */
     unsigned done;                    /* bits STEP_* */

@@ -32,4 +32,4 @@ struct step_plan {
 };
 
 /* For handlers. @plan: stays. Return: that of a handler. */
-int steps_run(struct request *rq, const struct step_plan *plan);
+int request_steps_run(struct request *rq, const struct step_plan *plan);

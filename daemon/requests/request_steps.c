@@ -1,10 +1,10 @@
-/* See steps.h. */
-#include "daemon/requests/steps.h"
+/* See request_steps.h. */
+#include "daemon/requests/request_steps.h"
 
 #include "daemon/requests/fetch_look.h"
 #include "daemon/requests/state.h"
 
-static int steps_recheck(struct request *rq, const struct page_context *c)
+static int request_steps_recheck(struct request *rq, const struct page_context *c)
 {
     const struct step_plan *plan = rq->steps.plan;
 
@@ -12,7 +12,7 @@ static int steps_recheck(struct request *rq, const struct page_context *c)
 }
 
 /* Whether the request waits for slower tiers. */
-static bool steps_fetches(const struct request *rq, struct fetch_wait_run *ret)
+static bool request_steps_fetches(const struct request *rq, struct fetch_wait_run *ret)
 {
     if (!rq->steps.plan->run || !rq->server->offload || rq->store->pool.on_gpu)
         return false;
@@ -21,26 +21,28 @@ static bool steps_fetches(const struct request *rq, struct fetch_wait_run *ret)
     return ret->fetch_ms > 0;
 }
 
-static int steps_look(struct request *rq, const struct page_context *c)
+static int request_steps_look(struct request *rq, const struct page_context *c)
 {
     struct fetch_wait_run run;
 
-    return steps_fetches(rq, &run) ? fetch_look_begin(rq, c, &run) : 0;
+    return request_steps_fetches(rq, &run) ? fetch_look_begin(rq, c, &run) : 0;
 }
 
-static int steps_fetch(struct request *rq, const struct page_context *c)
+static int request_steps_fetch(struct request *rq, const struct page_context *c)
 {
     struct fetch_wait_run run;
 
-    return steps_fetches(rq, &run) ? fetch_wait_begin(rq, c, &run) : 0;
+    return request_steps_fetches(rq, &run) ? fetch_wait_begin(rq, c, &run) : 0;
 }
 
-static int steps_go_on(struct request *rq)
+static int request_steps_go_on(struct request *rq)
 {
     static const struct {
         unsigned step;
         int (*begin)(struct request *rq, const struct page_context *c);
-    } steps[] = {{STEP_RECHECK, steps_recheck}, {STEP_LOOK, steps_look}, {STEP_FETCH, steps_fetch}};
+    } steps[] = {{STEP_RECHECK, request_steps_recheck},
+                 {STEP_LOOK, request_steps_look},
+                 {STEP_FETCH, request_steps_fetch}};
     struct page_context c = {NULL};
     int r = rq->steps.plan->resolve(rq, &c);
 
@@ -53,8 +55,8 @@ static int steps_go_on(struct request *rq)
     return r == 0 ? rq->steps.plan->act(rq, &c) : r;
 }
 
-int steps_run(struct request *rq, const struct step_plan *plan)
+int request_steps_run(struct request *rq, const struct step_plan *plan)
 {
-    rq->steps = (struct request_steps){.plan = plan, .go_on = steps_go_on};
-    return steps_go_on(rq);
+    rq->steps = (struct request_steps){.plan = plan, .go_on = request_steps_go_on};
+    return request_steps_go_on(rq);
 }
