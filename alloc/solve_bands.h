@@ -42,7 +42,3 @@ struct bands_result {
  * brings between floor and ceiling; -ENOMEM.
  */
 int bands_solve(const struct bands_problem *p, uint8_t *ret_bits, struct bands_result *ret);
-
-/* The oracle of the tests: an exact dynamic programme over every bit of the budget, for small cases. As
- * bands_solve(), but multiplier is 0. */
-int bands_solve_exact(const struct bands_problem *p, uint8_t *ret_bits, struct bands_result *ret);

@@ -1,14 +1,15 @@
 /*
- * The oracle of solve_bands.c: tries every band, width and number of bits, and shares no code with it.
+ * See bands_exact.h. It tries every band, width and number of bits, and shares no code with solve_bands.c.
  * f[t][u] is the least distortion of the bands so far with t bits in total and u bits in the current group.
- * Memory is bands x budget x group: for tests, and for problems of a few bands.
+ * Memory is bands x budget x group: for problems of a few bands.
  */
+#include "tests/unit/alloc/bands_exact.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "alloc/solve_bands.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 
