@@ -322,6 +322,8 @@ int cuda_extent_write(struct cuda_extent *x, size_t offset, const void *from, si
         return r;
 
     result = x->space->driver->copy_to_device(x->address + offset, from, n);
+    if (result == CU_SUCCESS) /* the call may return when the bytes have left @from, before they arrive */
+        result = x->space->driver->context_synchronize();
     cuda_space_leave(x->space);
     return result == CU_SUCCESS ? 0 : cuda_fail(x->space->driver, result, e, "cannot write GPU memory");
 }

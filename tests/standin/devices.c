@@ -282,8 +282,10 @@ API cu_result cuCtxSynchronize(void)
         return CU_INVALID_CONTEXT;
 
     r = refuse_waits();
-    if (r == CU_SUCCESS)
+    if (r == CU_SUCCESS) {
         run_all_late();
+        all_arrived();
+    }
     return r == CU_CAPTURE_IMPLICIT ? CU_CAPTURE_UNSUPPORTED : r;
 }
 

@@ -267,6 +267,9 @@ API cu_result cuMemUnmap(cu_ptr at, size_t bytes)
     if (!m)
         return CU_INVALID_VALUE;
 
+    if (is_arriving(at, bytes))
+        state.lost_after =
+            state.n_launches; /* bytes arrive where no memory is: the next call returns the fault */
     (void) mmap((void *) (uintptr_t) at, bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     (void) close(m->fd);

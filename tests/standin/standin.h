@@ -95,6 +95,11 @@ uint64_t last_ticket(cu_stream stream);
 size_t run_late(cu_stream stream, uint64_t ticket);
 void run_all_late(void);
 
+/* Calls that write device memory may return before the bytes arrive; a wait for the context, or the next such
+ * call, ends that. */
+void all_arrived(void);
+bool is_arriving(cu_ptr at, size_t bytes);
+
 /* Called at the start of calls that wait for the default stream, or may wait for the device: while a stream
  * captures, they fail and invalidate the capture. */
 cu_result refuse_waits(void);

@@ -174,8 +174,10 @@ API cu_result cuStreamSynchronize(cu_stream stream)
     struct stream *s = find_stream(stream);
 
     ENTER();
-    if (!stream)
+    if (!stream) {
+        all_arrived();
         return refuse_waits();
+    }
     if (!s)
         return CU_INVALID_HANDLE;
     if (s->capture == CU_CAPTURE_NONE) {

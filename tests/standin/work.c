@@ -46,6 +46,28 @@ cu_result run_now(const struct work *w)
 
 /* ---- copies and fills ---- */
 
+/* Device memory from the first to the last byte that calls wrote which may return before the bytes arrive:
+ * copies from memory of the host that is not pinned, fills. */
+static struct {
+    cu_ptr first, end;
+} arriving;
+
+void all_arrived(void)
+{
+    arriving.end = 0;
+}
+
+bool is_arriving(cu_ptr at, size_t bytes)
+{
+    return arriving.end > 0 && at < arriving.end && at + bytes > arriving.first;
+}
+
+static void note_arriving(const struct work *w)
+{
+    arriving.first = arriving.end == 0 || w->to < arriving.first ? w->to : arriving.first;
+    arriving.end = w->to + w->bytes > arriving.end ? w->to + w->bytes : arriving.end;
+}
+
 /* The synchronous calls wait for the default stream, which waits for other streams. */
 static cu_result wait_for(const struct work *w)
 {
@@ -53,7 +75,13 @@ static cu_result wait_for(const struct work *w)
 
     if (r == CU_SUCCESS)
         r = check_ranges(w);
-    return r == CU_SUCCESS ? run_now(w) : r;
+    if (r != CU_SUCCESS)
+        return r;
+
+    all_arrived();
+    if (!w->to_host)
+        note_arriving(w);
+    return run_now(w);
 }
 
 API cu_result cuMemcpyDtoH_v2(void *to, cu_ptr from, size_t bytes)
