@@ -15,7 +15,7 @@ import generate_declarations  # noqa: E402
 import generate_openings  # noqa: E402
 
 CLIENT = os.path.dirname(HERE)
-HEADERS = [os.path.join(CLIENT, name) for name in ("kvcobra.h", "kvcobra-call.h", "kvcobra-llama.h", "kvcobra-tiers.h")]
+HEADERS = [os.path.join(CLIENT, name) for name in ("kvcobra.h", "kvcobra-gpu.h", "kvcobra-call.h", "kvcobra-llama.h", "kvcobra-tiers.h")]
 ALLOC_HEADERS = [*HEADERS, os.path.join(os.path.dirname(CLIENT), "alloc", "kvcobra-alloc.h")]
 OPENINGS = os.path.join(os.path.dirname(CLIENT), "tools", "calibrate", "corpus_openings.c")
 LICENSE = os.path.join(os.path.dirname(CLIENT), "LICENSE")

@@ -1,7 +1,8 @@
 """Arrays of the caller as address, shape and strides, without a copy and without importing numpy or torch.
 
-Accepted are torch tensors on the CPU, numpy arrays (bfloat16 by ml_dtypes), and everything else with DLPack or the buffer
-protocol. Strides pass through. What the library cannot read in place is refused: a copy would hide its cost.
+Accepted are torch tensors, numpy arrays (bfloat16 by ml_dtypes), and everything else with DLPack or the buffer protocol.
+Strides pass through. What the library cannot read in place is refused: a copy would hide its cost. A client on a GPU takes
+arrays in the memory of that GPU, any other client arrays in host memory.
 """
 from __future__ import annotations
 
@@ -20,6 +21,9 @@ FORMATS = {"f": F32, "=f": F32, "<f": F32, "@f": F32, "e": F16, "=e": F16, "<e":
 Tokens = Any  # a sequence of ints, or a one-dimensional array of integers
 
 
+ANY_GPU = -1  # the client's GPU was given by its UUID: the library checks that the memory is on it
+
+
 class View(NamedTuple):
     """@strides are distances in numbers. @owner keeps the memory."""
 
@@ -31,11 +35,19 @@ class View(NamedTuple):
     owner: Any
 
 
-def _torch_view(x: Any, name: str) -> View:
+def _place(gpu: Optional[int]) -> str:
+    if gpu is None:
+        return "the CPU"
+    return "the client's GPU" if gpu == ANY_GPU else f"the client's GPU, cuda:{gpu}"
+
+
+def _torch_view(x: Any, name: str, gpu: Optional[int]) -> View:
     torch = sys.modules["torch"]
     kinds = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
-    if x.device.type != "cpu":
-        raise ValueError(f"{name} is a tensor on {x.device}; expected the CPU: use {name}.cpu()")
+    if gpu is None and x.device.type != "cpu":
+        raise ValueError(f"{name} is a tensor on {x.device}; expected the CPU: use {name}.cpu(), or a Client with this GPU")
+    if gpu is not None and (x.device.type != "cuda" or gpu not in (ANY_GPU, x.device.index)):
+        raise ValueError(f"{name} is a tensor on {x.device}; expected {_place(gpu)}")
     if x.layout != torch.strided or x.is_neg() or x.is_conj():
         raise TypeError(f"{name} is a tensor of layout {x.layout}, or lazily negated; expected a plain strided tensor")
     if x.dtype not in kinds:
@@ -67,15 +79,17 @@ def _buffer_view(memory: memoryview, name: str) -> View:
     return View(int(ffi.cast("uintptr_t", c_memory)), tuple(memory.shape), tuple(strides), kind, not memory.readonly, c_memory)
 
 
-def view(x: Any, name: str) -> View:
-    """@x as memory. @name stands for it in messages."""
+def view(x: Any, name: str, gpu: Optional[int] = None) -> View:
+    """@x as memory. @name stands for it in messages. @gpu: the number of the client's GPU, or ANY_GPU; None: host memory."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(x, torch.Tensor):
-        return _torch_view(x, name)
+        return _torch_view(x, name, gpu)
+    if hasattr(x, "__dlpack__") and not (numpy is not None and isinstance(x, numpy.ndarray)):
+        return View(*_dlpack.describe(x, name, gpu))
+    if gpu is not None:
+        raise ValueError(f"{name} is a {type(x).__name__} in host memory; expected an array on {_place(gpu)}")
     if numpy is not None and isinstance(x, numpy.ndarray):
         return _numpy_view(x, name)
-    if hasattr(x, "__dlpack__"):
-        return View(*_dlpack.describe(x, name))
     try:
         memory = memoryview(x)
     except (TypeError, BufferError):

@@ -9,12 +9,12 @@ from ._library import ffi, new
 
 
 def destinations(n_layers: int, n_heads: int, head_dim: int, first: int, n: int, keys: Optional[Items[Any]],
-                 values: Optional[Items[Any]], blocks: Any) -> Iterator[Tuple[Any, Any]]:
+                 values: Optional[Items[Any]], blocks: Any, gpu: Optional[int]) -> Iterator[Tuple[Any, Any]]:
     """kvc_blocks structs, each with the memory that it points to. Keys and values need one each if their layouts differ.
     Everything is checked before the first is returned: the library writes where the arrays say."""
     if first < 0 or n < 0:
         raise ValueError(f"positions {first} .. {first} + {n} - 1; expected numbers of 0 or more")
-    sides = [_views(side, arrays, n_layers, n_heads, head_dim) for side, arrays in (("keys", keys), ("values", values))]
+    sides = [_views(side, arrays, n_layers, n_heads, head_dim, gpu) for side, arrays in (("keys", keys), ("values", values))]
     used = [views for views in sides if any(views)]
     if not used:
         raise ValueError("keys and values have no array")
@@ -29,12 +29,13 @@ def destinations(n_layers: int, n_heads: int, head_dim: int, first: int, n: int,
     return iter([_struct(plan, n_layers, numbers) for plan in plans if any(any(views) for views in plan)])
 
 
-def _views(side: str, arrays: Optional[Items[Any]], n_layers: int, n_heads: int, head_dim: int) -> List[Optional[View]]:
+def _views(side: str, arrays: Optional[Items[Any]], n_layers: int, n_heads: int, head_dim: int,
+           gpu: Optional[int]) -> List[Optional[View]]:
     if arrays is None:
         return []
     if len(arrays) != n_layers:
         raise ValueError(f"{side} has {len(arrays)} arrays; expected {n_layers}, one per layer, None where it is not read")
-    views = [None if a is None else _arrays.view(a, f"{side}[{i}]") for i, a in enumerate(arrays)]
+    views = [None if a is None else _arrays.view(a, f"{side}[{i}]", gpu) for i, a in enumerate(arrays)]
     example: Optional[View] = None
     for i, v in enumerate(views):
         if v is None:

@@ -8,11 +8,12 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple, Type, Union
 
-from . import _arrays
+from . import _arrays, _gpus
 from ._errors import error
 from ._library import ffi, free, library, new, text
 
 Digest = Union[bytes, str]
+GPU_PAGES_HOST = 1  # enum kvc_gpu_pages
 
 
 class Geometry(NamedTuple):
@@ -77,13 +78,20 @@ class Call:
 class Client(NotCopied):
     """A client of kvcobrad.
 
-    socket: path of the daemon's socket, as text, bytes or os.PathLike; None: as kvc_socket_path() of libkvcobra finds it; False works embedded, without a daemon.
+    socket: path of the daemon's socket, as text, bytes or os.PathLike; None: as kvc_socket_path() of libkvcobra finds it; False works
+    embedded, without a daemon.
     threads: 1..256 threads for the work of long calls; None is the calling thread alone.
+    gpu: a GPU, as a torch.device, its name such as "cuda:1", or a UUID as `nvidia-smi -L` prints it. Keys and values are
+    encoded and decoded there: arrays of append and read lie in its memory, and calls return when their work is queued. The pages
+    stay in host memory and are those of every other client. attend is not possible.
+    stream: with a gpu, the stream that the work is queued on, a torch.cuda.Stream or a cudaStream_t; None is the default stream.
+    ring_bytes: with a gpu, pinned host memory through which pages move; 0 is the library's default.
 
-    Raises kvcobra.Error if the connection fails. Closing the client closes its models and sequences.
+    Raises kvcobra.Error if the connection fails or the GPU cannot be used. Closing the client closes its models and sequences.
     """
 
-    def __init__(self, socket: "Union[str, bytes, os.PathLike[Any], bool, None]" = None, threads: Optional[int] = None) -> None:
+    def __init__(self, socket: "Union[str, bytes, os.PathLike[Any], bool, None]" = None, threads: Optional[int] = None,
+                 gpu: Any = None, stream: Any = None, ring_bytes: int = 0) -> None:
         self._busy = threading.Lock()
         self._garbage: Deque[Tuple[Callable[[Any], Any], Any]] = deque()
         self._closers: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -98,7 +106,12 @@ class Client(NotCopied):
         if r < 0:
             raise error(-r, "")
         self._handle = ret[0]
+        self._gpu: Optional[int] = None
         try:
+            if gpu is not None:
+                self._gpu = self._set_gpu(gpu, stream, ring_bytes)
+            elif stream is not None or ring_bytes:
+                raise TypeError("stream and ring_bytes are for a client with a gpu")
             if socket is not False:
                 path = ffi.NULL if socket is None else c_path(socket, "socket")
                 self.call("kvc_client_connect", self._handle, path)
@@ -107,6 +120,37 @@ class Client(NotCopied):
         except BaseException:
             self.close()
             raise
+
+    # ---- the GPU ----
+
+    def _set_gpu(self, gpu: Any, stream: Any, ring_bytes: int) -> int:
+        number, uuid = _gpus.find(gpu)
+        name = ffi.new("char[]", uuid.encode())
+        options = new("kvc_gpu_options", uuid=name, stream=_gpus.stream_address(stream), pages=GPU_PAGES_HOST,
+                      ring_bytes=ring_bytes)
+        self.call("kvc_client_set_gpu", self._handle, options)
+        return number
+
+    @property
+    def gpu(self) -> Optional[int]:
+        """The number of the client's GPU in torch; None: the client works in host memory."""
+        return self._gpu
+
+    def set_stream(self, stream: Any) -> None:
+        """Waits for the work that was queued, and queues all later work on @stream."""
+        self.call("kvc_client_set_stream", self.handle, _gpus.stream_address(stream))
+
+    def synchronize(self) -> None:
+        """Waits for all queued work. Raises kvcobra.Error if an input was NaN or infinite, or the GPU is lost."""
+        self.call("kvc_client_synchronize", self.handle)
+
+    def empty(self, shape: Tuple[int, ...]) -> Any:
+        """A new float32 array where this client's arrays lie. For the other modules of this package."""
+        if self._gpu is None:
+            import numpy
+            return numpy.empty(shape, numpy.float32)
+        import torch
+        return torch.empty(shape, dtype=torch.float32, device="cuda" if self._gpu < 0 else f"cuda:{self._gpu}")
 
     # ---- calls ----
 

@@ -119,12 +119,11 @@ class Sequence(Handle):
 
     def read(self, layer: int, side: str, first: int, n: int, out: Any = None) -> Any:
         """Decodes positions @first .. @first + @n - 1 of side "k" or "v" into @out: float32 [n, KV heads, head_dim] without
-        gaps. Returns @out, or a new array of numpy if that is None."""
+        gaps. Returns @out, or if that is None a new array of numpy, of torch for a client on a GPU."""
         shape = (n, self._model.n_kv_heads, self._model.geometry.head_dim)
         if out is None:
-            import numpy
-            out = numpy.empty(shape, numpy.float32)
-        v = _arrays.check(_arrays.view(out, "out"), "out", shape, AXES, _arrays.F32, writable=True)
+            out = self._client.empty(shape)
+        v = _arrays.check(_arrays.view(out, "out", self._client.gpu), "out", shape, AXES, _arrays.F32, writable=True)
         if _arrays.token_head_strides(v, "out") != (0, 0):
             raise ValueError(f"out has strides {list(v.strides)}; expected an array without gaps")
         self._client.call("kvc_seq_read", self.handle, layer, _choice(side, SIDES, "side"), first, n,
@@ -144,7 +143,7 @@ class Sequence(Handle):
         """
         geometry = self._model.geometry
         for struct, _owners in _blocks.destinations(geometry.n_layers, self._model.n_kv_heads, geometry.head_dim, first, n,
-                                                    keys, values, blocks):
+                                                    keys, values, blocks, self._client.gpu):
             self._client.call("kvc_seq_read_blocks", self.handle, first, n, struct)
 
     # ---- the sequence ----
@@ -222,9 +221,9 @@ def append_batch(layer: int, sequences: Items[Sequence], k: Items[Any], v: Items
     dtype: Optional[int] = None
     for i, (sequence, item) in enumerate(zip(sequences, items)):
         shape = (None, sequence.model.n_kv_heads, sequence.model.geometry.head_dim)
-        k_view = _arrays.check(_arrays.view(k[i], "k"), "k", shape, AXES, dtype)
+        k_view = _arrays.check(_arrays.view(k[i], "k", sequence.client.gpu), "k", shape, AXES, dtype)
         dtype = k_view.dtype
-        v_view = _arrays.check(_arrays.view(v[i], "v"), "v", (k_view.shape[0],) + shape[1:], AXES, dtype)
+        v_view = _arrays.check(_arrays.view(v[i], "v", sequence.client.gpu), "v", (k_view.shape[0],) + shape[1:], AXES, dtype)
         views += (k_view, v_view)
         item.struct_bytes, item.seq, item.n_new = ffi.sizeof("kvc_append_item"), sequence.handle, k_view.shape[0]
         item.k, item.v = _arrays.pointer(k_view), _arrays.pointer(v_view)
@@ -243,8 +242,8 @@ def attend_batch(layer: int, sequences: Items[Sequence], q: Items[Any], out: Opt
     views: List[View] = []
     for i, (sequence, item) in enumerate(zip(sequences, items)):
         shape = (None, sequence.model.n_heads, sequence.model.geometry.head_dim)
-        q_view = _arrays.check(_arrays.view(q[i], "q"), "q", shape, AXES)
-        out_view = _arrays.check(_arrays.view(out[i], "out"), "out", q_view.shape, AXES, q_view.dtype, writable=True)
+        q_view = _arrays.check(_arrays.view(q[i], "q", sequence.client.gpu), "q", shape, AXES)
+        out_view = _arrays.check(_arrays.view(out[i], "out", sequence.client.gpu), "out", q_view.shape, AXES, q_view.dtype, writable=True)
         views += (q_view, out_view)
         item.struct_bytes, item.seq, item.n_q = ffi.sizeof("kvc_attend_item"), sequence.handle, q_view.shape[0]
         item.q, item.out, item.dtype = _arrays.pointer(q_view), _arrays.pointer(out_view), q_view.dtype
@@ -260,7 +259,7 @@ def _empty_like(x: Any) -> Any:
     module = type(x).__module__.split(".")[0]
     if module == "torch":
         import torch
-        return torch.empty(x.shape, dtype=x.dtype)
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if module == "numpy":
         import numpy
         return numpy.empty(x.shape, x.dtype)

@@ -15,7 +15,7 @@ from kvcobra import _alloc, _alloc_declarations, _declarations, _library  # noqa
 from kvcobra._alloc import library as alloc_library  # noqa: E402
 from kvcobra._library import library  # noqa: E402
 
-HEADERS = [os.path.join(ROOT, "client", name) for name in ("kvcobra.h", "kvcobra-call.h", "kvcobra-llama.h", "kvcobra-tiers.h")]
+HEADERS = [os.path.join(ROOT, "client", name) for name in ("kvcobra.h", "kvcobra-gpu.h", "kvcobra-call.h", "kvcobra-llama.h", "kvcobra-tiers.h")]
 ALLOC_HEADERS = [HEADERS[0], os.path.join(ROOT, "alloc", "kvcobra-alloc.h")]
 
 
