@@ -13,7 +13,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 from .. import Client, Error, Model, Sequence, append_batch, attend_batch
 from .._client import Digest
 from . import _attention, _geometry
-from ._rows import Part, Rows
+from ._dense import DenseRows
+from ._rows import Part, Rows, log
 
 # errors of a daemon that is absent, has no table for the model, or cannot serve it now
 WITHOUT = (errno.ENOENT, errno.ECONNREFUSED, errno.EACCES, errno.ENOTCONN, errno.ENODATA, errno.ESHUTDOWN, errno.EAGAIN,
@@ -159,24 +160,41 @@ class KvCobraCache(Cache):  # type: ignore[misc]
     salt: anything besides tokens and model that changes keys and values, such as an adapter.
     repeatable: attention depends neither on how a prompt was cut nor on a match.
     table_digest: the table to use; None is the active one.
+    dense: False: the model attends to the codes, and its attention becomes "kvcobra", which is "sdpa" for other caches. True: it
+    keeps its attention and dense keys and values; only match() and commit() use pages. None is False for a model on the CPU and
+    True for one on a GPU, where only True is possible; @client is then one with this GPU.
 
-    Sets the model's attention to "kvcobra", which is "sdpa" for other caches. Raises ValueError, with the reason, if the model
+    Raises ValueError, with the reason, if the model
     cannot be used or differs from the table. Without a daemon, or if it has no table for the model, the cache is a plain one:
     one line of the log says why.
     """
 
     def __init__(self, model: Any, client: Optional[Client] = None, model_id: Optional[Digest] = None,
                  table: Union[bytes, str, None] = None, salt: bytes = b"", repeatable: bool = False,
-                 table_digest: Optional[Digest] = None) -> None:
+                 table_digest: Optional[Digest] = None, dense: Optional[bool] = None) -> None:
         geometry = _geometry.model_geometry(model)
+        device = next(model.parameters()).device
+        if dense is None:
+            dense = device.type == "cuda"
+        if device.type == "cuda" and not dense:
+            raise ValueError(f"the model is on {device}: attention to codes runs on the CPU only, leave out dense=False")
+        if dense and repeatable:
+            raise ValueError("repeatable is about attention to codes, and this cache has dense keys")
         self._own_client: Optional[Client] = None
-        bound, reason = self._bind(client, model_id, table, geometry)
+        bound, reason = self._bind(client, model_id, table, geometry, device)
         factor = _geometry.rope_factor(model)
-        self._rows = Rows(bound, factor, salt, repeatable, table_digest, model.dtype)
+        layers: List[Any]
+        if dense:
+            layers = [DynamicLayer() for _ in range(geometry.n_layers)]
+            self._rows: Rows = DenseRows(bound, factor, salt, table_digest, model.dtype, device, layers)
+            log.info("the model attends to dense keys on %s; pages serve match() and commit()", device)
+        else:
+            self._rows = Rows(bound, factor, salt, repeatable, table_digest, model.dtype)
+            layers = [KvCobraLayer(self._rows, i, model.config) for i in range(geometry.n_layers)]
+            model.set_attn_implementation(_attention.NAME)
         if bound is None:
             self._rows.say("daemon", f"the cache works without kvcobra: {reason}")
-        super().__init__(layers=[KvCobraLayer(self._rows, i, model.config) for i in range(geometry.n_layers)])
-        model.set_attn_implementation(_attention.NAME)
+        super().__init__(layers=layers)
         self._decoder = _geometry.find_decoder(model)
         watch(self._decoder)
 
@@ -186,10 +204,14 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         return cls(model, client, **options)
 
     def _bind(self, client: Optional[Client], model_id: Optional[Digest], table: Union[bytes, str, None],
-              geometry: Any) -> Tuple[Optional[Model], str]:
+              geometry: Any, device: torch.device) -> Tuple[Optional[Model], str]:
+        gpu = device if device.type == "cuda" else None
+        if client is not None and (client.gpu is None) != (gpu is None):
+            raise ValueError(f"the model is on {device}, and the client works {'in host memory' if gpu else 'on a GPU'}: give a "
+                             f"kvcobra.Client({'gpu=model.device' if gpu else ''}), or none")
         try:
             if client is None:
-                client = self._own_client = Client(False if table is not None else None)
+                client = self._own_client = Client(False if table is not None else None, gpu=gpu)
             bound = Model(client, model_id, table=table)
         except Error as e:
             if e.errno not in WITHOUT:
@@ -222,9 +244,13 @@ class KvCobraCache(Cache):  # type: ignore[misc]
             paddings = self._rows.paddings([], attention_mask, input_ids.shape[1])
         self._rows.close()
         columns = self._rows.match([ids[padding:].tolist() for ids, padding in zip(input_ids, paddings)], paddings)
-        for layer in self.layers:
-            layer.columns = columns
+        self._set_columns(columns)
         return columns
+
+    def _set_columns(self, columns: int) -> None:
+        for layer in self.layers:
+            if isinstance(layer, KvCobraLayer):
+                layer.columns = columns
 
     def commit(self) -> List[int]:
         """Publishes the whole chunks of the cache. Returns the number of published tokens of each row."""
@@ -237,7 +263,8 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         memo[id(self)] = other
         other.__dict__.update(self.__dict__)
         other._rows, other._own_client = self._rows.fork(), None
-        other.layers = [layer.fork(other._rows) for layer in self.layers]
+        rows = other._rows
+        other.layers = rows.layers if isinstance(rows, DenseRows) else [layer.fork(rows) for layer in self.layers]
         return other
 
     def close(self) -> None:
@@ -257,11 +284,10 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         if self._rows.is_plain:
             if keep < columns:
                 for layer in self.layers:
-                    layer.plain.crop(keep - columns)
+                    _plain(layer).crop(keep - columns)
             return
         columns = self._rows.crop(keep)
-        for layer in self.layers:
-            layer.columns = columns
+        self._set_columns(columns)
         if columns < keep:  # the start of a chunk that was packed, at most 127 columns
             with torch.no_grad():
                 self._decoder(past_key_values=self, **self._rows.input(columns, keep))
@@ -269,7 +295,10 @@ class KvCobraCache(Cache):  # type: ignore[misc]
     def reset(self) -> None:
         self._rows.reset()
         for layer in self.layers:
-            layer.columns, layer._dynamic = 0, None
+            if isinstance(layer, KvCobraLayer):
+                layer.columns, layer._dynamic = 0, None
+            else:
+                _empty(layer)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         self._select(beam_idx, "reorder_cache", beam_idx)
@@ -284,9 +313,19 @@ class KvCobraCache(Cache):  # type: ignore[misc]
     def _select(self, indices: Any, method: str, argument: Any) -> None:
         if not self._rows.is_plain:
             self._rows.select(indices if isinstance(indices, list) else indices.tolist())
-            return
         for layer in self.layers:
-            getattr(layer.plain, method)(argument)
+            if self._rows.is_plain or not isinstance(layer, KvCobraLayer):
+                getattr(_plain(layer), method)(argument)
+
+
+def _plain(layer: Any) -> Any:
+    return layer.plain if isinstance(layer, KvCobraLayer) else layer
+
+
+def _empty(layer: Any) -> None:
+    """A DynamicLayer as it was when it was made: its own reset() keeps the memory and its length."""
+    layer.__dict__.clear()
+    layer.__init__()
 
 
 # ---- the input of forward passes ----

@@ -104,8 +104,11 @@ def _refuse_rope(config: Any) -> None:
 
 def _refuse_place(model: Any) -> None:
     parameter = next(model.parameters())
-    if parameter.device.type != "cpu":
-        raise ValueError(f"the model is on {parameter.device}; expected the CPU")
+    if parameter.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"the model is on {parameter.device}; expected the CPU or a CUDA device")
+    devices = {str(p.device) for p in model.parameters()}
+    if len(devices) > 1:
+        raise ValueError(f"the model's weights are on {', '.join(sorted(devices))}; expected one device")
     if model.dtype not in DTYPES:
         raise ValueError(f"the model computes in {model.dtype}; expected float32, float16 or bfloat16")
 

@@ -27,6 +27,11 @@ class Row:
         self.padding = padding  # columns before the first token; None: not known yet
         self.n_matched = 0
 
+    @property
+    def length(self) -> int:
+        """Tokens whose keys and values the row has."""
+        return self.sequence.length
+
     def add_tokens(self, new: Optional[List[int]], at: int) -> None:
         """The tokens from @at on become @new."""
         if self.tokens is None or new is None:
@@ -183,17 +188,17 @@ class Rows:
             first = min(max(0, padding - before), n_columns)
             token = before + first - padding
             self._check_positions(i, None if positions is None else positions[i, first:], token, n_columns - first, padding)
-            part = Part(row, i, first, min(row.sequence.length - token, n_columns - first))
+            part = Part(row, i, first, min(row.length - token, n_columns - first))
             if part.n_stored < 0:
-                raise ValueError(f"row {i} has {row.sequence.length} tokens; expected {token}: a forward pass was interrupted. Call "
+                raise ValueError(f"row {i} has {row.length} tokens; expected {token}: a forward pass was interrupted. Call "
                                  "reset()")
-            if row.sequence.length > token + n_columns - first:
+            if row.length > token + n_columns - first:
                 raise ValueError(f"row {i} was matched beyond this piece of the prompt: pieces after match() of a batch must have "
                                  f"at least {CHUNK} tokens")
             tokens.append(self._tokens(part, token, None if input_ids is None else input_ids[i, first:]))
             parts.append(part)
         for part, padding, new in zip(parts, paddings, tokens):
-            part.row.add_tokens(new, part.row.sequence.length - part.n_stored)
+            part.row.add_tokens(new, part.row.length - part.n_stored)
             part.row.padding = padding if padding < before + n_columns else part.row.padding
         self.rows, self.plan = rows, Plan(before, n_columns, parts)
 
