@@ -52,9 +52,9 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- the sides ----
 
-    def _daemon(self, shards: List[geometry.Shard], threads: int) -> Daemon:
+    def _daemon(self, shards: List[geometry.Shard], threads: int, gpu: Any = None) -> Daemon:
         return Daemon(self._options.socket, self._model_id, self._geometry, shards,
-                      self._vllm_config.model_config.max_model_len, SERVICE, threads)
+                      self._vllm_config.model_config.max_model_len, SERVICE, threads, gpu=gpu)
 
     def _new_scheduler(self) -> Scheduler:
         parallel = self._vllm_config.parallel_config
@@ -69,8 +69,11 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         rank = get_tensor_model_parallel_rank()
         shard = geometry.shard(self._geometry.n_kv_heads, self._vllm_config.parallel_config.tensor_parallel_size, rank)
 
+        on_gpu = self._vllm_config.device_config.device_type == "cuda"
+        gpu = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
+
         def daemon(threads: int) -> Daemon:
-            return self._daemon([shard], threads)
+            return self._daemon([shard], threads, gpu)
 
         codes = None
         if self._attends:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from typing import Any, Callable, List, Optional, Sequence as Items
+from typing import Any, Callable, List, Optional, Sequence as Items, Set
 
 import kvcobra
 
@@ -16,6 +16,8 @@ from .geometry import Geometry, Shard
 
 RETRY_SECONDS = 10.0
 LINE_SECONDS = 60.0
+# The library's answers about a GPU that it cannot use: then it encodes and decodes on the host.
+NO_GPU = (errno.EOPNOTSUPP, errno.ENODEV)
 # The daemon's answers about a geometry. The engine cannot use this model's tables at all.
 REFUSALS = (errno.EINVAL, errno.EBADMSG, errno.EPROTO)
 
@@ -35,6 +37,7 @@ class Service:
         self._lost = False
         self._logged = False
         self._next_line = -1.0
+        self._noted: Set[str] = set()
 
     def lost(self, reason: Any) -> None:
         with self._lock:
@@ -44,6 +47,13 @@ class Service:
                 self._logged = True
             self._lost = True
 
+    def note(self, sentence: str) -> None:
+        """A line that is written once."""
+        with self._lock:
+            if sentence not in self._noted:
+                self._noted.add(sentence)
+                self._log.info("kvcobra: %s", sentence)
+
     def back(self) -> None:
         with self._lock:
             if self._lost and self._logged:
@@ -52,10 +62,11 @@ class Service:
 
 
 class Daemon:
-    """@shards: the ranges of KV heads to open; @n_positions: the longest sequence of the engine."""
+    """@shards: the ranges of KV heads to open; @n_positions: the longest sequence of the engine. @gpu: the torch.device that has the
+    engine's cache, if it is a CUDA device: pages are encoded and decoded there if the library can, on the host if not."""
 
     def __init__(self, socket: Optional[str], model_id: str, geometry: Geometry, shards: Items[Shard], n_positions: int,
-                 service: Service, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+                 service: Service, threads: int = 1, clock: Callable[[], float] = time.monotonic, gpu: Any = None) -> None:
         self._socket = socket
         self._model_id = model_id
         self._geometry = geometry
@@ -64,6 +75,8 @@ class Daemon:
         self._threads = threads
         self._clock = clock
         self.service = service
+        self._gpu = gpu
+        self._stream: Any = None
         self._client: Optional[kvcobra.Client] = None
         self._models: List[kvcobra.Model] = []
         self._next_attempt = 0.0
@@ -84,7 +97,7 @@ class Daemon:
         """Connects and opens the models. False: not now. Raises Refused if it never will."""
         try:
             if self._client is None:
-                self._client = kvcobra.Client(self._socket, threads=self._threads)
+                self._client = self._connect()
             geometry = kvcobra.Geometry(**vars(self._geometry))
             self._models = [kvcobra.Model(self._client, self._model_id, geometry, n_positions=self._n_positions,
                                           shard=(shard.first, shard.n)) for shard in self._shards]
@@ -99,6 +112,25 @@ class Daemon:
             return False
         self.service.back()
         return True
+
+    def _connect(self) -> kvcobra.Client:
+        if self._gpu is not None:
+            try:
+                return kvcobra.Client(self._socket, threads=self._threads, gpu=self._gpu, stream=self.follow(self._gpu))
+            except kvcobra.Error as e:
+                if e.errno not in NO_GPU:
+                    raise
+                self.service.note(f"keys and values are encoded and decoded on the host: {e.strerror}")
+                self._gpu = None
+        return kvcobra.Client(self._socket, threads=self._threads)
+
+    def follow(self, device: Any) -> Any:
+        """The stream of @device that this client's work is queued on: one of its own."""
+        import torch
+        if self._stream is None:
+            torch.cuda.set_device(device)  # of this thread
+            self._stream = torch.cuda.Stream(device)
+        return self._stream
 
     def connected(self) -> bool:
         """Whether the daemon is there now. The library connects again by itself; its calls find nothing meanwhile."""

@@ -1,4 +1,5 @@
-"""Loads: pages of the pool are decoded and stored in vLLM's cache by the attention backend's own method.
+"""Loads: pages of the pool are decoded and stored in vLLM's cache by the attention backend's own method. On a GPU they are decoded
+there, on a stream of the loader, which the load waits for.
 
 The method is the one that was there before the connector wrapped it, so that decoded vectors are never recorded. A load that
 fails reports its blocks, and vLLM computes their tokens.
@@ -80,17 +81,27 @@ class Loader:
         model = sequence.model
         shape = (self._n_layers, 2, n, model.n_kv_heads, model.geometry.head_dim)
         n_numbers = shape[0] * 2 * n * shape[3] * shape[4]
+        on_gpu = model.client.gpu is not None
         if self._memory is None or self._memory.numel() < n_numbers:
-            self._memory = torch.empty(n_numbers, dtype=self._dtype, pin_memory=self._device.type == "cuda")
+            self._memory = torch.empty(n_numbers, dtype=self._dtype, device=self._device if on_gpu else "cpu",
+                                       pin_memory=self._device.type == "cuda" and not on_gpu)
         vectors = self._memory[:n_numbers].view(shape)
         sequence.read_blocks(first, n, [vectors[i, 0] for i in range(self._n_layers)],
                              [vectors[i, 1] for i in range(self._n_layers)])
-        where = slots(load.blocks, self._block_tokens, first, n).to(self._device)
+        where = slots(load.blocks, self._block_tokens, first, n)
+        if self._device.type != "cuda":
+            self._store_layers(vectors, where)
+            return
+        stream = self._daemon.follow(self._device)
+        with torch.cuda.stream(stream):
+            self._store_layers(vectors, where)
+        stream.synchronize()  # the memory is used again, and vLLM computes with what was stored
+
+    def _store_layers(self, vectors: torch.Tensor, where: torch.Tensor) -> None:
+        there = where.to(self._device)
         for layer in range(self._n_layers):
             self._store(layer, vectors[layer, 0].to(self._device, non_blocking=True),
-                        vectors[layer, 1].to(self._device, non_blocking=True), where)
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()  # the memory is used again
+                        vectors[layer, 1].to(self._device, non_blocking=True), there)
 
     def close(self) -> None:
         self._memory = None

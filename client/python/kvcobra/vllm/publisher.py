@@ -1,7 +1,8 @@
 """The thread of a worker that encodes and commits recorded prompts, behind a queue that is limited in bytes.
 
 Encoding needs no interpreter lock, so that the engine's steps go on. A prompt that does not fit the queue is not published: an
-engine never waits for its publisher.
+engine never waits for its publisher. On a GPU the queue lies in its memory, and the thread encodes there on a stream of its own,
+which begins when the step's copies have ended. A daemon whose table no kernel supports gets copies on the host.
 """
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Publisher:
     # ---- the engine's thread ----
 
     def reserve(self, n_numbers: int, like: torch.Tensor) -> Optional[torch.Tensor]:
-        """Memory on the host for @n_numbers as in @like, or None if the queue is full."""
+        """Memory for @n_numbers where @like is, or None if the queue is full."""
         n_bytes = n_numbers * like.element_size()
         with self._lock:
             if self._used_bytes + n_bytes > self._queue_bytes:
@@ -56,18 +57,26 @@ class Publisher:
             else:
                 self._used_bytes += spare.numel() * spare.element_size()
         if spare is None:
-            spare = torch.empty(n_numbers, dtype=like.dtype, pin_memory=like.device.type == "cuda")
+            try:
+                spare = torch.empty(n_numbers, dtype=like.dtype, device=like.device)
+            except torch.OutOfMemoryError:  # vLLM left too little of the GPU
+                with self._lock:
+                    self._used_bytes -= n_bytes
+                return None
         return spare
 
     def put(self, copies: List[Copy], n_layers: int) -> None:
         """Takes the copies of a step."""
-        if copies and copies[0].memory.is_pinned():
-            torch.cuda.current_stream().synchronize()  # the copies from the device have ended
+        ready = None
+        if copies and copies[0].memory.device.type == "cuda":
+            ready = torch.cuda.Event()
+            ready.record(torch.cuda.current_stream(copies[0].memory.device))
         for copy in copies:
             if copy.n_layers == n_layers:
+                copy.ready = ready
                 self._work.put((copy, None))
             else:
-                self._release(copy)
+                self._give_back(copy)
 
     def end(self, recording: Recording) -> None:
         """No further rows of @recording follow."""
@@ -103,6 +112,11 @@ class Publisher:
         self._daemon.close()
 
     def _release(self, copy: Copy) -> None:
+        if copy.ready is not None:
+            self._daemon.follow(copy.memory.device).synchronize()  # encoding has read the memory
+        self._give_back(copy)
+
+    def _give_back(self, copy: Copy) -> None:
         with self._lock:
             self._used_bytes -= copy.memory.numel() * copy.memory.element_size()
             self._spare = copy.memory  # a copy to pages that the process has is cheaper
@@ -114,6 +128,10 @@ class Publisher:
 
     def _publish(self, copy: Copy) -> None:
         recording = copy.recording
+        if copy.ready is not None:
+            copy.ready.synchronize()
+        if copy.found is not None and not bool(copy.found):
+            recording.dropped = True
         try:
             sequence = self._sequence(copy)
             if sequence is not None:
@@ -164,10 +182,12 @@ class Publisher:
                 sequence.commit(tokens[:copy.first + at])
                 self._append_layers(sequence, copy, at, end)
 
-    @staticmethod
-    def _append_layers(sequence: kvcobra.Sequence, copy: Copy, at: int, end: int) -> None:
+    def _append_layers(self, sequence: kvcobra.Sequence, copy: Copy, at: int, end: int) -> None:
         for layer in range(copy.n_layers):
-            sequence.append(layer, copy.vectors[layer, 0, at:end], copy.vectors[layer, 1, at:end])
+            vectors = copy.vectors[layer, :, at:end]
+            if sequence.client.gpu is None:
+                vectors = vectors.cpu()
+            sequence.append(layer, vectors[0], vectors[1])
 
     def _count(self, recording: Recording, published: int) -> None:
         n = published - recording.n_published

@@ -2,7 +2,8 @@
 
 A layer's keys and values arrive as rows of one tensor for all requests of a step, with the slot of the cache that each row
 goes to. A request's rows are found by the slot of its first new token. They are copied, since the tensors belong to the
-forward pass, into one buffer for all layers, which the publisher's thread encodes after the step.
+forward pass, into one buffer for all layers, which the publisher's thread encodes after the step. On a GPU the buffer lies in
+its memory and nothing here waits for it: rows are found there, and whether they were is read by the publisher.
 
 Positions decide what is kept. A prompt is recorded in order: rows of positions that it has are skipped, as after a preemption,
 and rows beyond the next position are ignored, as after a prefix that was computed elsewhere. So whatever vLLM computes twice,
@@ -38,21 +39,26 @@ class Recording:
 
 class Copy:
     """Rows of one step: @n positions from @first, to be taken from row @row on. @memory: numbers for @vectors, which are
-    [layers, 2, n, heads, d]."""
+    [layers, 2, n, heads, d]. On a GPU @row is a tensor, and @found is a tensor that is false if there are no such rows."""
 
-    def __init__(self, recording: Recording, first: int, n: int, row: int, memory: torch.Tensor,
-                 shape: Tuple[int, ...]) -> None:
+    def __init__(self, recording: Recording, first: int, n: int, row: Any, memory: torch.Tensor, shape: Tuple[int, ...],
+                 found: Optional[torch.Tensor] = None) -> None:
         self.recording = recording
         self.first = first
         self.n = n
         self.row = row
+        self.found = found
         self.memory = memory
         self.vectors = memory[:math.prod(shape)].view(shape)
         self.n_layers = 0
+        self.ready: Any = None  # an event of the GPU: every layer was taken
 
     def take(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
-        self.vectors[layer, 0].copy_(key[self.row:self.row + self.n], non_blocking=True)
-        self.vectors[layer, 1].copy_(value[self.row:self.row + self.n], non_blocking=True)
+        for side, x in enumerate((key, value)):
+            if self.found is None:
+                self.vectors[layer, side].copy_(x[self.row:self.row + self.n])
+            else:
+                torch.index_select(x, 0, self.row, out=self.vectors[layer, side])
         self.n_layers += 1
 
 
@@ -71,8 +77,17 @@ def find_row(slot_mapping: torch.Tensor, wanted: torch.Tensor) -> Optional[int]:
     return row if torch.equal(slot_mapping[row:row + wanted.numel()], wanted) else None
 
 
+def find_device_rows(slot_mapping: torch.Tensor, wanted: torch.Tensor, skipped: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The same on a GPU, without waiting for it: the rows of the slots @wanted without the first @skipped, and whether
+    @slot_mapping has all of them."""
+    slots_there = wanted.pin_memory().to(slot_mapping.device, non_blocking=True)
+    rows = (slot_mapping == slots_there[0]).int().argmax() + torch.arange(wanted.numel(), device=slot_mapping.device)
+    rows = rows.clamp(max=slot_mapping.numel() - 1)
+    return rows[skipped:], (slot_mapping[rows] == slots_there).all()
+
+
 class Recorder:
-    """The prompts that a worker records. @reserve(n_numbers, like): memory on the host for numbers as in @like, or None."""
+    """The prompts that a worker records. @reserve(n_numbers, like): memory for numbers as in @like, or None."""
 
     def __init__(self, block_tokens: int, n_layers: int, reserve: Any, counters: Any) -> None:
         self._block_tokens = block_tokens
@@ -123,13 +138,20 @@ class Recorder:
 
     def _begin(self, key: torch.Tensor, slot_mapping: torch.Tensor) -> List[Copy]:
         copies = []
-        host_slots = slot_mapping.cpu()
+        on_gpu = slot_mapping.device.type == "cuda"
         for rows in self._rows:
             recording = self._recordings[rows.request_id]
             end = min(rows.first + rows.n, len(recording.text.tokens))
             if recording.dropped or not rows.first <= recording.next < end:
                 continue
-            row = find_row(host_slots, slots(rows.blocks, self._block_tokens, rows.first, end - rows.first))
+            wanted, skipped = slots(rows.blocks, self._block_tokens, rows.first, end - rows.first), recording.next - rows.first
+            row: Any = None
+            found: Optional[torch.Tensor] = None
+            if on_gpu:
+                row, found = find_device_rows(slot_mapping, wanted, skipped)
+            else:
+                first_row = find_row(slot_mapping, wanted)
+                row = None if first_row is None else first_row + skipped
             if row is None:
                 recording.dropped = True
                 continue
@@ -140,7 +162,7 @@ class Recorder:
                 recording.dropped = True
                 self._counters.add("prompts_queue_full")
                 continue
-            copies.append(Copy(recording, recording.next, n, row + recording.next - rows.first, memory, shape))
+            copies.append(Copy(recording, recording.next, n, row, memory, shape, found))
         return copies
 
     def end(self) -> List[Copy]:
