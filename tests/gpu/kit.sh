@@ -32,12 +32,13 @@ tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_memory unit/gpu/cuda/
     unit/client/test_client_gpu_misuse unit/client/test_client_gpu_graph unit/client/test_client_gpu_batch
     unit/client/test_client_gpu_staged unit/client/test_client_gpu_staged_refused unit/mover/test_mover_serve
     e2e/test_client_gpu e2e/test_client_gpu_errors e2e/test_client_gpu_host_pages e2e/test_client_gpu_restart"
+cpu_tests="unit/gpu/test_amx unit/gpu/test_attend_packed unit/gpu/test_attend_packed_grid unit/gpu/test_codec unit/gpu/test_ops"
 programs="tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents tests/gpu/bench_gpu_transfer daemon/kvcobrad mover/kvcobra-mover tools/kvcobra
-    lab/kvcobra-lab"
+    lab/kvcobra-lab tests/python/write_table"
 
 [ -f "$build/build.ninja" ] || meson setup "$build" "$root" --buildtype=release -Dcuda=enabled -Dtests=enabled -Dsystemd=enabled \
     -Dtoolkit_path="$toolkit" -Dc_link_args="-Wl,--disable-new-dtags,-rpath,\$ORIGIN/../lib"
-for t in $tests; do
+for t in $tests $cpu_tests; do
     programs="$programs tests/$t"
 done
 # shellcheck disable=SC2086 # words
@@ -74,19 +75,28 @@ newest=$(find "$content" -type f -exec objdump -T {} + | grep -o 'GLIBC_[0-9.]*'
 for t in $tests; do
     echo "${t##*/}"
 done >"$content/tests/list"
+for t in $cpu_tests; do
+    echo "${t##*/}"
+done >"$content/tests/list-cpu"
 {
     git -C "$root" log -1 --format='revision %h' 2>/dev/null || echo "revision unknown"
     "$toolkit/bin/nvcc" --version | tail -n 2 | head -n 1
 } >"$content/VERSION"
-mkdir -p "$content/python"
-cp -R "$root/client/python/kvcobra" "$content/python/"
+cp -R "$build/client/python" "$content/python"
 find "$content/python" -name __pycache__ -exec rm -rf {} +
+for version in 3.10 3.11 3.12 3.13; do
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --platform manylinux2014_x86_64 \
+        --platform manylinux_2_17_x86_64 --python-version "$version" --implementation cp --dest "$content/wheels" cffi ||
+        die "cannot get the wheel of cffi for Python $version from PyPI"
+done
+python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$content/wheels" pycparser ||
+    die "cannot get the wheel of pycparser from PyPI"
 
 rm -rf "$kit"
 mkdir -p "$kit"
 # one dictionary over all programs: each has the same kernels inside
 tar -C "$content" -cf - . | xz --lzma2=preset=2,dict=64MiB,mf=hc4 >"$kit/kit.tar.xz"
-cp "$root/tests/gpu/run.sh" "$root/tests/gpu/report.py" "$root/tests/gpu/torch_baseline.py" "$root/tests/gpu/README.md" "$root/LICENSE" "$kit/"
+cp "$root/tests/gpu/run.sh" "$root/tests/gpu/report.py" "$root/tests/gpu/torch_baseline.py" "$root/tests/gpu/torch_prompt.py" "$root/tests/gpu/README.md" "$root/LICENSE" "$kit/"
 megabytes=$(($(du -sk "$kit" | cut -f 1) / 1000))
 [ "$megabytes" -le "$limit_mb" ] || die "$kit has $megabytes MB, at most $limit_mb are allowed"
 echo "$kit: $megabytes MB, needs glibc $newest; on a machine with a GPU: $kit/run.sh"

@@ -7,7 +7,7 @@
 #
 # --seconds   time for everything (default 495); a step that does not fit is reported and counts as failed
 # --reports   where gpu-DATE.txt and JSON go (default: the folder of the kit)
-# PART        of smoke, doctor, tests, transfer, attention, service, torch, in this order (default: all)
+# PART        of smoke, doctor, tests, transfer, attention, service, torch, cpu, in this order (default: all but cpu)
 #
 # KVC_BENCH_TABLE: a table file, as 'kvcobra solve' makes it, that the bench of attention measures too.
 # KVC_DRIVER: a folder with a libcuda.so.1 that is used instead of the machine's (tests: the stand-in, whose numbers are not of a GPU).
@@ -38,8 +38,8 @@ while [ $# -gt 0 ]; do
         reports=$2
         shift
         ;;
-    smoke | doctor | tests | transfer | attention | service | torch) parts="$parts $1" ;;
-    *) die "unknown argument: $1. Usage: run.sh [--seconds S] [--reports FOLDER] [smoke|doctor|tests|transfer|attention|service|torch ...]" ;;
+    smoke | doctor | tests | transfer | attention | service | torch | cpu) parts="$parts $1" ;;
+    *) die "unknown argument: $1. Usage: run.sh [--seconds S] [--reports FOLDER] [smoke|doctor|tests|transfer|attention|service|torch|cpu ...]" ;;
     esac
     shift
 done
@@ -172,6 +172,12 @@ for part in $parts; do
             step "encoding and decoding for pools in host memory" 90 "" "$kit/bin/bench_gpu_transfer" --json="$prefix-transfer.json" || true
         step "import and map" 40 "" "$kit/bin/bench_gpu_extents" --json="$prefix-extents.json" || true
         ;;
+    cpu)
+        while read -r t; do
+            step "$t" 60 "" "$kit/tests/$t" || true
+        done <"$kit/tests/list-cpu"
+        step "attention on this processor" 60 "$prefix-cpu.json" "$kit/bin/kvcobra-lab" bench attend --json || true
+        ;;
     attention)
         step "attention, appending, reading, checksums" 150 "" "$kit/bin/bench_gpu_attend" --json="$prefix.json" \
             ${KVC_BENCH_TABLE:+--table "$KVC_BENCH_TABLE"} || true
@@ -189,9 +195,20 @@ for part in $parts; do
     torch)
         if ! command -v python3 >/dev/null || ! python3 -c 'import torch' 2>/dev/null; then
             say "== torch: skipped: python3 has no torch"
-        elif [ -f "$prefix.json" ]; then
-            step "best binary16 kernels installed beside torch" 90 "" python3 "$here/torch_baseline.py" "$prefix.json" || true
+            continue
         fi
+        [ ! -f "$prefix.json" ] ||
+            step "best binary16 kernels installed beside torch" 90 "" python3 "$here/torch_baseline.py" "$prefix.json" || true
+        if [ -n "$no_daemon" ]; then
+            say "== a shared prompt: skipped: $no_daemon"
+            continue
+        fi
+        version=$(python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
+        for wheel in "$kit"/wheels/cffi-*-"$version"-*.whl "$kit"/wheels/pycparser-*.whl; do
+            [ ! -f "$wheel" ] || python3 -m zipfile -e "$wheel" "$scratch/site"
+        done
+        step "a shared prompt" 150 "" env PYTHONPATH="$kit/python:$scratch/site" KVCOBRA_LIBRARY="$kit/lib/libkvcobra.so.0" \
+            python3 "$here/torch_prompt.py" "$kit" "$prefix-prompt.json" || true
         ;;
     esac
 done
