@@ -6,7 +6,7 @@ a KvCobraCache publishes it; a second cache finds it. Prints a table and writes 
 
 KIT: the unpacked kit, with programs, libraries and the Python package. Times are of the host, around work that has ended:
 computed    the forward pass over the whole prompt, to the logits of its last token
-encoded     commit(): encoding on the GPU, copies to host memory, the requests to kvcobrad
+encoded     commit(): encoding on the GPU, copies to host memory, the requests to kvcobrad; the first commit of a client stands alone
 found       match(), copies to the GPU and decoding, and the forward pass over the tokens that are left
 """
 import argparse
@@ -85,15 +85,13 @@ def measure(torch, args, model, daemon, digest, bits):
     import kvcobra
     from kvcobra.hf import KvCobraCache
 
-    computed, encoded, found, left = [], [], [], 0
-    worst = 0.0
-    for sample in range(args.samples + 1):  # the first one warms up
+    computed, encoded, found, left, first = [], [], [], 0, 0.0
+    client = kvcobra.Client(daemon.sockets[0], threads=4, gpu=args.device)
+    for sample in range(args.samples + 1):  # the first one pays for the table's upload and for memory that is new
         generator = torch.Generator().manual_seed(100 * sample + 1)
         ids = torch.randint(0, 32000, (1, args.tokens), generator=generator).to(args.device)
-        client = kvcobra.Client(daemon.sockets[0], gpu=args.device)
         cache = KvCobraCache.from_model(model, client, model_id=digest)
-        forward = lambda: model(ids, past_key_values=cache, logits_to_keep=1).logits[0, -1].float()
-        ms, logits = timed(torch, args.device, forward)
+        ms, _ = timed(torch, args.device, lambda: model(ids, past_key_values=cache, logits_to_keep=1))
         commit, published = timed(torch, args.device, cache.commit)
         if published != [args.tokens // 64 * 64]:
             sys.exit(f"{published} of {args.tokens} tokens were published")
@@ -102,24 +100,24 @@ def measure(torch, args, model, daemon, digest, bits):
 
         def find():
             n = again.match(ids)
-            out = model(ids[:, n:], past_key_values=again, logits_to_keep=1).logits[0, -1].float()
-            return n, out
+            model(ids[:, n:], past_key_values=again, logits_to_keep=1)
+            return n
 
-        hit, (n, other) = timed(torch, args.device, find)
-        left = args.tokens - n
+        hit, n = timed(torch, args.device, find)
         if n == 0:
             sys.exit("the prompt was not found")
-        p, q = (torch.log_softmax(x, -1) for x in (logits, other))
-        worst = max(worst, float((p.exp() * (p - q)).sum()))
+        left = args.tokens - n
         again.reset()
-        client.close()
         if sample:
             computed.append(ms)
             encoded.append(commit)
             found.append(hit)
+        else:
+            first = commit
+    client.close()
     return {"table": bits, "tokens": args.tokens, "left_tokens": left, "computed_ms": spread(computed), "commit_ms": spread(encoded),
             "found_ms": spread(found), "found_share": statistics.median(found) / statistics.median(computed),
-            "commit_share": statistics.median(encoded) / statistics.median(computed), "kl_of_a_hit": worst}
+            "commit_share": statistics.median(encoded) / statistics.median(computed), "first_commit_ms": first}
 
 
 def main():
