@@ -11,7 +11,7 @@
 #include "tests/unit/daemon/faulty_engine.h"
 #include "tests/unit/daemon/offload_fixture.h"
 
-const char test_suite[] = "offload_write";
+const char test_suite[] = "offload_put";
 
 static struct offload_fixture f;
 
