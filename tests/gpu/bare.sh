@@ -24,14 +24,14 @@ machine=$(mktemp -d)
 trap 'rm -rf "$machine"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-debootstrap --variant=minbase --include=xz-utils "${3:-bookworm}" "$machine/root" >"$machine/log" 2>&1 || {
+debootstrap --variant=minbase --include=xz-utils "${3:-bookworm}" "$machine/debian" >"$machine/log" 2>&1 || {
     tail -n 5 "$machine/log" >&2
     echo "bare.sh: debootstrap failed" >&2
     exit 1
 }
-mkdir "$machine/root/kit" "$machine/root/driver"
-cp "$1"/* "$machine/root/kit/"
-cp -L "$2"/libcuda.so.1 "$2"/libnvidia-ml.so.1 "$machine/root/driver/"
+mkdir "$machine/debian/kit" "$machine/debian/driver"
+cp "$1"/* "$machine/debian/kit/"
+cp -L "$2"/libcuda.so.1 "$2"/libnvidia-ml.so.1 "$machine/debian/driver/"
 # no network and processes of its own
 unshare --net --pid --fork --mount sh -c 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' \
-    "$machine/root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin KVC_DRIVER=/driver /kit/run.sh smoke doctor tests
+    "$machine/debian" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin KVC_DRIVER=/driver /kit/run.sh smoke doctor tests
