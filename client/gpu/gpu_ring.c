@@ -124,7 +124,7 @@ static int gpu_ring_take_done(struct gpu *g, struct gpu_copy **done, size_t *ret
 int gpu_ring_collect(struct gpu *g, struct errmsg *e)
 {
     struct gpu_ring *ring = g->ring;
-    struct gpu_copy *done[COLLECT_MAX];
+    struct gpu_copy *done[COLLECT_MAX] = {NULL};
     struct gpu_piece pieces[COLLECT_MAX];
     size_t n = 0, n_pieces = 0;
     int r;

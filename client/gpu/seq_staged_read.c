@@ -66,7 +66,7 @@ static int seq_staged_read_send_lists(struct seq_staged_reading *x)
     size_t n_blocks = seq_staged_read_count_blocks(x),
            layers = c->n_layers * sizeof(struct launch_decode_layer),
            bytes = layers + n_blocks * sizeof(int64_t);
-    struct gpu_copy *copy;
+    struct gpu_copy *copy = NULL;
     int r = gpu_alloc(x->gpu, bytes, &x->image, x->e);
 
     if (r == 0)

@@ -199,7 +199,9 @@ void offload_flush(struct offload *o)
 
 bool offload_is_flushed(const struct offload *o)
 {
-    return o->state == DISK_OFF || (!offload_has_work(o) && o->state == DISK_READY && o->host->n_puts == 0);
+    if (o->state == DISK_OFF || !o->host)
+        return true;
+    return !offload_has_work(o) && o->state == DISK_READY && o->host->n_puts == 0;
 }
 
 int offload_resume(struct offload *o)

@@ -80,7 +80,7 @@ int eval_main(const struct eval_extension *x, void *extra, int argc, char **argv
         r = cmd_eval_load(en, &o, &texts, &e);
     if (r < 0)
         return command_fail("%s", e.text);
-    if (o.is_other)
+    if (x && o.is_other) /* only an extension sets it */
         return x->run(en, &o, texts.items);
     if (o.n_generated > 0)
         return eval_generate(en, &o, texts.items);
