@@ -40,7 +40,7 @@ def tidy(build, path, _folder, _words):
     result above 0 is impossible, and had 20 findings there, all of that kind. tools/engine/, which reads files of others,
     is analysed like the rest, and gcc -fanalyzer looks at all.
     """
-    is_command = path.startswith(("tools/", "examples/")) and not path.startswith("tools/engine/")
+    is_command = path.startswith(("tools/", "lab/", "examples/")) and not path.startswith("tools/engine/")
     checks = ["--checks=-clang-analyzer-core.*"] if is_command else []
     done = subprocess.run(["clang-tidy", "-p", build, "--quiet", *checks, path], capture_output=True, text=True, check=False)
     return done.stdout or (done.stderr if done.returncode else "")
