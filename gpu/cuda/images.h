@@ -11,4 +11,3 @@ struct cuda_image {
 
 extern const struct cuda_image cuda_image_attend, cuda_image_attend_80, cuda_image_attend_90;
 extern const struct cuda_image cuda_image_append, cuda_image_read, cuda_image_staged, cuda_image_memory;
-extern const struct cuda_image cuda_image_f16, cuda_image_konly; /* for benches; in a separate library */

@@ -1,5 +1,5 @@
 /* konly.cu, packed keys beside binary16 values, compiled for the CPU; see kernels.h. */
-#include "gpu/cuda/kernels/konly.cu"
+#include "lab/cuda/kernels/konly.cu"
 #include "tests/cuda_on_cpu/entries.h"
 
 #define DEFINE_KONLY(kernel, n_key_coords) ENTRY_DEFINE(kernel, konly_attend)

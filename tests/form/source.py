@@ -18,7 +18,7 @@ PRODUCT = ("alloc", "base", "client", "daemon", "gpu", "lab", "mover", "proto", 
 PER_INSTRUCTION_SET = re.compile(r"(gpu/cpu|lab/bench|tools/engine)/(\w+_(avx\w*|amx)\.c|(\w+_simd|decode_(256|512))\.h)")
 
 # Device code: each .cu is a program of its own, and everything in it and in its headers is local to that program.
-KERNELS = "gpu/cuda/kernels/"
+KERNELS = ("gpu/cuda/kernels/", "lab/cuda/kernels/")
 
 TOKEN = re.compile(
     r"""(?P<blank>\s+|/\*.*?\*/|//[^\n]*)

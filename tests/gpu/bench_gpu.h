@@ -2,9 +2,9 @@
  * order, and time from its own events. */
 #pragma once
 
-#include "gpu/cuda/f16.h"
+#include "lab/cuda/f16.h"
 #include "gpu/cuda/kernels.h"
-#include "gpu/cuda/konly.h"
+#include "lab/cuda/konly.h"
 
 struct bench_gpu {
     struct cuda_driver *driver;

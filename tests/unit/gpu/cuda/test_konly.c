@@ -7,7 +7,7 @@
 
 #include "base/half.h"
 #include "gpu/chunk.h"
-#include "gpu/cuda/konly.h"
+#include "lab/cuda/konly.h"
 #include "gpu/cuda/device_table.h"
 #include "tests/cuda_on_cpu/kernels.h"
 #include "tests/lib/test.h"

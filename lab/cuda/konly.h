@@ -1,10 +1,12 @@
-/* Attention on packed keys beside binary16 values by kernels/konly.cu: the setting of the paper. For
- * benches: in the library of the binary16 baseline (f16.h), not part of the product's. */
+/* Attention on packed keys beside binary16 values by kernels/konly.cu: the setting of the paper. */
 #pragma once
 
 #include "gpu/cuda/extent.h"
-#include "gpu/cuda/kernels/konly.h"
+#include "gpu/cuda/images.h"
 #include "gpu/page_layout.h"
+#include "lab/cuda/kernels/konly.h"
+
+extern const struct cuda_image cuda_image_konly;
 
 struct cuda_konly;
 

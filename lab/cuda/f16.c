@@ -1,5 +1,5 @@
 /* Launches the binary16 baseline; see f16.h. */
-#include "gpu/cuda/f16.h"
+#include "lab/cuda/f16.h"
 
 #include <errno.h>
 #include <stdlib.h>

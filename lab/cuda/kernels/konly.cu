@@ -4,7 +4,7 @@
  * attend_80.cu (steps_80.h). Values are prefetched with the keys, 16 bytes at a time, and ldmatrix
  * transposes them into operands A; a warp has 32 of the dimensions.
  */
-#include "gpu/cuda/kernels/konly.h"
+#include "lab/cuda/kernels/konly.h"
 #include "gpu/cuda/kernels/steps_80.h"
 
 /* Values in binary16. The 16-byte pieces of a row are permuted by the row number, so that those of eight

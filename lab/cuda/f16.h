@@ -1,9 +1,11 @@
-/* Attention on a binary16 cache by kernels/f16.cu: the baseline that benches compare packed attention with.
- * A library of its own, not part of the product's. */
+/* Attention on a binary16 cache by kernels/f16.cu: the baseline for benches of packed attention. */
 #pragma once
 
 #include "gpu/cuda/extent.h"
-#include "gpu/cuda/kernels/f16.h"
+#include "gpu/cuda/images.h"
+#include "lab/cuda/kernels/f16.h"
+
+extern const struct cuda_image cuda_image_f16;
 
 struct cuda_f16;
 

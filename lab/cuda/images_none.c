@@ -1,5 +1,6 @@
-/* A build without nvcc has no baseline for benches; see images_none.c. */
-#include "gpu/cuda/images.h"
+/* A build without nvcc has no baseline for benches; see gpu/cuda/images_none.c. */
+#include "lab/cuda/f16.h"
+#include "lab/cuda/konly.h"
 
 static const unsigned char text[] __attribute__((aligned(16))) =
     "kvcobra was built without nvcc: it has no kernels";

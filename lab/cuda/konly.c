@@ -1,5 +1,5 @@
 /* Launches the kernels of packed keys beside binary16 values; see konly.h. */
-#include "gpu/cuda/konly.h"
+#include "lab/cuda/konly.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
  * A second kernel merges the shares.
  */
 #include "gpu/cuda/kernels/device.h"
-#include "gpu/cuda/kernels/f16.h"
+#include "lab/cuda/kernels/f16.h"
 
 #define LOG2_E 1.4426950408889634f
 #define LEAST (-1e30f) /* below every score; finite, so that differences are finite */
