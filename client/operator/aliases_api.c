@@ -18,13 +18,13 @@ int kvc_model_alias(kvc_client *c, const uint8_t alias[KVC_DIGEST_BYTES],
     if (r < 0)
         return r;
 
-    declare.alias = operator_digest(alias);
-    declare.model = operator_digest(model);
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_ALIAS_MODEL, &declare.base, -1, &reply);
+    declare.alias = operator_bytes(alias);
+    declare.model = operator_bytes(model);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_ALIAS_MODEL, &declare.base, -1, &reply);
     if (r < 0)
         return r;
 
-    return operator_outcome(c, reply.message->alias_model->outcome, 0, NULL);
+    return operator_end_change(c, reply.message->alias_model->outcome, 0, NULL);
 }
 
 int kvc_model_unalias(kvc_client *c, const uint8_t alias[KVC_DIGEST_BYTES],
@@ -39,8 +39,8 @@ int kvc_model_unalias(kvc_client *c, const uint8_t alias[KVC_DIGEST_BYTES],
     if (r < 0)
         return r;
 
-    end.alias = operator_digest(alias);
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_UNALIAS_MODEL, &end.base, -1, &reply);
+    end.alias = operator_bytes(alias);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_UNALIAS_MODEL, &end.base, -1, &reply);
     if (r < 0)
         return r;
 
@@ -70,7 +70,7 @@ int kvc_model_alias_list(kvc_client *c, size_t item_bytes, kvc_model_alias_info 
     if (r < 0)
         return r;
 
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_LIST_ALIASES, &list.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_LIST_ALIASES, &list.base, -1, &reply);
     if (r < 0)
         return r;
 

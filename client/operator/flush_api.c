@@ -34,7 +34,7 @@ static int flush_send(kvc_client *c, struct prefix_call *p, size_t n_flushed, kv
     m.prefix = &p->message;
     m.goes_on = n == 0;
     m.chunks = (uint32_t) (n / KVC_CHUNK_TOKENS);
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_FLUSH, &m.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_FLUSH, &m.base, -1, &reply);
     if (r < 0)
         return r;
 

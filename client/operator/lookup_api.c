@@ -66,7 +66,7 @@ static int lookup_send(kvc_client *c, struct prefix_call *p, bool with_shared, s
     m.prefix = &p->message;
     if (with_shared)
         lookup_add_next(p, &m);
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_LOOKUP, &m.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_LOOKUP, &m.base, -1, &reply);
     if (r == 0)
         r = lookup_read(c, p, reply.message->lookup, places);
     return r < 0 ? r : prefix_call_answered(c, p, reply.message->lookup->keys);
@@ -106,7 +106,7 @@ static int pin_send(kvc_client *c, struct prefix_call *p, uint64_t ms, kvc_pin_s
 
     m.prefix = &p->message;
     m.pin_ms = ms;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_PIN, &m.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_PIN, &m.base, -1, &reply);
     if (r < 0)
         return r;
 

@@ -16,7 +16,7 @@ static int operator_evict_some(kvc_client *c, Kvcobra__Evict *evict, uint64_t *p
     const Kvcobra__EvictReply *got;
     int r;
 
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_EVICT, &evict->base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_EVICT, &evict->base, -1, &reply);
     if (r < 0)
         return r;
 
@@ -44,7 +44,7 @@ int kvc_evict(kvc_client *c, const char *tenant, const uint8_t digest[KVC_DIGEST
 
     if (tenant)
         evict.tenant = (char *) tenant;
-    evict.table_digest = operator_digest(digest);
+    evict.table_digest = operator_bytes(digest);
     while (more) {
         r = operator_evict_some(c, &evict, &pages, &bytes, &more);
         if (r < 0)
@@ -89,7 +89,7 @@ int kvc_quota_set(kvc_client *c, const char *tenant, uint64_t max_bytes, uint64_
     quota.quota_bytes = max_bytes == KVC_QUOTA_KEEP ? 0 : max_bytes;
     quota.set_guarantee = guarantee_bytes != KVC_QUOTA_KEEP;
     quota.guarantee_bytes = quota.set_guarantee ? guarantee_bytes : 0;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_SET_QUOTA, &quota.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_SET_QUOTA, &quota.base, -1, &reply);
     if (r < 0 || !ret_state)
         return r;
 
@@ -128,7 +128,7 @@ int kvc_drain(kvc_client *c, enum kvc_drain what, kvc_drain_state *ret_state)
 
     drain.off = what == KVC_DRAIN_OFF;
     drain.ask = what == KVC_DRAIN_ASK;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_DRAIN, &drain.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_DRAIN, &drain.base, -1, &reply);
     if (r < 0 || !ret_state)
         return r;
 

@@ -12,8 +12,8 @@
 
 enum { TENANTS_MAX = 64 };
 
-int operator_call(kvc_client *c, Kvcobra__Request__BodyCase kind, ProtobufCMessage *body, int fd,
-                  struct reply *ret)
+int operator_request(kvc_client *c, Kvcobra__Request__BodyCase kind, ProtobufCMessage *body, int fd,
+                     struct reply *ret)
 {
     Kvcobra__Request request = KVCOBRA__REQUEST__INIT;
 
@@ -23,7 +23,7 @@ int operator_call(kvc_client *c, Kvcobra__Request__BodyCase kind, ProtobufCMessa
                               &c->error);
 }
 
-int operator_outcome(kvc_client *c, Kvcobra__Outcome outcome, uint64_t revision, uint64_t *ret_revision)
+int operator_end_change(kvc_client *c, Kvcobra__Outcome outcome, uint64_t revision, uint64_t *ret_revision)
 {
     if (outcome != KVCOBRA__OUTCOME__OUTCOME_APPLIED && outcome != KVCOBRA__OUTCOME__OUTCOME_ALREADY)
         return fail(&c->error, -EPROTO, "kvcobrad's answer is not valid: outcome %d", (int) outcome);
@@ -33,7 +33,7 @@ int operator_outcome(kvc_client *c, Kvcobra__Outcome outcome, uint64_t revision,
     return outcome == KVCOBRA__OUTCOME__OUTCOME_ALREADY;
 }
 
-ProtobufCBinaryData operator_digest(const uint8_t *digest)
+ProtobufCBinaryData operator_bytes(const uint8_t *digest)
 {
     return (ProtobufCBinaryData){digest ? KVC_DIGEST_BYTES : 0, (uint8_t *) digest};
 }
@@ -50,7 +50,8 @@ int operator_check_tenants(kvc_client *c, const char *const *tenants, size_t n)
     return 0;
 }
 
-int operator_read_fd(kvc_client *c, struct reply *reply, uint64_t bytes, uint64_t bytes_max, void **ret_image)
+int operator_read_image(kvc_client *c, struct reply *reply, uint64_t bytes, uint64_t bytes_max,
+                        void **ret_image)
 {
     _cleanup_(closep) int fd = reply_take_fd(reply, 0);
     _cleanup_(freep) void *image = NULL;

@@ -24,7 +24,7 @@ static inline int operator_enter(kvc_client *c, bool are_valid, const char *sent
 }
 
 /**
- * operator_call() - send a request, wait for its reply
+ * operator_request() - send a request, wait for its reply
  * @kind: field number of the request; that of its reply is the same
  * @body: &message.base of the request's message
  * @fd:   sent with the request, borrowed; -1: none
@@ -32,30 +32,30 @@ static inline int operator_enter(kvc_client *c, bool are_valid, const char *sent
  *
  * Return: 0; as connection_request().
  */
-int operator_call(kvc_client *c, Kvcobra__Request__BodyCase kind, ProtobufCMessage *body, int fd,
-                  struct reply *ret);
+int operator_request(kvc_client *c, Kvcobra__Request__BodyCase kind, ProtobufCMessage *body, int fd,
+                     struct reply *ret);
 
 /**
- * operator_outcome() - the return value of a change
+ * operator_end_change() - the return value of a change
  *
  * *ret_revision, if not NULL, is set on success.
  *
- * Return: 0: applied; 1: no change; -EPROTO. Refusals are errors of operator_call().
+ * Return: 0: applied; 1: no change; -EPROTO. Refusals are errors of operator_request().
  */
-int operator_outcome(kvc_client *c, Kvcobra__Outcome outcome, uint64_t revision, uint64_t *ret_revision);
+int operator_end_change(kvc_client *c, Kvcobra__Outcome outcome, uint64_t revision, uint64_t *ret_revision);
 
 /* @digest NULL: an empty one. The message only reads it. */
-ProtobufCBinaryData operator_digest(const uint8_t *digest);
+ProtobufCBinaryData operator_bytes(const uint8_t *digest);
 
 /* Return: 0; -EINVAL: above 64 names, or a name that is NULL. */
 int operator_check_tenants(kvc_client *c, const char *const *tenants, size_t n);
 
 /**
- * operator_read_fd() - the contents of the first descriptor of a reply
+ * operator_read_image() - the contents of the first descriptor of a reply
  * @bytes:     as the reply has it
  * @ret_image: malloc'ed
  *
  * Return: 0; -EPROTO: no descriptor, or @bytes are 0 or above @bytes_max; -ENOMEM; an errno of reading.
  */
-int operator_read_fd(kvc_client *c, struct reply *reply, uint64_t bytes, uint64_t bytes_max,
-                     void **ret_image);
+int operator_read_image(kvc_client *c, struct reply *reply, uint64_t bytes, uint64_t bytes_max,
+                        void **ret_image);

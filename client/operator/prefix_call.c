@@ -39,7 +39,7 @@ int prefix_call_init(kvc_client *c, const char *call, const kvc_prefix_options *
     p.tokens = tokens;
     p.n = n_tokens / KVC_CHUNK_TOKENS * KVC_CHUNK_TOKENS;
     p.message.tenant = (char *) copy->tenant;
-    p.message.table_digest = operator_digest(copy->table_digest);
+    p.message.table_digest = operator_bytes(copy->table_digest);
     p.message.salt = (ProtobufCBinaryData){copy->salt_bytes, (uint8_t *) copy->salt};
     p.message.first_kv_head = copy->first_kv_head;
     p.message.n_kv_heads = copy->n_kv_heads;

@@ -40,7 +40,7 @@ static int sessions_list_some(kvc_client *c, struct options_list *sessions, uint
     int r;
 
     list.after = *after;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_LIST_SESSIONS, &list.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_LIST_SESSIONS, &list.base, -1, &reply);
     if (r < 0)
         return r;
 
@@ -93,7 +93,7 @@ int kvc_session_disconnect(kvc_client *c, uint64_t session, uint32_t *ret_pid)
         return r;
 
     disconnect.session = session;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_DISCONNECT_SESSION, &disconnect.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_DISCONNECT_SESSION, &disconnect.base, -1, &reply);
     if (r == 0 && ret_pid)
         *ret_pid = reply.message->disconnect_session->pid;
     return r;
@@ -119,7 +119,7 @@ int kvc_event_list(kvc_client *c, uint64_t after, size_t item_bytes, kvc_event *
         return r;
 
     list.after = after;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_LIST_EVENTS, &list.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_LIST_EVENTS, &list.base, -1, &reply);
     if (r < 0)
         return r;
 

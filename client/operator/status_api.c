@@ -129,7 +129,7 @@ static int status_api_get_page(kvc_client *c, uint64_t *cursor, struct status_ap
     int r;
 
     get.cursor = *cursor;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_GET_STATUS, &get.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_GET_STATUS, &get.base, -1, &reply);
     if (r < 0)
         return r;
 

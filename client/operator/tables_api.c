@@ -47,7 +47,7 @@ static int tables_api_list_page(kvc_client *c, uint64_t *cursor, struct options_
     int r;
 
     list.cursor = *cursor;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_LIST_TABLES, &list.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_LIST_TABLES, &list.base, -1, &reply);
     if (r < 0)
         return r;
 
@@ -111,13 +111,13 @@ int kvc_table_fetch(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], void 
     if (r < 0)
         return r;
 
-    fetch.digest = operator_digest(digest);
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_FETCH_TABLE, &fetch.base, -1, &reply);
+    fetch.digest = operator_bytes(digest);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_FETCH_TABLE, &fetch.base, -1, &reply);
     if (r < 0)
         return r;
 
     bytes = reply.message->fetch_table->bytes;
-    r = operator_read_fd(c, &reply, bytes, TABLE_FILE_BYTES_MAX, ret_bytes);
+    r = operator_read_image(c, &reply, bytes, TABLE_FILE_BYTES_MAX, ret_bytes);
     if (r < 0)
         return r;
 
@@ -183,7 +183,7 @@ int kvc_table_stage(kvc_client *c, const void *bytes, size_t n_bytes, uint8_t re
         return fail(&c->error, r, "cannot seal %zu bytes for kvcobrad: %s", n_bytes, strerror(-r));
 
     stage.bytes = n_bytes;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_STAGE_TABLE, &stage.base, fd, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_STAGE_TABLE, &stage.base, fd, &reply);
     if (r < 0)
         return r;
 
@@ -204,9 +204,9 @@ int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
     if (r < 0)
         return r;
 
-    activate.digest = operator_digest(digest);
+    activate.digest = operator_bytes(digest);
     activate.revision = revision;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate.base, -1, &reply);
     if (r < 0)
         return r;
 
@@ -216,7 +216,7 @@ int kvc_table_activate(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
     if (got->outcome == KVCOBRA__OUTCOME__OUTCOME_CONFLICT)
         return fail(&c->error, -EEXIST, "revision %" PRIu64 " activated another table", got->revision);
 
-    return operator_outcome(c, got->outcome, got->revision, ret_revision);
+    return operator_end_change(c, got->outcome, got->revision, ret_revision);
 }
 
 /* ---- roll back, retire ---- */
@@ -233,9 +233,9 @@ int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
     if (r < 0)
         return r;
 
-    rollback.digest = operator_digest(digest);
+    rollback.digest = operator_bytes(digest);
     rollback.revision = revision;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE, &rollback.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE, &rollback.base, -1, &reply);
     if (r < 0)
         return r;
 
@@ -243,7 +243,7 @@ int kvc_table_rollback(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], ui
     if (!bytes_are(got->active, KVC_DIGEST_BYTES))
         return fail(&c->error, -EPROTO, "kvcobrad's answer is not valid: no digest of the active table");
 
-    r = operator_outcome(c, got->outcome, got->revision, ret_revision);
+    r = operator_end_change(c, got->outcome, got->revision, ret_revision);
     if (r >= 0 && ret_active)
         memcpy(ret_active, got->active.data, KVC_DIGEST_BYTES);
     return r;
@@ -260,13 +260,13 @@ int kvc_table_retire(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
     if (r < 0)
         return r;
 
-    retire.digest = operator_digest(digest);
+    retire.digest = operator_bytes(digest);
     retire.revision = revision;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_RETIRE_TABLE, &retire.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_RETIRE_TABLE, &retire.base, -1, &reply);
     if (r < 0)
         return r;
 
-    r = operator_outcome(c, reply.message->retire_table->outcome, 0, NULL);
+    r = operator_end_change(c, reply.message->retire_table->outcome, 0, NULL);
     if (r >= 0 && ret_state)
         *ret_state = (enum kvc_table_state) reply.message->retire_table->state;
     return r;

@@ -78,8 +78,8 @@ int kvc_tier_control(kvc_client *c, enum kvc_tier_action action, const char *ten
     control.action = (Kvcobra__TierAction) action;
     if (tenant)
         control.tenant = (char *) tenant;
-    control.table_digest = operator_digest(digest);
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_CONTROL_TIER, &control.base, -1, &reply);
+    control.table_digest = operator_bytes(digest);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_CONTROL_TIER, &control.base, -1, &reply);
     if (r < 0 || !ret_state)
         return r;
 

@@ -25,15 +25,15 @@ int kvc_table_shadow(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
     if (r < 0)
         return r;
 
-    shadow.digest = operator_digest(digest);
+    shadow.digest = operator_bytes(digest);
     shadow.ppm = ppm;
     shadow.revision = revision;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_SHADOW_TABLE, &shadow.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_SHADOW_TABLE, &shadow.base, -1, &reply);
     if (r < 0)
         return r;
 
-    return operator_outcome(c, reply.message->shadow_table->outcome, reply.message->shadow_table->revision,
-                            ret_revision);
+    return operator_end_change(c, reply.message->shadow_table->outcome, reply.message->shadow_table->revision,
+                               ret_revision);
 }
 
 int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint32_t share,
@@ -51,17 +51,17 @@ int kvc_table_canary(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], uint
     if (r < 0)
         return r;
 
-    canary.digest = operator_digest(digest);
+    canary.digest = operator_bytes(digest);
     canary.share = share;
     canary.tenants = (char **) tenants; /* packing only reads */
     canary.n_tenants = n_tenants;
     canary.revision = revision;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_CANARY_TABLE, &canary.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_CANARY_TABLE, &canary.base, -1, &reply);
     if (r < 0)
         return r;
 
-    return operator_outcome(c, reply.message->canary_table->outcome, reply.message->canary_table->revision,
-                            ret_revision);
+    return operator_end_change(c, reply.message->canary_table->outcome, reply.message->canary_table->revision,
+                               ret_revision);
 }
 
 /* ---- fit ---- */
@@ -130,8 +130,8 @@ int kvc_table_get_fit(kvc_client *c, const uint8_t digest[KVC_DIGEST_BYTES], kvc
     if (r < 0)
         return r;
 
-    get.digest = operator_digest(digest);
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_GET_FIT, &get.base, -1, &reply);
+    get.digest = operator_bytes(digest);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_GET_FIT, &get.base, -1, &reply);
     if (r < 0)
         return r;
 
@@ -168,15 +168,15 @@ int kvc_moments_fetch(kvc_client *c, const uint8_t model_digest[KVC_DIGEST_BYTES
     if (r < 0)
         return r;
 
-    fetch.model_digest = operator_digest(model_digest);
+    fetch.model_digest = operator_bytes(model_digest);
     fetch.tenants = (char **) tenants; /* packing only reads */
     fetch.n_tenants = n_tenants;
-    r = operator_call(c, KVCOBRA__REQUEST__BODY_FETCH_MOMENTS, &fetch.base, -1, &reply);
+    r = operator_request(c, KVCOBRA__REQUEST__BODY_FETCH_MOMENTS, &fetch.base, -1, &reply);
     if (r < 0)
         return r;
 
     got = reply.message->fetch_moments;
-    r = operator_read_fd(c, &reply, got->bytes, MOMENTS_BYTES_MAX, &image);
+    r = operator_read_image(c, &reply, got->bytes, MOMENTS_BYTES_MAX, &image);
     if (r < 0)
         return r;
 
