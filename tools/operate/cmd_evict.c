@@ -2,9 +2,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "client/kvcobra-operator.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_pages.h"
 #include "tools/command/report.h"
 #include "tools/command/tenant_name.h"
 
@@ -59,20 +61,19 @@ static const struct argp argp = {options, cmd_evict_parse, NULL, doc, operator_c
 /* A tenant that has sessions, pages or limits of its own; others have no pages. */
 static int cmd_evict_find_tenant(kvc_client *c, const char *text, char ret[static TENANT_NAME_BYTES])
 {
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
     kvc_quota_state q;
-    kvc_status *s;
+    struct errmsg e = {""};
     bool found = false;
     int code = tenant_name_find(c, text, ret, &q);
 
     if (code != COMMAND_OK)
         return code;
-    if (kvc_status_get(c, &sizes, &s) < 0)
-        return operator_fail(c);
+    if (operator_get_status(c, &s, &e) < 0)
+        return command_fail("%s", e.text);
 
     for (size_t i = 0; i < s->n_tenants; i++)
-        found = found || strncmp(s->tenants[i].name, ret, sizeof(s->tenants[i].name)) == 0;
-    (void) kvc_status_free(s);
+        found = found || strcmp(s->tenants[i]->name, ret) == 0;
     return found ? COMMAND_OK : command_fail("tenant %s has no sessions and no pages", ret);
 }
 
@@ -81,7 +82,8 @@ static int cmd_evict_request(kvc_client *c, void *ctx)
     const struct evict_options *o = ctx;
     uint8_t digest[KVC_DIGEST_BYTES];
     char size[HUMAN_BYTES], tenant[TENANT_NAME_BYTES] = "";
-    uint64_t pages, bytes;
+    Kvcobra__EvictReply evicted;
+    struct errmsg e = {""};
     int code;
 
     if (o->tenant) {
@@ -101,13 +103,14 @@ static int cmd_evict_request(kvc_client *c, void *ctx)
                           o->table ? o->table : ""))
         return COMMAND_FAILED;
 
-    if (kvc_evict(c, o->tenant ? tenant : NULL, o->table ? digest : NULL, &pages, &bytes) < 0)
-        return operator_fail(c);
+    if (operator_evict(c, o->tenant ? tenant : NULL, o->table ? digest : NULL, &evicted, &e) < 0)
+        return command_fail("%s", e.text);
 
     if (o->operator.common.json)
-        return report_json(json_pack("{s:I, s:I}", "pages", (json_int_t) pages, "bytes", (json_int_t) bytes));
+        return report_json(json_pack("{s:I, s:I}", "pages", (json_int_t) evicted.pages, "bytes",
+                                     (json_int_t) evicted.bytes));
 
-    printf("%ju pages removed, %s\n", (uintmax_t) pages, human_bytes(bytes, size));
+    printf("%ju pages removed, %s\n", (uintmax_t) evicted.pages, human_bytes(evicted.bytes, size));
     return COMMAND_OK;
 }
 
