@@ -351,8 +351,14 @@ typedef struct kvc_solve_options {
     double temper; /* raise the metric to this power, at most 2, and keep its trace; 0: 0.75 for fisher and
                           * output, 1 for attention */
     double floor_bpd, ceil_bpd; /* of every head and side; ceil_bpd 0 = 8 */
-    uint64_t seed;              /* signs of rotations */
-    const void *levels_from;    /* [levels_from_bytes] a table whose levels are used; NULL: none */
+    /* bands: levels and thresholds are as many times those of least squared error, 1 to 2, so that loud
+     * tokens are cut less; 0: the default, chosen by KL. Not with levels_from, which have theirs */
+    double loading_k, loading_v;
+    /* bands: how much of the contrast that least squares takes from what is decoded is given back, up to 1;
+     * 0: the default, chosen by KL; -1: nothing */
+    double contrast_k, contrast_v;
+    uint64_t seed;           /* signs of rotations */
+    const void *levels_from; /* [levels_from_bytes] a table whose levels are used; NULL: none */
     size_t levels_from_bytes;
     const kvc_paper_options *paper; /* NULL: the paper's values. Not for bands */
     /* Called by the thread that solves, now and then: @what is a part of the work, @fraction 0..1. It must

@@ -101,6 +101,15 @@ int levels_from_values(const double *values, unsigned b, struct levels *ret)
     return 0;
 }
 
+int levels_scale(const struct levels *l, unsigned b, double factor, struct levels *ret)
+{
+    double values[1 << TABLE_BITS_MAX];
+
+    for (unsigned i = 0; i < 1u << b; i++)
+        values[i] = factor * level_z(l, i);
+    return levels_from_values(values, b, ret);
+}
+
 uint8_t levels_quantise(const struct levels *l, unsigned b, float z)
 {
     unsigned q = 0;

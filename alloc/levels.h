@@ -28,6 +28,9 @@ bool levels_valid(const struct levels *l, unsigned b);
  */
 int levels_from_values(const double *values, unsigned b, struct levels *ret);
 
+/* ret := the levels of @l times @factor. Return: as levels_from_values(). */
+int levels_scale(const struct levels *l, unsigned b, double factor, struct levels *ret);
+
 /* Level of code @q in units of z (value * step). */
 static inline double level_z(const struct levels *l, unsigned q)
 {

@@ -226,6 +226,11 @@ static int refit_side_fit(struct refit *f, uint32_t hs, const double *S)
         return r;
 
     cblas_daxpy((int) (n * d), 1.0, GD, 1, D, 1);
+    for (size_t j = 0; j < n; j++)
+        cblas_dscal(
+            (int) d,
+            solve_contrast(&f->t->levels[hs % 2][s->bits[j / 8]], s->bits[j / 8], f->contrast[hs % 2]),
+            D + j * d, 1);
     refit_set_decoder(s, d, D);
     linalg_product(n, d, n, G, D, GD);
     f->error[hs % 2][layer] += refit_error_of(n, d, S, D, C, GD);

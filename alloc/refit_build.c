@@ -44,6 +44,19 @@ static int refit_side_init(struct refit_side *s, const struct codec *c, const st
     return 0;
 }
 
+/* The contrast that the table was solved with; tables of earlier versions have none. */
+static void refit_init_contrast(struct refit *f)
+{
+    _cleanup_(json_decrefp) json_t *root = json_loads(f->t->provenance, 0, NULL);
+    const json_t *contrast = json_object_get(json_object_get(root, "options"), "contrast");
+
+    for (unsigned side = 0; side < 2; side++) {
+        double x = json_number_value(json_array_get(contrast, side));
+
+        f->contrast[side] = x > 0 && x <= 1 ? x : 0;
+    }
+}
+
 int refit_init(struct refit *f, const struct table *t, const struct moments *m)
 {
     *f = (struct refit){.t = t, .m = m, .g = &t->geometry, .n_sides = head_side_count(&t->geometry)};
@@ -64,6 +77,7 @@ int refit_init(struct refit *f, const struct table *t, const struct moments *m)
             return r;
     }
 
+    refit_init_contrast(f);
     return 0;
 }
 

@@ -28,6 +28,7 @@ struct refit {
     struct refit_side *sides; /* [n_sides], by head_side_index() */
     uint32_t n_sides;
     double *signal[2], *error[2]; /* [n_layers] by side, of normal vectors */
+    double contrast[2];           /* of the first solve, by side */
 };
 
 /* Return: 0; -ENOMEM. refit_deinit() after a failure too. */

@@ -15,6 +15,8 @@
 struct stats;
 struct errmsg;
 
+#define SOLVE_LOADING_MAX 2.0
+
 struct solve_options {
     double bpd;          /* code bits per number, K and V together */
     double k_bpd, v_bpd; /* both > 0: separate budgets, @bpd ignored */
@@ -24,7 +26,10 @@ struct solve_options {
     enum quantiser quantiser;        /* bands: QUANT_LLOYD_MAX; paper and dp: QUANT_UNIFORM_MIDTREAD */
     bool fit_levels;                 /* bands with QUANT_LLOYD_MAX */
     const struct table *levels_from; /* bands: take the levels of this table; borrowed; or NULL */
-    enum prediction v_from;          /* bands: the K codes that predict values */
+    /* bands, by side; DESIGN 3.3: levels and thresholds are as many times those of least squared error */
+    double loading[2];
+    double contrast[2];         /* how much of the shrinkage of what is decoded is undone, 0..1 */
+    enum prediction v_from;     /* bands: the K codes that predict values */
     enum decoder decoder;       /* bands: the encoder's inverse, or least squares on the codes as stored */
     bool leave_out;             /* bands: fit to sources that were left out, if there are several */
     uint32_t without;           /* 0, or number + 1 of a source that the solve does not use */
@@ -40,6 +45,9 @@ struct solve_options {
 void solve_options_default(struct solve_options *o, double bpd); /* METHOD_BANDS with its default options */
 /* The default options of @method. */
 void solve_options_for(struct solve_options *o, enum method method, double bpd);
+
+/* Loading 1 and contrast 0: the least squared error, instead of the least KL. */
+void solve_options_least_squares(struct solve_options *o);
 
 struct solve_report {             /* measured on the finished table; `kvcobra solve` prints it */
     double bpd_code, bpd_nominal; /* nominal: sum r b without padding (what the paper charges) */

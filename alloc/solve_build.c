@@ -25,8 +25,9 @@ static size_t solve_build_decoder_columns(const struct head *h, size_t ret_first
 }
 
 /* The head's bands with decode matrices by columns, [d, n_coords] each, one after another in h->dec. */
-static void solve_build_fill_bands(struct head *h, struct band_spec *ret_bands)
+static void solve_build_fill_bands(const struct solver *v, uint32_t hs, struct band_spec *ret_bands)
 {
+    struct head *h = &v->heads[hs];
     size_t d = h->t.d, first[TABLE_HALF_TILES_MAX] = {0}, cols = solve_build_decoder_columns(h, first);
     double *dec = h->dec;
 
@@ -34,10 +35,11 @@ static void solve_build_fill_bands(struct head *h, struct band_spec *ret_bands)
         uint32_t n = band_coords(&h->t, b);
         const double *rows = h->t.dec + (size_t) b * BAND_COORDS * d;
         bool fitted = h->decoder.dec && h->bits[b] > 0;
+        double factor = fitted ? 1 : solve_inverse_factor(v, (enum side)(hs % 2), h->bits[b]);
 
         for (size_t i = 0; i < d; i++)
             for (uint32_t c = 0; c < n; c++)
-                dec[i * n + c] = fitted ? h->decoder.dec[i * cols + first[b] + c] : rows[c * d + i];
+                dec[i * n + c] = fitted ? h->decoder.dec[i * cols + first[b] + c] : factor * rows[c * d + i];
         ret_bands[b] = (struct band_spec){
             .bits = h->bits[b],
             .n_coords = (uint8_t) n,
@@ -74,9 +76,9 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
 
     spec.provenance = provenance;
     for (uint32_t hs = 0; hs < v->n_heads; hs++) {
-        struct head *h = &v->heads[hs];
+        const struct head *h = &v->heads[hs];
 
-        solve_build_fill_bands(h, bands + (size_t) hs * TABLE_HALF_TILES_MAX);
+        solve_build_fill_bands(v, hs, bands + (size_t) hs * TABLE_HALF_TILES_MAX);
         codecs[hs] = (struct codec_spec){
             .mean = h->decoder.mean ? h->decoder.mean : h->mean,
             .n_bands = h->t.n_bands,

@@ -12,6 +12,10 @@
  * tr(G) / n. The textbook regresses x: Cov(x, c) (G + l I)^-1. Regressing the error gives the same but for
  * the ridge, which here pulls towards the inverse: where samples are few, D' stays near D. The metric M does
  * not enter: the same D' is the least-squares solution of every direction.
+ *
+ * What least squares decode varies less than x: a share D of the variance is lost, and it is lost in all
+ * tokens alike, so attention does not average it out. The columns of coordinates of b bits are multiplied by
+ * solve_contrast(), about the mean of the codes, with which x^ keeps its mean.
  */
 #include <cblas.h>
 #include <errno.h>
@@ -24,6 +28,19 @@
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+
+double solve_inverse_factor(const struct solver *v, enum side side, unsigned b)
+{
+    const struct levels *l = &v->levels[side][b];
+    struct gaussian_code code;
+
+    if (b == 0 || v->o.method != METHOD_BANDS ||
+        (v->o.loading[side] == 1 && v->o.contrast[side] == 0 && !v->o.levels_from))
+        return 1;
+
+    solve_gaussian_code(l, b, 1, &code);
+    return code.gain / code.variance * solve_contrast(l, b, v->o.contrast[side]);
+}
 
 /* One head-side. */
 struct solve_decode_fit {
@@ -123,6 +140,27 @@ static int solve_decode_add_rows(struct solve_decode_fit *f, struct regression *
     return r;
 }
 
+/* Multiplies the decoder's columns by the contrast of their widths, about E[c] = @codes [own]. */
+static void solve_decode_contrast(const struct solve_decode_fit *f, const double *codes, struct head *h)
+{
+    enum side side = (enum side)(f->hs % 2);
+    size_t own = f->m - f->keys.m, col = 0;
+
+    for (uint32_t b = 0; b < f->coder.order.n_bands; b++) {
+        uint32_t band = f->coder.order.band[b];
+        double factor =
+            solve_contrast(&f->v->levels[side][h->bits[band]], h->bits[band], f->v->o.contrast[side]);
+
+        for (uint32_t c = 0; c < band_coords(&h->t, band); c++, col++)
+            for (size_t i = 0; i < f->d; i++) {
+                double *x = &h->decoder.dec[i * own + col];
+
+                h->decoder.mean[i] -= (factor - 1) * *x * codes[col];
+                *x *= factor;
+            }
+    }
+}
+
 /* The head's decoder := the inverse and its correction [d, m], from the matrices in binary64. */
 static int solve_decode_split(const struct solve_decode_fit *f, const double *change, struct head *h)
 {
@@ -181,7 +219,10 @@ static int solve_decode_correct(struct solve_decode_fit *f, const struct regress
         mean[i] += h->mean[i];
     free(h->decoder.mean);
     h->decoder.mean = take_ptr(mean);
-    return solve_decode_split(f, change, h);
+    r = solve_decode_split(f, change, h);
+    if (r == 0)
+        solve_decode_contrast(f, regression_mean(reg, REGRESSION_ALL) + f->keys.m, h);
+    return r;
 }
 
 static int solve_decode_fit_head_side(struct solver *v, uint32_t hs, void *ctx)

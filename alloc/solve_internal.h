@@ -64,6 +64,12 @@ struct gaussian_code {
 };
 void solve_gaussian_code(const struct levels *l, unsigned b, double variance, struct gaussian_code *ret);
 
+/*
+ * The factor of what is decoded from codes of @b bits. Least squares decode z = N(0,1) with a variance of
+ * 1 - D; 1 / (1 - D) makes E[z^ z] 1 again. @contrast: 0..1, from no factor to that one.
+ */
+double solve_contrast(const struct levels *l, unsigned b, double contrast);
+
 /* P, mu_V and the residual's covariance [d, d] of one (layer, head) from covariances alone
  * (solve_predict_moments.c). Return: 0; -EDOM; -ENOMEM. */
 int solve_predict_moments(struct solver *v, uint32_t hs_k, uint32_t hs_v, const struct stored_order *order,
@@ -84,6 +90,12 @@ int solve_finish_side(struct solver *v, enum side side, struct errmsg *e);
 /* Ridge of decoders with one source, of the mean variance of the codes' covariance. 1e-1 costs 2 % KL at 2
  * bits per number; 1e-3 and less differ by noise. */
 #define SOLVE_DECODE_RIDGE 1e-4
+
+/*
+ * What the encoder's inverse is multiplied by for codes of @b bits of unit variance, where no decoder is
+ * fitted: their least-squares factor, which is 1 for centroids, and the contrast.
+ */
+double solve_inverse_factor(const struct solver *v, enum side side, unsigned b);
 
 /* Least-squares decoders of every head-side for its codes as stored; the last step. */
 int solve_fit_decoders(struct solver *v, struct errmsg *e);

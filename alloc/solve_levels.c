@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/levels.h"
 #include "alloc/levels_fit.h"
 #include "alloc/solve_internal.h"
 #include "base/cleanup.h"
@@ -144,6 +145,7 @@ static void solve_levels_fit_width(void *ctx, size_t item, unsigned worker)
     struct level_fit *f = ctx;
     unsigned b = TABLE_BITS_MAX - (unsigned) item; /* wide ones take longest */
     struct level_pool *p = f->pool;
+    struct levels *l = &f->v->levels[f->side][b];
     size_t n = 0;
 
     (void) worker;
@@ -151,8 +153,12 @@ static void solve_levels_fit_width(void *ctx, size_t item, unsigned worker)
         memmove(p->z[b] + n, p->z[b] + p->first[hs][b], p->n[hs][b] * sizeof(float));
         n += p->n[hs][b];
     }
-    if (n > 0)
-        f->result[b] = levels_fit(p->z[b], n, b, &f->v->levels[f->side][b]);
+    if (n == 0)
+        return;
+
+    f->result[b] = levels_fit(p->z[b], n, b, l);
+    if (f->result[b] == 0)
+        f->result[b] = levels_scale(l, b, f->v->o.loading[f->side], l);
 }
 
 int solve_finish_side(struct solver *v, enum side side, struct errmsg *e)

@@ -1,15 +1,27 @@
 /* Defaults of the options of a solve, and the combinations that are refused. See solve.h and solver.h. */
 #include <errno.h>
 #include <math.h>
+#include <string.h>
 
 #include "alloc/metric.h"
 #include "alloc/solver.h"
 #include "alloc/stats_internal.h"
 #include "base/errmsg.h"
 
+/* By side. Chosen by the KL of texts that took no part: alloc/EXPERIMENTS.md. */
+static const double default_loading[2] = {1.2, 1}, default_contrast[2] = {1, 1};
+
 void solve_options_default(struct solve_options *o, double bpd)
 {
     solve_options_for(o, METHOD_BANDS, bpd);
+}
+
+void solve_options_least_squares(struct solve_options *o)
+{
+    for (unsigned side = 0; side < 2; side++) {
+        o->loading[side] = 1;
+        o->contrast[side] = 0;
+    }
 }
 
 void solve_options_for(struct solve_options *o, enum method method, double bpd)
@@ -30,6 +42,11 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
         .depth_weights = bands,
         .ceil_bpd = TABLE_BITS_MAX,
     };
+    solve_options_least_squares(o);
+    if (bands) {
+        memcpy(o->loading, default_loading, sizeof(o->loading));
+        memcpy(o->contrast, default_contrast, sizeof(o->contrast));
+    }
     paper_options_default(&o->paper, bpd);
 }
 
@@ -102,6 +119,12 @@ static int solve_options_check_bands(const struct stats *s, const struct solve_o
         return fail(e, -EINVAL,
                     "levels are taken from a table, fitted, or those of a uniform quantiser: choose one of "
                     "the three");
+    for (unsigned side = 0; side < 2; side++)
+        if (!(o->loading[side] >= 1) || o->loading[side] > SOLVE_LOADING_MAX || !(o->contrast[side] >= 0) ||
+            o->contrast[side] > 1)
+            return fail(e, -EINVAL,
+                        "loading %g and contrast %g do not fit 1 <= loading <= %g, 0 <= contrast <= 1",
+                        o->loading[side], o->contrast[side], SOLVE_LOADING_MAX);
     if (!(o->temper >= 0) || o->temper > 2)
         return fail(e, -EINVAL, "the metric cannot be raised to %g: powers are above 0 and at most 2",
                     o->temper);
@@ -159,6 +182,9 @@ static int solve_options_check_paper(const struct stats *s, const struct solve_o
     if (o->method != METHOD_DP && o->curve != CURVE_BENNETT)
         return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name,
                     solve_curve_name(o->curve));
+    for (unsigned side = 0; side < 2; side++)
+        if (o->loading[side] != 1 || o->contrast[side] != 0)
+            return fail(e, -EINVAL, "method %s has no loading and no contrast", name);
     if (o->fit_levels || o->v_from != PREDICT_NONE || o->decoder != DECODER_INVERSE || o->depth_weights ||
         o->temper != 0 || o->levels_from)
         return fail(e, -EINVAL,

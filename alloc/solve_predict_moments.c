@@ -61,6 +61,17 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
     *ret = (struct gaussian_code){.mean = mean, .gain = product / variance, .variance = square - mean * mean};
 }
 
+double solve_contrast(const struct levels *l, unsigned b, double contrast)
+{
+    struct gaussian_code code;
+
+    if (contrast == 0)
+        return 1;
+
+    solve_gaussian_code(l, b, 1, &code);
+    return 1 + contrast * (code.variance / (code.gain * code.gain) - 1);
+}
+
 /* The matrices of one (layer, head); m coordinates with codes. */
 struct joint {
     size_t m, d;

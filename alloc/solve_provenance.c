@@ -40,6 +40,16 @@ static void solve_provenance_set_u64(bool *ok, json_t *to, const char *key, uint
     solve_provenance_set(ok, to, key, json_string(text));
 }
 
+/* [keys, values] */
+static void solve_provenance_set_sides(bool *ok, json_t *to, const char *key, const double x[static 2])
+{
+    json_t *sides = json_array();
+
+    *ok = json_array_append_new(sides, json_real(x[SIDE_K])) == 0 && *ok;
+    *ok = json_array_append_new(sides, json_real(x[SIDE_V])) == 0 && *ok;
+    solve_provenance_set(ok, to, key, sides);
+}
+
 static void solve_provenance_set_text(bool *ok, json_t *to, const char *key, const char *text)
 {
     json_t *s = json_string(text);
@@ -122,6 +132,11 @@ static void solve_provenance_describe_options(bool *ok, const struct solver *v, 
     solve_provenance_set(ok, to, "fit_levels", json_boolean(o->fit_levels));
     if (o->levels_from)
         solve_provenance_set_hex(ok, to, "levels_from", o->levels_from->digest);
+    if (o->method == METHOD_BANDS) {
+        if (!o->levels_from) /* which have the loading of their table */
+            solve_provenance_set_sides(ok, to, "loading", o->loading);
+        solve_provenance_set_sides(ok, to, "contrast", o->contrast);
+    }
     solve_provenance_set_text(ok, to, "decoder", solve_decoder_name(o->decoder));
     solve_provenance_set(ok, to, "predict", json_string(solve_prediction_name(o->v_from)));
     solve_provenance_set(

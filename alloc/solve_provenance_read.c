@@ -84,6 +84,21 @@ static uint64_t provenance_read_get_seed(struct provenance_reader *r)
     return x;
 }
 
+/* [keys, values] into @ret, from @least to @most. Tables of earlier versions lack it: @absent. */
+static void provenance_read_get_sides(struct provenance_reader *r, const char *key, double absent,
+                                      double least, double most, double ret[static 2])
+{
+    const json_t *sides = json_object_get(r->options, key);
+
+    for (unsigned side = 0; side < 2; side++) {
+        const json_t *x = json_array_get(sides, side);
+
+        ret[side] = sides ? json_number_value(x) : absent;
+        provenance_read_check(
+            r, key, ret[side] >= least && ret[side] <= most && (!sides || json_is_number(x)) ? 0 : -EINVAL);
+    }
+}
+
 static void read_paper(struct provenance_reader *r, const struct solve_options *o, struct paper_options *ret)
 {
     ret->B_min = provenance_read_get_double(r, "b_min_budget");
@@ -120,6 +135,8 @@ static void provenance_read_options(struct provenance_reader *r, struct solve_op
     if (json_object_get(r->options, "temper"))
         ret->temper = provenance_read_get_double(r, "temper");
     ret->fit_levels = provenance_read_get_bool(r, "fit_levels");
+    provenance_read_get_sides(r, "loading", 1, 1, SOLVE_LOADING_MAX, ret->loading);
+    provenance_read_get_sides(r, "contrast", 0, 0, 1, ret->contrast);
     provenance_read_check(r, "decoder",
                           solve_decoder_from_name(provenance_read_get_text(r, "decoder"), &ret->decoder));
     provenance_read_check(r, "predict",

@@ -17,6 +17,11 @@ static size_t regression_set(const struct regression *r, uint32_t without)
     return without == REGRESSION_ALL ? 2 * (size_t) r->n_sources : r->n_sources + without;
 }
 
+const double *regression_mean(const struct regression *r, uint32_t without)
+{
+    return r->mean + regression_set(r, without) * (r->m + r->d);
+}
+
 static uint64_t regression_count(const struct regression *r, uint32_t without)
 {
     uint64_t n = 0;

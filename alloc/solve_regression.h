@@ -49,6 +49,9 @@ void regression_add(struct regression *r, uint32_t source, const float *c, size_
                     size_t n);
 void regression_end(struct regression *r);
 
+/* [m + d]: E[c], then E[x], over all sources but @without. */
+const double *regression_mean(const struct regression *r, uint32_t without);
+
 /* ret_P [d, m] and ret_mean [d] = E[x - P c] of all sources but @without (REGRESSION_ALL: of all).
  * Return: 0; -EDOM; -ENOMEM. */
 int regression_fit(const struct regression *r, uint32_t without, double ridge, double *ret_P,

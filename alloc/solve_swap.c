@@ -476,6 +476,7 @@ int solve_swap(const struct stats *own, const struct stats *other, const struct 
 
     options.leave_out = false;
     options.without = 0;
+    solve_options_least_squares(&options); /* squared errors are compared */
     for (int i = 0; r == 0 && i < 2; i++) {
         r = solver_init(&s.v[i], i == 0 ? own : other, &options, e);
         if (r == 0)

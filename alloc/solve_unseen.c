@@ -20,7 +20,7 @@ struct unseen {
     double *signal; /* mean of |x - mean|^2 */
 };
 
-/* z [n, n_coords] := z - level(z), or z where nothing is stored. */
+/* z [n, n_coords] := z - what is decoded from its code, or z where nothing is stored. */
 static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z, size_t n)
 {
     const struct head *h = &v->heads[hs];
@@ -29,12 +29,13 @@ static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z,
     for (uint32_t band = 0; band < h->t.n_bands; band++) {
         unsigned b = h->bits[band];
         const struct levels *l = &v->levels[hs % 2][b];
+        double factor = solve_inverse_factor(v, (enum side)(hs % 2), b);
 
         for (size_t t = 0; b > 0 && t < n; t++)
             for (uint32_t c = 0; c < band_coords(&h->t, band); c++) {
                 float *at = &z[t * r + band * BAND_COORDS + c];
 
-                *at -= (float) level_z(l, quantise_fast(l, b, *at));
+                *at -= (float) (factor * level_z(l, quantise_fast(l, b, *at)));
             }
     }
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "alloc/blas_threads.h"
+#include "alloc/levels.h"
 #include "alloc/linalg.h"
 #include "alloc/metric.h"
 #include "alloc/stats_internal.h"
@@ -197,6 +198,22 @@ static int solver_start_threads(struct solver *v, struct errmsg *e)
     return r < 0 ? fail(e, r, "out of memory for threads") : 0;
 }
 
+/* Levels that stay if none are fitted. Those of another table have its loading already. */
+static int solver_init_levels(struct solver *v)
+{
+    int r = 0;
+
+    if (v->o.levels_from) {
+        memcpy(v->levels, v->o.levels_from->levels, sizeof(v->levels));
+        return 0;
+    }
+
+    for (unsigned side = 0; side < 2; side++)
+        for (unsigned b = 1; b <= TABLE_BITS_MAX && r == 0; b++)
+            r = levels_scale(&v->model.levels[b], b, v->o.loading[side], &v->levels[side][b]);
+    return r;
+}
+
 int solver_init_with(struct solver *v, const struct stats *s, const struct solve_options *o, uint32_t mask,
                      struct errmsg *e)
 {
@@ -220,10 +237,10 @@ int solver_init_with(struct solver *v, const struct stats *s, const struct solve
     if (r < 0)
         return fail(e, r, "the quantiser has no levels");
 
-    memcpy(v->levels[SIDE_K], v->model.levels, sizeof(v->model.levels));
-    memcpy(v->levels[SIDE_V], v->model.levels, sizeof(v->model.levels));
-    if (o->levels_from)
-        memcpy(v->levels, o->levels_from->levels, sizeof(v->levels));
+    r = solver_init_levels(v);
+    if (r < 0)
+        return fail(e, r, "the quantiser has no levels");
+
     return solver_init_heads(v) < 0 ? fail(e, -ENOMEM, "out of memory for solving") : 0;
 }
 

@@ -26,7 +26,7 @@ expect() {
     fi
 }
 
-# says TEXT COMMAND...: the command fails, and its last words have the text
+# says TEXT COMMAND...: the command fails with the text in its sentence
 says() {
     text=$1
     shift

@@ -97,6 +97,16 @@ static int solve_api_read_paper(const kvc_paper_options *from, struct paper_opti
     return 0;
 }
 
+/* 0 is the default; -1, of the contrast, is none. */
+static void solve_api_apply_sides(double k, double v, double ret[static 2])
+{
+    const double sides[2] = {k, v};
+
+    for (unsigned side = 0; side < 2; side++)
+        if (sides[side] != 0)
+            ret[side] = sides[side] == -1 ? 0 : sides[side];
+}
+
 /* Options with every default in its place. Moments have no vectors for measured curves, fitted levels and
  * least squares. */
 static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, struct solve_options *ret)
@@ -109,6 +119,8 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
     ret->floor_bpd = o->floor_bpd;
     if (o->ceil_bpd != 0)
         ret->ceil_bpd = o->ceil_bpd;
+    solve_api_apply_sides(o->loading_k, o->loading_v, ret->loading);
+    solve_api_apply_sides(o->contrast_k, o->contrast_v, ret->contrast);
     ret->seed = o->seed;
     ret->temper = o->temper;
     ret->progress = o->progress;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "alloc/geometry.h"
+#include "alloc/solve.h"
 #include "alloc/solve_names.h"
 #include "alloc/solve_paper.h"
 #include "alloc/stats.h"
@@ -25,6 +26,8 @@ enum {
     OPT_CURVE,
     OPT_QUANTISER,
     OPT_TEMPER,
+    OPT_LOADING,
+    OPT_CONTRAST,
     OPT_FLOOR,
     OPT_CEILING,
     OPT_SEED,
@@ -102,6 +105,14 @@ static const struct argp_option options[] = {
     {"temper", OPT_TEMPER, "P", 0,
      "Raise the metric to this power and keep its trace (default 0.75 for fisher and output, 1 for "
      "attention)",
+     3},
+    {"loading", OPT_LOADING, "K[,V]", 0,
+     "Make quantisers of keys and values so many times wider than those of least squared error, 1 to 2: loud "
+     "tokens are cut less (default 1.2,1, chosen by KL)",
+     3},
+    {"contrast", OPT_CONTRAST, "K[,V]", 0,
+     "Give back this part of the variance that least squares takes from what is decoded, 0 to 1 (default "
+     "1, chosen by KL)",
      3},
     {"no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Use the levels of a normal distribution", 3},
     {"predict", OPT_PREDICT, "FROM", 0,
@@ -221,6 +232,36 @@ static void solve_arguments_take_range(struct solve_arguments *a, char *arg, con
     *colon = '\0';
     a->paper.b_min = (uint32_t) option_uint(state, "--b-range", arg, 1, TABLE_BITS_MAX);
     a->paper.b_max = (uint32_t) option_uint(state, "--b-range", colon + 1, a->paper.b_min, TABLE_BITS_MAX);
+}
+
+/* "1.2", of keys and values, or "1.2,1" */
+static void solve_arguments_take_pair(const char *option, char *arg, double least, double most,
+                                      double ret[static 2], const struct argp_state *state)
+{
+    char *comma = strchr(arg, ',');
+
+    if (comma)
+        *comma = '\0';
+    ret[0] = option_double(state, option, arg, least, most);
+    ret[1] = comma ? option_double(state, option, comma + 1, least, most) : ret[0];
+}
+
+/* Return: whether @key has values of its own for keys and values. */
+static bool solve_arguments_take_sides(struct solve_arguments *a, int key, char *arg,
+                                       const struct argp_state *state)
+{
+    switch (key) {
+    case OPT_LOADING:
+        solve_arguments_take_pair("--loading", arg, 1, SOLVE_LOADING_MAX, a->loading, state);
+        return true;
+    case OPT_CONTRAST:
+        solve_arguments_take_pair("--contrast", arg, 0, 1, a->contrast, state);
+        for (unsigned side = 0; side < 2; side++) /* 0 is the library's default */
+            a->contrast[side] = a->contrast[side] == 0 ? -1 : a->contrast[side];
+        return true;
+    }
+
+    return false;
 }
 
 /* Return: whether @key is one of the paper's. */
@@ -415,7 +456,7 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
     }
 
     if (solve_arguments_take_flag(a, key) || solve_arguments_take_budget(a, key, arg, state) ||
-        solve_arguments_take_paper(a, key, arg, state))
+        solve_arguments_take_sides(a, key, arg, state) || solve_arguments_take_paper(a, key, arg, state))
         return 0;
 
     return ARGP_ERR_UNKNOWN;
@@ -441,6 +482,10 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct solve_i
         .temper = a->temper,
         .floor_bpd = a->floor_bpd,
         .ceil_bpd = a->ceil_bpd,
+        .loading_k = a->loading[0],
+        .loading_v = a->loading[1],
+        .contrast_k = a->contrast[0],
+        .contrast_v = a->contrast[1],
         .seed = a->seed,
         .threads = a->threads,
         .levels_from = in->levels,

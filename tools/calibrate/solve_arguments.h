@@ -25,6 +25,7 @@ struct solve_arguments {
     uint32_t method, metric, curve, quantiser, predict, decoder;
     kvc_paper_options paper;
     double floor_bpd, ceil_bpd, temper;
+    double loading[2], contrast[2]; /* of keys and values, as in kvc_solve_options */
     bool no_levels, no_depth, own_sources, timing;
     bool equal; /* compare with equal budgets */
     uint32_t without;

@@ -104,8 +104,8 @@ sources = json.load(open(sys.argv[1]))["sources"]
 print(1 + [s["name"] for s in sources].index(digest))
 PY
     )
-    expect "$case: a table without the third text" 0 "$KVCOBRA" solve "$dir/$case.stats" --bpd 3 --without "$number" -o \
-        "$dir/$case.table" --json
+    expect "$case: a table without the third text" 0 "$KVCOBRA" solve "$dir/$case.stats" --bpd 3 --loading 1 --contrast 0 \
+        --without "$number" -o "$dir/$case.table" --json
     cp "$dir/out" "$dir/$case"
 }
 distortion_of large --text "$dir/good.txt"

@@ -68,7 +68,7 @@ static struct moments *moments_of(const struct vectors *v, size_t n, bool joint)
 }
 
 /* A table that was solved from vectors. */
-static struct table *solved(const struct vectors *v, enum prediction from)
+static struct table *solved_with(const struct vectors *v, enum prediction from, double contrast)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -93,11 +93,17 @@ static struct table *solved(const struct vectors *v, enum prediction from)
     o.metric = METRIC_MSE;
     o.depth_weights = false;
     o.v_from = from;
+    o.contrast[SIDE_K] = o.contrast[SIDE_V] = contrast;
     CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), 0);
     CU_ASSERT_STRING_EQUAL(e.text, "");
     assert(bytes);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, &e), 0);
     return t;
+}
+
+static struct table *solved(const struct vectors *v, enum prediction from)
+{
+    return solved_with(v, from, 0);
 }
 
 static struct table *refitted(const struct table *t, const struct moments *m, struct refit_report *ret_report)
@@ -330,6 +336,37 @@ static void test_no_drift(void)
     CU_ASSERT(after[1] < 1.03 * before[1]);
 }
 
+/* A refitted table keeps the contrast of the first one: what it decodes is stretched about as much. */
+static void test_contrast(void)
+{
+    _cleanup_(vectors_deinit) struct vectors v = {{NULL}};
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    struct table *t[2], *new[2];
+    struct refit_report report;
+
+    vectors_draw(&v, false);
+    m = moments_of(&v, TOKENS, false);
+    for (int i = 0; i < 2; i++) {
+        t[i] = solved_with(&v, PREDICT_NONE, i);
+        new[i] = refitted(t[i], m, &report);
+    }
+    for (uint32_t hs = 0; hs < head_side_count(&t[0]->geometry); hs++) {
+        double solved_norms[2] = {0, 0}, norms[2] = {0, 0};
+
+        for (int i = 0; i < 2; i++)
+            for (size_t j = 0; j < (size_t) t[0]->codecs[hs].r * D; j++) {
+                solved_norms[i] += pow((double) t[i]->codecs[hs].dec[j], 2);
+                norms[i] += pow((double) new[i]->codecs[hs].dec[j], 2);
+            }
+        CU_ASSERT(solved_norms[1] > 1.02 * solved_norms[0]);
+        CU_ASSERT_DOUBLE_EQUAL(norms[1] / norms[0], solved_norms[1] / solved_norms[0], 0.02);
+    }
+    for (int i = 0; i < 2; i++) {
+        (void) table_unref(t[i]);
+        (void) table_unref(new[i]);
+    }
+}
+
 static void test_refusals(void)
 {
     _cleanup_(vectors_deinit) struct vectors v = {{NULL}};
@@ -357,7 +394,12 @@ static void test_refusals(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_own_head), TEST(test_whole_layer), TEST(test_without_prediction),
-    TEST(test_no_drift), TEST(test_refusals),    TEST_END,
+    TEST(test_own_head),
+    TEST(test_whole_layer),
+    TEST(test_without_prediction),
+    TEST(test_no_drift),
+    TEST(test_contrast),
+    TEST(test_refusals),
+    TEST_END,
 };
 const char test_suite[] = "refit";

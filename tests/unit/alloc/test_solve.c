@@ -158,6 +158,7 @@ static void test_estimate(void)
         struct solved t;
 
         solve_options_default(&o, 2);
+        solve_options_least_squares(&o);
         o.metric = (enum metric) metric;
         o.fit_levels = false;
         o.v_from = PREDICT_NONE;
@@ -212,6 +213,7 @@ static void test_fitted_levels(void)
     struct solved fitted, normal;
 
     solve_options_default(&o, 3);
+    solve_options_least_squares(&o);
     o.metric = METRIC_MSE;
     o.v_from = PREDICT_NONE;
     fitted = solve(s, &o);

@@ -6,6 +6,8 @@
 #include <errno.h>
 
 #include "alloc/curve.h"
+#include "alloc/levels.h"
+#include "alloc/levels_normal.h"
 #include "alloc/solve.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
@@ -63,6 +65,7 @@ static struct solve_options options(double bpd, enum prediction v_from, enum dec
     struct solve_options o;
 
     solve_options_default(&o, bpd);
+    solve_options_least_squares(&o);
     o.metric = METRIC_MSE;
     o.depth_weights = false;
     o.v_from = v_from;
@@ -226,6 +229,89 @@ static void test_normal_equations(void)
     }
 }
 
+/* The share of the variance of N(0,1) that levels of b bits lose; b = 0: all of it. */
+static double normal_loss(unsigned b)
+{
+    struct levels l;
+
+    CU_ASSERT_EQUAL_FATAL(levels_normal(QUANT_LLOYD_MAX, b, &l), 0);
+    return levels_normal_mse(&l, b);
+}
+
+/* Contrast multiplies what is decoded from a head's own codes by 1 / (1 - loss), or a part of it;
+ * predictions, codes and the mean of what is decoded stay. */
+static void test_contrast(void)
+{
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    _cleanup_(stats_freep) struct stats *s = synthetic(&g, false);
+
+    for (int decoder = DECODER_INVERSE; decoder <= DECODER_LEAST_SQUARES; decoder++) {
+        struct solve_options o = options(2, PREDICT_HEAD, (enum decoder) decoder);
+        struct solve_report report;
+        _cleanup_(table_unrefp) struct table *plain = NULL, *stretched = NULL;
+        struct normal sums[2 * HEADS];
+
+        o.fit_levels = false;
+        plain = solve(s, &o, &report);
+        o.contrast[SIDE_K] = 1;
+        o.contrast[SIDE_V] = 0.5;
+        stretched = solve(s, &o, &report);
+        measure(s, stretched, sums);
+        for (unsigned hs = 0; hs < 2 * HEADS; hs++) {
+            const struct codec *a = &plain->codecs[hs], *b = &stretched->codecs[hs];
+
+            CU_ASSERT_EQUAL_FATAL(b->r, a->r);
+            CU_ASSERT_EQUAL(memcmp(a->enc, b->enc, a->r * D * sizeof(float)), 0);
+            for (unsigned i = 0; i < D; i++) {
+                for (unsigned j = 0; j < a->r_in; j++) {
+                    unsigned bits = j < a->n_pred ? 0 : a->bits[(j - a->n_pred) / 8];
+                    double loss = bits > 0 ? normal_loss(bits) : 0,
+                           want =
+                               (double) codec_dec_row(a, i)[j] * (1 + o.contrast[hs % 2] * loss / (1 - loss));
+
+                    CU_ASSERT_DOUBLE_EQUAL((double) codec_dec_row(b, i)[j], want, 2e-3 * fabs(want));
+                }
+                if (decoder == DECODER_LEAST_SQUARES)
+                    CU_ASSERT_DOUBLE_EQUAL(sums[hs].e[i], 0, 1e-3 * sqrt(sums[hs].ee[i]) + 1e-6);
+            }
+        }
+    }
+}
+
+/* Loading multiplies levels and thresholds of one side, and no bit moves. */
+static void test_loading(void)
+{
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    _cleanup_(stats_freep) struct stats *s = synthetic(&g, false);
+
+    for (int fitted = 0; fitted < 2; fitted++) {
+        struct solve_options o = options(4, PREDICT_NONE, DECODER_LEAST_SQUARES);
+        struct solve_report narrow, wide;
+        _cleanup_(table_unrefp) struct table *a = NULL, *b = NULL;
+
+        o.fit_levels = fitted;
+        a = solve(s, &o, &narrow);
+        o.loading[SIDE_K] = 1.5;
+        b = solve(s, &o, &wide);
+        for (unsigned side = 0; side < 2; side++)
+            for (unsigned bits = 1; bits <= TABLE_BITS_MAX; bits++) {
+                const struct levels *l = &a->levels[side][bits], *w = &b->levels[side][bits];
+                double factor = o.loading[side];
+
+                for (unsigned q = 0; q < 1u << bits; q++)
+                    CU_ASSERT_DOUBLE_EQUAL(level_z(w, q), factor * level_z(l, q),
+                                           1e-3 * (1 + fabs(level_z(w, q))));
+                for (unsigned q = 0; q + 1 < 1u << bits; q++)
+                    CU_ASSERT_DOUBLE_EQUAL((double) w->threshold[q], factor * (double) l->threshold[q],
+                                           1e-3 * (1 + fabs((double) w->threshold[q])));
+            }
+        for (uint32_t hs = 0; hs < head_side_count(&g); hs++)
+            CU_ASSERT_EQUAL(memcmp(a->codecs[hs].bits, b->codecs[hs].bits, a->codecs[hs].n_half), 0);
+        CU_ASSERT(wide.distortion_k != narrow.distortion_k);
+        CU_ASSERT_EQUAL(wide.distortion_v, narrow.distortion_v);
+    }
+}
+
 /* Values that are the keys of the other head: their own head's keys predict nothing,
  * those of the layer almost everything. */
 static void test_prediction_from_layer(void)
@@ -305,11 +391,46 @@ static void test_refuses(void)
     CU_ASSERT_PTR_NULL(bytes);
 }
 
+static void test_refuses_loading(void)
+{
+    static const struct {
+        double loading, contrast;
+        const char *words;
+    } cases[] = {
+        {0.9, 0, "loading 0.9"},    {2.1, 0, "loading 2.1"},  {NAN, 0, "1 <= loading <= 2"},
+        {1, -0.1, "contrast -0.1"}, {1, 1.1, "contrast 1.1"}, {1, NAN, "0 <= contrast <= 1"},
+    };
+    struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
+    _cleanup_(stats_freep) struct stats *s = synthetic(&g, false);
+    struct solve_report report;
+    struct solve_options o;
+    void *bytes = NULL;
+    size_t n;
+
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        struct errmsg e = {""};
+
+        o = options(2, PREDICT_NONE, DECODER_LEAST_SQUARES);
+        o.loading[i % 2] = cases[i / 2].loading;
+        o.contrast[i % 2] = cases[i / 2].contrast;
+        CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), -EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, cases[i / 2].words));
+    }
+    for (unsigned side = 0; side < 2; side++) {
+        struct errmsg e = {""};
+
+        solve_options_for(&o, METHOD_PAPER_KL, 2);
+        o.contrast[side] = 1;
+        CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), -EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "no loading and no contrast"));
+    }
+    CU_ASSERT_PTR_NULL(bytes);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_normal_equations),
-    TEST(test_prediction_from_layer),
-    TEST(test_degenerate),
-    TEST(test_refuses),
-    TEST_END,
+    TEST(test_normal_equations), TEST(test_contrast),
+    TEST(test_loading),          TEST(test_prediction_from_layer),
+    TEST(test_degenerate),       TEST(test_refuses),
+    TEST(test_refuses_loading),  TEST_END,
 };
 const char test_suite[] = "solve_decode";

@@ -31,6 +31,7 @@ static void test_options_read_back(void)
             o.floor_bpd = 0.5, o.ceil_bpd = 6, o.v_from = PREDICT_NONE, o.quantiser = QUANT_UNIFORM,
             o.fit_levels = false;
             o.k_bpd = 2.1, o.v_bpd = 3.3;
+            o.loading[SIDE_V] = 1.75, o.contrast[SIDE_K] = 0.25;
         }
         if (i == 5) {
             o.paper.rank_step = 4, o.paper.b_min = 1, o.paper.b_max = 5, o.paper.eta = 0.1,

@@ -93,6 +93,9 @@ static void test_every_option(void)
         .temper = 0.5,
         .floor_bpd = 1,
         .ceil_bpd = 6,
+        .loading_k = 1.3,
+        .contrast_k = 0.7,
+        .contrast_v = -1,
         .seed = 5,
     };
     struct solve_options same;
@@ -110,6 +113,9 @@ static void test_every_option(void)
     same.temper = 0.5;
     same.floor_bpd = 1;
     same.ceil_bpd = 6;
+    same.loading[0] = 1.3;
+    same.contrast[0] = 0.7;
+    same.contrast[1] = 0;
     same.seed = 5;
     expect_same_table(s, &o, &same);
 
