@@ -115,7 +115,7 @@ static void test_failures_leave_the_result(void)
     CU_ASSERT_PTR_EQUAL(got, &reply);
 }
 
-/* A descriptor that nobody asked for is closed; else it is the caller's. */
+/* A descriptor that the caller does not want is closed; else it is the caller's. */
 static void test_descriptor_of_a_reply(void)
 {
     Kvcobra__FetchTableReply reply = KVCOBRA__FETCH_TABLE_REPLY__INIT;
