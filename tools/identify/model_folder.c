@@ -10,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
+#include "tools/identify/digest_cache.h"
 
 #define CONFIG_NAME "config.json"
 #define INDEX_NAME "model.safetensors.index.json"
@@ -352,4 +354,29 @@ int model_folder_open(const char *path, struct model_folder *ret, struct errmsg 
     *ret = f;
     f = (struct model_folder){.fd = -1};
     return 0;
+}
+
+/* ---- what it was read from ---- */
+
+static int model_folder_list_named(const struct model_folder *f, const char *name, int64_t now,
+                                   struct digest_cache_files *ret)
+{
+    struct stat st;
+
+    return fstatat(f->fd, name, &st, 0) < 0 ? -errno : digest_cache_add_file(ret, name, &st, now);
+}
+
+int model_folder_list_files(const struct model_folder *f, struct digest_cache_files *ret)
+{
+    int64_t now = (int64_t) time(NULL);
+    int r = model_folder_list_named(f, CONFIG_NAME, now, ret);
+
+    if (r == 0 && f->index)
+        r = model_folder_list_named(f, INDEX_NAME, now, ret);
+    for (size_t i = 0; r == 0 && i < f->n_files; i++) {
+        struct stat st;
+
+        r = fstat(f->files[i].fd, &st) < 0 ? -errno : digest_cache_add_file(ret, f->files[i].name, &st, now);
+    }
+    return r;
 }

@@ -49,3 +49,8 @@ struct model_folder {
  */
 int model_folder_open(const char *path, struct model_folder *ret, struct errmsg *e);
 void model_folder_deinit(struct model_folder *f);
+
+struct digest_cache_files;
+
+/* Adds all files that the model was read from, as they are now. Return: 0; -ENOMEM; errno of stat. */
+int model_folder_list_files(const struct model_folder *f, struct digest_cache_files *ret);

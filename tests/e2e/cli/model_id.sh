@@ -5,6 +5,7 @@ KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
 . "$(dirname "$0")/lib.sh"
 
 script=$(dirname "$0")/model_folder.py
+export XDG_CACHE_HOME="$dir/cache"
 id() {
     "$KVCOBRA" model-id "$dir/$1" 2>"$dir/err" || cat "$dir/err"
 }
@@ -116,6 +117,25 @@ gguf=$(id model.gguf)
 "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/3.table" >/dev/null
 expect "inspect its table" 0 "$KVCOBRA" inspect "$dir/3.table" --json
 grep -q "$gguf" "$dir/out" && ok "the digest is that in a table" || not_ok "the digest is that in a table"
+
+# what a damaged record would say instead of the weights
+touch -d "1 hour ago" "$dir/plain/config.json" "$dir/plain/model.safetensors"
+sleep_until_old() { # the times of change of inodes cannot be set
+    until [ $(($(date +%s) - $(stat -c %Z "$dir/plain/model.safetensors"))) -gt 2 ]; do sleep 0.2; done
+}
+sleep_until_old
+rm -r "$dir/cache"
+[ "$(id plain)" = "$vector" ] && ok "a digest that is remembered" || not_ok "a digest that is remembered"
+record=$(ls -d "$dir"/cache/kvcobra/model-id-*)
+[ "$(stat -c %a "$record")" = 600 ] && ok "the mode of its record" || not_ok "the mode of its record: $(stat -c %a "$record")"
+sed -i "s/^$vector/ffff${vector#????}/" "$record"
+chmod 600 "$record"
+[ "$(id plain)" = "ffff${vector#????}" ] && ok "the record is read" || not_ok "the record is read: $(id plain)"
+touch "$dir/plain/config.json"
+[ "$(id plain)" = "$vector" ] && ok "a file that changed" || not_ok "a file that changed: $(id plain)"
+chmod 777 "$dir/cache/kvcobra"
+[ "$(id plain)" = "$vector" ] && grep -q "is not remembered: other users may" "$dir/err" && ok "a folder of others" ||
+    not_ok "a folder of others: $(cat "$dir/err")"
 
 expect "no path" 2 "$KVCOBRA" model-id
 expect "two paths" 2 "$KVCOBRA" model-id a b
