@@ -5,7 +5,7 @@ README.md has an example; kvcobra.h describes every call.
 """
 from ._arrays import Tokens
 from ._calibrate import Calibration, calibrate
-from ._client import Client, ClientInfo, Geometry
+from ._client import ActiveModel, Client, ClientInfo, Geometry
 from ._errors import Error
 from ._fetch import Fetch
 from ._library import version
@@ -14,5 +14,5 @@ from ._sequence import Sequence, Usage, append_batch, attend_batch
 
 __version__ = "0.1.0"
 
-__all__ = ["Calibration", "Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelFit", "ModelInfo", "Sequence",
-           "Tokens", "Usage", "append_batch", "attend_batch", "calibrate", "version"]
+__all__ = ["ActiveModel", "Calibration", "Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelFit", "ModelInfo",
+           "Sequence", "Tokens", "Usage", "append_batch", "attend_batch", "calibrate", "version"]

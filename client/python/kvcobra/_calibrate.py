@@ -68,11 +68,11 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
         raise ValueError(f"own_share is {own_share}; expected 0 to 90 percent")
     path = os.fspath(output)
     recorder = Recorder(model, metric)
-    digest = _arrays.digest(model_id if model_id is not None else folder_model_id(_folder(model)), "model_id")
+    digest = _arrays.digest(model_id if model_id is not None else folder_model_id(model_folder(model)), "model_id")
     if tokenizer is None:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(_folder(model), local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(model_folder(model), local_files_only=True)
     first = _texts.bos(tokenizer)
     sources, cuts, repeated = _read(texts, tokenizer, first, tokens or TEXT_TOKENS, window)
     own, own_cuts = _write(model, tokenizer, first, cuts, sources,
@@ -141,10 +141,12 @@ def _name(model: Any) -> str:
     return str(getattr(model, "name_or_path", "") or "")
 
 
-def _folder(model: Any) -> str:
+def model_folder(model: Any) -> str:
+    """The folder that @model was loaded from."""
     name = _name(model)
     if not os.path.isdir(name):
-        raise ValueError("the model was not loaded from a local folder: pass model_id (`kvcobra model-id` prints it) and tokenizer")
+        raise ValueError("the model was not loaded from a local folder: pass model_id (`kvcobra model-id` prints it), and to calibrate also "
+                         "tokenizer")
     return name
 
 

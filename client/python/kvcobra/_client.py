@@ -1,6 +1,7 @@
 """A connection to kvcobrad, or an embedded client, and what all its handles share: entering a call, errors, freeing."""
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
@@ -8,12 +9,14 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple, Type, Union
 
-from . import _arrays, _gpus
+from . import _arrays, _gpus, _messages
 from ._errors import error
 from ._library import ffi, free, library, new, text
 
 Digest = Union[bytes, str]
 GPU_PAGES_HOST = 1  # enum kvc_gpu_pages
+DIGEST_BYTES = 32
+LIST_TABLES, GET_STATUS, TABLE_ACTIVE = 20, 40, 4  # of kvcobra.proto
 
 
 class Geometry(NamedTuple):
@@ -26,6 +29,14 @@ class Geometry(NamedTuple):
     n_rot: int
     attn_scale: float
     rope_freq: Tuple[float, ...]  # [n_rot / 2] radians per position
+
+
+class ActiveModel(NamedTuple):
+    """A model that the daemon has an active table for."""
+
+    model_id: bytes
+    table_digest: bytes
+    bpd_code: float
 
 
 class ClientInfo(NamedTuple):
@@ -106,6 +117,7 @@ class Client(NotCopied):
         if r < 0:
             raise error(-r, "")
         self._handle = ret[0]
+        self._embedded = socket is False
         self._gpu: Optional[int] = None
         try:
             if gpu is not None:
@@ -200,10 +212,53 @@ class Client(NotCopied):
         return ClientInfo(bool(info.connected), bool(info.resumed), info.session, info.n_failed, info.retry_ms,
                           info.n_reconnects, bytes(info.boot_id))
 
+    def models(self) -> List[ActiveModel]:
+        """The models that the daemon has active tables for."""
+        models: List[ActiveModel] = []
+        cursor = 0
+        while True:
+            request = b"" if cursor == 0 else b"\x08" + _messages.varint(cursor)
+            reply = _messages.fields(self.request(LIST_TABLES, request)[0])
+            for table in map(_messages.fields, reply.get(1, [])):
+                if _messages.one(table, 3, 0) == TABLE_ACTIVE:
+                    models.append(ActiveModel(_messages.one(table, 2, b""), _messages.one(table, 1, b""), _messages.one(table, 4, 0.0)))
+            cursor = _messages.one(reply, 2, 0)
+            if cursor == 0:
+                return models
+
+    def quota_bytes(self) -> int:
+        """The most that this user's pages and arenas may take of the daemon's pool."""
+        reply = _messages.fields(self.request(GET_STATUS)[0])
+        return int(_messages.one(_messages.fields(_messages.one(reply, 14, b"")), 2, 0))
+
+    def find_model(self, model_id: Optional[Digest] = None) -> bytes:
+        """The digest of a model: @model_id, or the only active one that its hexadecimal digits begin; None: the only active one."""
+        if self._embedded and model_id is None:
+            raise TypeError("model_id is missing: only a model with a table of the caller can go without")
+        if self._embedded:
+            return _arrays.digest(model_id, "model_id")
+        if isinstance(model_id, str) and 0 < len(model_id) < 2 * DIGEST_BYTES and not model_id.strip("0123456789abcdefABCDEF"):
+            prefix = model_id.lower()
+        elif model_id is not None:
+            return _arrays.digest(model_id, "model_id")
+        else:
+            prefix = ""
+        models = sorted({model.model_id.hex() for model in self.models()})
+        found = [digest for digest in models if digest.startswith(prefix)]
+        if len(found) == 1:
+            return bytes.fromhex(found[0])
+        if not models:
+            raise error(errno.ENOENT, "kvcobrad has no active table: stage and activate one with 'kvcobra table'")
+        names = ", ".join(digest[:12] for digest in found or models)
+        if prefix:
+            raise ValueError(f"model_id {model_id!r} begins no model of kvcobrad, which has {names}" if not found else
+                             f"model_id {model_id!r} begins several models of kvcobrad: {names}")
+        raise ValueError(f"model_id is missing, and kvcobrad has active tables of {len(models)} models: {names}")
+
     def geometry(self, model_id: Digest) -> Geometry:
         """The geometry of a model that the daemon has an active table for."""
         geometry, frequencies = new("kvc_geometry"), ffi.new("double[KVC_ROPE_FREQ_MAX]")
-        self.call("kvc_client_get_geometry", self.handle, _arrays.digest(model_id, "model_id"), geometry, frequencies)
+        self.call("kvc_client_get_geometry", self.handle, self.find_model(model_id), geometry, frequencies)
         return read_geometry(geometry)
 
     def table_geometry(self, table: bytes) -> Tuple[bytes, Geometry]:
@@ -256,6 +311,15 @@ class Client(NotCopied):
 
     def __repr__(self) -> str:
         return f"<kvcobra.Client {'closed' if self.closed else 'open'}>"
+
+
+def socket_path(path: "Union[str, bytes, os.PathLike[Any], None]" = None) -> str:
+    """Where a client that is given @path finds kvcobrad: kvc_socket_path() of kvcobra-call.h."""
+    found = ffi.new("char[]", os.pathconf("/", "PC_PATH_MAX"))
+    r = library().function("kvc_socket_path")(0, ffi.NULL if path is None else c_path(path, "path"), found, len(found))
+    if r < 0:
+        raise error(-r, "")
+    return os.fsdecode(ffi.string(found))
 
 
 def c_path(path: Any, name: str) -> Any:

@@ -39,7 +39,8 @@ class ModelFit(NamedTuple):
 class Model(Handle):
     """A model of a client.
 
-    model_id: the model's digest, 32 bytes or 64 hexadecimal digits; None: that of @table.
+    model_id: the model's digest, 32 bytes or hexadecimal digits, of which the first are enough for a model that the daemon has
+    a table for; None: that of @table, or the only model that the daemon has a table for.
     geometry: None: that of @table, or of the daemon's active table.
     n_positions: the longest sequence; 0 is 65536.
     table: bytes or path of a table file: all pages stay in this process (embedded).
@@ -51,9 +52,11 @@ class Model(Handle):
                  shard: Optional[Tuple[int, int]] = None) -> None:
         client.handle  # raises if the client is closed
         table_bytes = _table_bytes(table)
-        digest = None if model_id is None else _arrays.digest(model_id, "model_id")
-        if table_bytes is None and digest is None:
-            raise TypeError("model_id is missing: only a model with a table of the caller can go without")
+        digest: Optional[bytes] = None
+        if table_bytes is None:
+            digest = client.find_model(model_id)
+        elif model_id is not None:
+            digest = _arrays.digest(model_id, "model_id")
         if table_bytes is not None and (digest is None or geometry is None):
             table_digest, table_geometry = client.table_geometry(table_bytes)
             digest, geometry = digest or table_digest, geometry or table_geometry

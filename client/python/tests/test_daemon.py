@@ -75,6 +75,40 @@ class Shared(support.Case):
             client.geometry(bytes(32))
         self.assertEqual(raised.exception.errno, errno.ENODATA)
 
+    def test_models(self):
+        client = kvcobra.Client(self.daemon.socket)
+        self.addCleanup(client.close)
+        model, = client.models()
+        self.assertEqual((model.model_id, model.bpd_code), (self.model_id, kvcobra.Model(client).info.bpd_code))
+        self.assertEqual(model.table_digest, kvcobra.Model(client, self.model_id.hex()[:6].upper()).info.table_digest)
+        self.assertEqual(client.quota_bytes(), 64 << 20)
+        with self.assertRaisesRegex(ValueError, f"begins no model of kvcobrad, which has {self.model_id.hex()[:12]}"):
+            kvcobra.Model(client, "ffffff")
+        with self.assertRaises(ValueError):
+            kvcobra.Model(client, "no digits")
+
+        others = [kvcobra.ActiveModel(bytes([1, i]) + bytes(30), bytes(32), 3.0) for i in range(2)]
+        client.models = lambda: others
+        for model_id, sentence in ((None, "active tables of 2 models"), ("01", "begins several models")):
+            with self.assertRaisesRegex(ValueError, f"{sentence}.*: 010000000000, 010100000000"):
+                client.find_model(model_id)
+        self.assertEqual(client.find_model("0101"), others[1].model_id)
+        client.models = lambda: []
+        with self.assertRaises(kvcobra.Error) as raised:
+            client.find_model()
+        self.assertEqual(raised.exception.errno, errno.ENOENT)
+
+    def test_messages(self):
+        from kvcobra import _messages
+
+        for value, data in ((0, "00"), (127, "7f"), (300, "ac02"), (2**64 - 1, "ffffffffffffffffff01")):
+            self.assertEqual(_messages.varint(value).hex(), data)
+            self.assertEqual(_messages.fields(b"\x08" + bytes.fromhex(data)), {1: [value]})
+        self.assertEqual(_messages.fields(bytes.fromhex("210000000000000840120161120162")), {4: [3.0], 2: [b"a", b"b"]})
+        for bad in ("08", "0880", "2100", "1202", "08" + "80" * 11 + "00", "0b"):
+            with self.assertRaises(ValueError):
+                _messages.fields(bytes.fromhex(bad))
+
     def test_geometry_of_a_table(self):
         client = kvcobra.Client(False)
         self.addCleanup(client.close)

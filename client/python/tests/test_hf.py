@@ -537,6 +537,9 @@ class Shared(DaemonCase):
         self.addCleanup(client.close)
         with self.assertLogs("kvcobra", logging.WARNING):
             self.assertTrue(KvCobraCache.from_model(self.model, client, model_id=bytes(32)).is_plain)
+        with self.assertRaisesRegex(ValueError, "not loaded from a local folder: pass model_id"):
+            KvCobraCache.from_model(self.model, client)  # another model of the same shape may be the daemon's only one
+        self.assertFalse(KvCobraCache.from_model(self.model, client, model_id=self.model_id.hex()[:8]).is_plain)
 
     def test_a_daemon_that_is_killed_and_started_again(self):
         self.publish()

@@ -11,6 +11,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
 from .. import Client, Error, Model, Sequence, append_batch, attend_batch
+from .._calibrate import folder_model_id, model_folder
 from .._client import Digest
 from . import _attention, _geometry
 from ._dense import DenseRows
@@ -155,7 +156,8 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
 class KvCobraCache(Cache):  # type: ignore[misc]
     """A cache for one model: past_key_values of its forward() and generate().
 
-    client: a client, or None: kvcobrad at the default path. model_id: the model's digest (`kvcobra model-id`).
+    client: a client, or None: kvcobrad at the default path. model_id: the model's digest, or its first digits; None: what
+    `kvcobra model-id` prints for the folder that the model was loaded from.
     table: bytes or path of a table file, for an embedded client.
     salt: anything besides tokens and model that changes keys and values, such as an adapter.
     repeatable: attention depends neither on how a prompt was cut nor on a match.
@@ -181,6 +183,8 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         if dense and repeatable:
             raise ValueError("repeatable is about attention to codes, and this cache has dense keys")
         self._own_client: Optional[Client] = None
+        if model_id is None and table is None:
+            model_id = folder_model_id(model_folder(model))
         bound, reason = self._bind(client, model_id, table, geometry, device)
         factor = _geometry.rope_factor(model)
         layers: List[Any]
