@@ -1,9 +1,11 @@
 """Options, salts, shards and RoPE frequencies of the vLLM adapter. Without vLLM and kvcobrad."""
+import contextlib
 import os
 import sys
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 import support
 
@@ -23,6 +25,8 @@ class Options(unittest.TestCase):
                             ("waiting_leases", 65537)]:
             with self.assertRaisesRegex(ValueError, f"{name} is {value!r}"):
                 options.parse({name: value})
+        with self.assertRaisesRegex(ValueError, "wait_ms is 10001; expected a whole number from 0 to 10000"):
+            options.parse({"wait_ms": 10001})
 
     def test_unknown_keys_are_refused(self):
         with self.assertRaisesRegex(ValueError, "sokcet: unknown"):
@@ -210,6 +214,48 @@ class Requirements(unittest.TestCase):
             os.environ.pop(plugin.VARIABLE)
             if before is not None:
                 os.environ[plugin.VARIABLE] = before
+
+    def test_policy(self):
+        for policy, changes in (("fail", True), ("recompute", False)):
+            c = types.SimpleNamespace(kv_load_failure_policy=policy)
+            self.assertEqual(requirements.set_policy(c), changes)
+            self.assertEqual(c.kv_load_failure_policy, "recompute")
+
+
+class Names(unittest.TestCase):
+    """The plugin, with stand-ins for vLLM's modules."""
+
+    def register(self, factory):
+        name = "vllm.distributed.kv_transfer.kv_connector.factory"
+        modules = {".".join(name.split(".")[:n]): types.ModuleType("stand-in") for n in range(1, 6)}
+        modules[name].KVConnectorFactory = factory
+        with mock.patch.dict(sys.modules, modules):
+            before = set(sys.modules)
+            plugin.register()
+            self.assertEqual(set(sys.modules), before, "nothing is imported before it is used")
+
+    def test_connector_is_known_by_its_name(self):
+        known = {}
+
+        class Factory:
+            @staticmethod
+            def register_connector(name, module, class_name):
+                if name in known:
+                    raise ValueError(f"Connector '{name}' is already registered.")
+                known[name] = (module, class_name)
+
+        with self.assertNoLogs("vllm.kvcobra") if sys.version_info >= (3, 10) else contextlib.nullcontext():
+            for _ in range(2):
+                self.register(Factory)
+        self.assertEqual(known, {"KvCobraConnector": ("kvcobra.vllm.connector", "KvCobraConnector")})
+
+    def test_other_versions_of_vllm(self):
+        class Factory:
+            pass
+
+        with self.assertLogs("vllm.kvcobra", "WARNING") as logs:
+            self.register(Factory)
+        self.assertIn("kv_connector_module_path", logs.output[0])
 
 
 class ModelId(unittest.TestCase):

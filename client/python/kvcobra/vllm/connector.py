@@ -38,6 +38,9 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
             raise ValueError("KvCobraConnector: this version of vLLM does not name the blocks of a step's requests; 0.32.0 does")
         self._options = options.parse(self._kv_transfer_config.kv_connector_extra_config)
         self._attends = plugin.active()
+        if requirements.set_policy(self._kv_transfer_config):
+            SERVICE.note("vLLM computes the tokens of loads that fail: kv_load_failure_policy is set to 'recompute', since with vLLM's default "
+                         "their requests would fail")
         requirements.check(vllm_config, kv_cache_config, self._options, self._attends)
         self._model_id = _model_id_of(vllm_config, self._options)
         self._geometry = geometry.of_model(vllm_config.model_config)

@@ -5,12 +5,22 @@ from typing import Any, Iterator, Optional
 
 from .options import Options
 
+RECOMPUTE = "recompute"
 CACHE_DTYPES = ("auto", "bfloat16", "float16")
+
+
+def set_policy(kv_transfer_config: Any) -> bool:
+    """Sets what vLLM does after a load that failed, which its scheduler reads when it has made the connector. False: it is set.
+    vLLM does not tell its default from the same value that a user wrote, with which this connector could not be used."""
+    if kv_transfer_config.kv_load_failure_policy == RECOMPUTE:
+        return False
+    kv_transfer_config.kv_load_failure_policy = RECOMPUTE
+    return True
 
 
 def _policy(config: Any) -> Iterator[str]:
     policy = config.kv_transfer_config.kv_load_failure_policy
-    if policy != "recompute":
+    if policy != RECOMPUTE:
         yield (f"kv_load_failure_policy is {policy!r}: a request whose pages cannot be read would fail. Set "
                "\"kv_load_failure_policy\": \"recompute\" in --kv-transfer-config")
 
