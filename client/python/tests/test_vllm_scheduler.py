@@ -1,111 +1,209 @@
 """The scheduler's side of KvCobraConnector: promises, their limit, and what the workers are sent. Without vLLM and kvcobrad."""
+import time
 import unittest
 
 import support
-from vllm_standin import FakeDaemon, FakePool, output, request
+from vllm_standin import TIMEOUT_S, FakeDaemon, FakePool, answer, output, request, until
 
-from kvcobra.vllm.counters import Counters
+from kvcobra.vllm.counters import COUNTERS, Counters
+from kvcobra.vllm.lookups import Lookups
 from kvcobra.vllm.scheduler import Scheduler
 
 
-def scheduler(pools, block_tokens=64, waiting_leases=4, takes=True, publishes=True, salt=lambda r: b"", async_load=False):
+def scheduler(pools, block_tokens=64, waiting_leases=4, takes=True, publishes=True, salt=lambda r: b"", async_load=False,
+              wait_ms=1000 * TIMEOUT_S, clock=time.monotonic):
     counters = Counters()
-    return Scheduler(FakeDaemon(pools), salt, block_tokens, waiting_leases, takes, publishes, async_load, counters), counters
+    lookups = Lookups(FakeDaemon(pools), wait_ms, clock)
+    return Scheduler(lookups, salt, block_tokens, waiting_leases, takes, publishes, async_load, counters), counters
+
+
+def counts(counters):
+    return {name: value for name, value in counters.take().items() if name in COUNTERS}
 
 
 class Asks(unittest.TestCase):
     def test_promise_is_whole_blocks_below_the_prompt(self):
         s, _ = scheduler([FakePool(1472)])
-        self.assertEqual(s.ask(request("a", 1500), 0), (1472, False))
+        self.assertEqual(answer(s, request("a", 1500), 0), (1472, False))
         s, _ = scheduler([FakePool(1472)], block_tokens=128)
-        self.assertEqual(s.ask(request("a", 1500), 0), (1408, False))
+        self.assertEqual(answer(s, request("a", 1500), 0), (1408, False))
         s, _ = scheduler([FakePool(128)])
-        self.assertEqual(s.ask(request("a", 128), 0), (64, False), "one token is left to compute")
+        self.assertEqual(answer(s, request("a", 128), 0), (64, False), "one token is left to compute")
 
     def test_own_hit_is_subtracted(self):
         s, _ = scheduler([FakePool(256)])
-        self.assertEqual(s.ask(request("a", 300), 128), (128, False))
-        self.assertEqual(s.ask(request("a", 300), 256), (0, False))
+        self.assertEqual(answer(s, request("a", 300), 128), (128, False))
+        self.assertEqual(answer(s, request("a", 300), 256), (0, False))
 
     def test_later_asks_get_the_first_answer(self):
         pool = FakePool(256)
         s, _ = scheduler([pool])
-        self.assertEqual(s.ask(request("a", 300), 0), (256, False))
+        self.assertEqual(answer(s, request("a", 300), 0), (256, False))
         pool.n_published = 0  # evicted as far as new matches go; the promise is leased
-        self.assertEqual(s.ask(request("a", 300), 0), (256, False))
-        self.assertEqual(pool.n_open, 1)
+        self.assertEqual(answer(s, request("a", 300), 0), (256, False))
+        until(lambda: pool.n_open == 1)
         s.finished("a")
-        self.assertEqual(pool.n_open, 0)
-        self.assertEqual(s.ask(request("a", 300), 0), (0, False))
+        until(lambda: pool.n_open == 0)
+        self.assertEqual(answer(s, request("a", 300), 0), (0, False))
 
     def test_least_of_all_shards(self):
         pools = [FakePool(256), FakePool(192)]
         s, _ = scheduler(pools)
-        self.assertEqual(s.ask(request("a", 300), 0), (192, False))
+        self.assertEqual(answer(s, request("a", 300), 0), (192, False))
         self.assertEqual([p.tables for p in pools], [{pools[0].table}, {pools[0].table}], "one table for all shards")
 
     def test_waiting_requests_with_leases_are_limited(self):
         pool = FakePool(256)
         s, _ = scheduler([pool], waiting_leases=2)
         for name in "abc":
-            s.ask(request(name, 300), 0)
-        self.assertEqual(pool.n_open, 2)
+            answer(s, request(name, 300), 0)
+        until(lambda: pool.n_open == 2)
         s.allocated(request("b", 300), [1, 2, 3, 4, 5], 256)
-        s.ask(request("d", 300), 0)
-        self.assertEqual(pool.n_open, 3, "a scheduled request is not counted")
+        answer(s, request("d", 300), 0)
+        until(lambda: pool.n_open == 3)  # a scheduled request is not counted
         s.close()
-        self.assertEqual(pool.n_open, 0)
+        until(lambda: pool.n_open == 0)
 
     def test_nothing_is_taken_or_published_after_a_reset(self):
         pool = FakePool(128)
         s, _ = scheduler([pool])
-        s.ask(request("a", 300), 0)
+        answer(s, request("a", 300), 0)
         s.stop()
-        self.assertEqual(pool.n_open, 0)
+        until(lambda: pool.n_open == 0)
         for name in "ab":
-            self.assertEqual(s.ask(request(name, 300), 0), (0, False))
+            self.assertEqual(answer(s, request(name, 300), 0), (0, False))
         step = s.step(output(new=[("a", 0, 300)], blocks={"a": range(1, 6)}))
         self.assertEqual((step.starts, step.rows, step.loads), ([], [], []))
 
     def test_no_daemon(self):
         s, _ = scheduler([])
-        self.assertEqual(s.ask(request("a", 300), 0), (0, False))
+        self.assertEqual(answer(s, request("a", 300), 0), (0, False))
         step = s.step(output(new=[("a", 0, 300)], blocks={"a": range(5)}))
         self.assertEqual((step.loads, step.starts, step.rows), ([], [], []))
 
     def test_error_of_the_daemon_is_no_error_of_the_engine(self):
         pools = [FakePool(256), FakePool(256, error=True)]
         s, _ = scheduler(pools)
-        self.assertEqual(s.ask(request("a", 300), 0), (0, False))
-        self.assertEqual(pools[0].n_open, 0, "leases of a promise that failed are given back")
+        self.assertEqual(answer(s, request("a", 300), 0), (0, False))
+        until(lambda: pools[0].n_open == 0)  # leases of a promise that failed are given back
 
     def test_unknown_keys(self):
         pool = FakePool(256)
         s, counters = scheduler([pool], salt=lambda r: None)
         for _ in range(2):
-            self.assertEqual(s.ask(request("a", 300), 0), (0, False))
-        self.assertEqual(counters.take(), {"requests_unknown_keys": 1})
-        self.assertEqual(pool.n_open, 0)
+            self.assertEqual(answer(s, request("a", 300), 0), (0, False))
+        self.assertEqual(counts(counters), {"requests_unknown_keys": 1})
+        until(lambda: pool.n_open == 0)
         self.assertEqual(s.step(output(new=[("a", 0, 300)], blocks={"a": range(5)})).rows, [])
 
     def test_roles(self):
         s, _ = scheduler([FakePool(256)], takes=False)
-        self.assertEqual(s.ask(request("a", 400), 0), (0, False))
+        self.assertEqual(answer(s, request("a", 400), 0), (0, False))
         s, _ = scheduler([FakePool(256)], publishes=False)
-        self.assertEqual(s.ask(request("a", 400), 0), (256, False))
+        self.assertEqual(answer(s, request("a", 400), 0), (256, False))
         self.assertEqual(s.step(output(new=[("a", 256, 144)], blocks={"a": range(7)})).starts, [])
 
     def test_async(self):
         s, _ = scheduler([FakePool(256)], async_load=True)
-        self.assertEqual(s.ask(request("a", 300), 0), (256, True))
-        self.assertEqual(s.ask(request("a", 300), 256), (0, False), "vLLM requires False with 0 tokens")
+        self.assertEqual(answer(s, request("a", 300), 0), (256, True))
+        self.assertEqual(answer(s, request("a", 300), 256), (0, False), "vLLM requires False with 0 tokens")
+
+
+class Waits(unittest.TestCase):
+    """A daemon that does not answer yet."""
+
+    def scheduler(self, pool, **options):
+        self.now = 0.0
+        s, counters = scheduler([pool], clock=lambda: self.now, wait_ms=1000, **options)
+        self.addCleanup(s.close)
+        return s, counters
+
+    def test_request_waits_and_others_go_on(self):
+        pool = FakePool(256, held=True)
+        s, _ = self.scheduler(pool)
+        before = time.monotonic()
+        for _ in range(1000):
+            self.assertEqual(s.ask(request("a", 300), 0), (None, False))
+        self.assertLess(time.monotonic() - before, 0.5 * TIMEOUT_S, "a step waits for 2 ms at most")
+        self.assertTrue(s.step(output()).waits)
+        until(lambda: pool.n_asked == 1)
+        pool.answer()
+        self.assertEqual(answer(s, request("a", 300), 0), (256, False))
+        self.assertFalse(s.step(output()).waits)
+
+    def test_lookup_begins_with_the_arrival(self):
+        pool = FakePool(256)
+        s, _ = self.scheduler(pool, waiting_leases=2)
+        for name in "abc":
+            s.arrived(request(name, 300))
+        until(lambda: pool.n_asked == 2)  # of a request whose turn may be far away no other one gives leases back
+        self.assertEqual(answer(s, request("a", 300), 0), (256, False))
+        step = s.step(output(new=[("a", 192, 108)], blocks={"a": range(5)}))
+        self.assertEqual(step.starts, [], "all whole chunks are published")
+        self.assertEqual(answer(s, request("c", 300), 0), (256, False))
+
+    def test_request_that_waited_too_long_is_computed(self):
+        pool = FakePool(256, held=True)
+        s, counters = self.scheduler(pool)
+        self.assertEqual(s.ask(request("a", 300), 0), (None, False))
+        until(lambda: pool.n_asked == 1)
+        self.now = 1.1
+        self.assertEqual(s.ask(request("a", 300), 0), (0, False))
+        for name in "ab":  # no other one waits for a daemon that is silent
+            s.arrived(request(name, 300))
+            self.assertEqual(s.ask(request(name, 300), 0), (0, False))
+        self.assertEqual(counts(counters), {"requests_given_up": 1})
+        pool.answer()
+        until(lambda: pool.n_open == 0)  # what the late answer leased is given back
+        self.assertEqual(answer(s, request("c", 300), 0), (256, False))
+        self.assertEqual(s.ask(request("a", 300), 0), (0, False), "its answer stays")
+
+    def test_all_that_may_wait_wait_already(self):
+        pool = FakePool(256, held=True)
+        s, _ = self.scheduler(pool, waiting_leases=2)
+        for _ in range(3):
+            for name in "abcd":
+                self.assertEqual(s.ask(request(name, 300), 0), (None, False))
+        until(lambda: pool.n_asked == 2)
+        pool.answer()
+        for name in "abcd":
+            self.assertEqual(answer(s, request(name, 300), 0), (256, False))
+
+    def test_request_that_ends_while_it_waits(self):
+        pool = FakePool(256, held=True)
+        s, _ = self.scheduler(pool)
+        for name in "ab":
+            s.ask(request(name, 300), 0)
+        s.finished("a")
+        s.stop()
+        self.assertEqual(s.ask(request("b", 300), 0), (0, False))
+        pool.answer()
+        until(lambda: pool.n_asked == 2 and pool.n_open == 0)
+
+    def test_error_that_is_not_the_library_s(self):
+        pool = FakePool(256)
+        pool.result_error = RuntimeError("of a test")
+        s, _ = self.scheduler(pool)
+        with self.assertLogs("vllm.kvcobra", "ERROR"):
+            self.assertEqual(answer(s, request("a", 300), 0), (0, False))
+        pool.result_error = None
+        self.assertEqual(answer(s, request("b", 300), 0), (256, False), "the thread lives")
+
+    def test_limit_of_slow_tiers(self):
+        for wait_ms, fetch_ms in ((1000, 800), (0, 0)):
+            daemon = FakeDaemon([FakePool(256)])
+            lookups = Lookups(daemon, wait_ms)
+            lookup = lookups.ask(list(range(300)), b"")
+            self.assertTrue(lookup.wait(TIMEOUT_S))
+            self.assertEqual(daemon.fetch_ms, fetch_ms)
+            lookups.close()
 
 
 class Steps(unittest.TestCase):
     def test_load_and_rows(self):
         s, _ = scheduler([FakePool(128)])
         r = request("a", 300)
-        self.assertEqual(s.ask(r, 64), (64, False))
+        self.assertEqual(answer(s, r, 64), (64, False))
         s.allocated(r, [7, 8, 9, 10, 11], 64)
         step = s.step(output(new=[("a", 128, 172)], blocks={"a": [7, 8, 9, 10, 11]}))
         load, = step.loads
@@ -120,13 +218,13 @@ class Steps(unittest.TestCase):
     def test_nothing_is_loaded_without_external_tokens(self):
         s, _ = scheduler([FakePool(128)])
         r = request("a", 300)
-        s.ask(r, 0)
+        answer(s, r, 0)
         s.allocated(r, [1, 2, 3, 4, 5], 0)
         self.assertEqual(s.step(output(new=[("a", 0, 300)], blocks={"a": range(5)})).loads, [])
 
     def test_chunked_prefill(self):
         s, _ = scheduler([FakePool(0)])
-        s.ask(request("a", 300), 0)
+        answer(s, request("a", 300), 0)
         first = s.step(output(new=[("a", 0, 100)], blocks={"a": [1, 2]}))
         second = s.step(output(cached=[("a", 100, 100)], blocks={"a": [1, 2, 3, 4]}))
         third = s.step(output(cached=[("a", 200, 100)], blocks={"a": [1, 2, 3, 4, 5]}))
@@ -137,48 +235,48 @@ class Steps(unittest.TestCase):
 
     def test_own_hit_beyond_the_pool_is_not_published(self):
         s, counters = scheduler([FakePool(64)])
-        s.ask(request("a", 300), 128)
+        answer(s, request("a", 300), 128)
         step = s.step(output(new=[("a", 128, 172)], blocks={"a": range(5)}))
         self.assertEqual((step.starts, step.rows), ([], []))
-        self.assertEqual(counters.take(), {"requests_not_continued": 1})
+        self.assertEqual(counts(counters), {"requests_not_continued": 1})
         s.finished("a")
         self.assertEqual(s.step(output()).finished, [], "the workers never knew it")
 
     def test_own_hit_within_the_pool_is_continued(self):
         s, _ = scheduler([FakePool(128)], block_tokens=32)
-        s.ask(request("a", 300), 96)
+        answer(s, request("a", 300), 96)
         step = s.step(output(new=[("a", 96, 204)], blocks={"a": range(10)}))
         self.assertEqual((step.starts[0].n_published, step.rows[0].first, step.rows[0].n), (128, 96, 160))
 
     def test_ask_after_leases_were_given_back(self):
         pool = FakePool(128)
         s, _ = scheduler([pool], waiting_leases=1)
-        s.ask(request("a", 300), 0)
-        s.ask(request("b", 300), 0)
+        answer(s, request("a", 300), 0)
+        answer(s, request("b", 300), 0)
         pool.n_published = 64
-        self.assertEqual(s.ask(request("a", 300), 0), (64, False))
+        self.assertEqual(answer(s, request("a", 300), 0), (64, False))
         step = s.step(output(new=[("a", 64, 236)], blocks={"a": range(5)}))
         self.assertEqual(step.starts[0].n_published, 64)
 
     def test_preempted_request(self):
         s, _ = scheduler([FakePool(0)])
-        s.ask(request("a", 300), 0)
+        answer(s, request("a", 300), 0)
         s.step(output(new=[("a", 0, 200)], blocks={"a": range(4)}))
-        s.ask(request("a", 300), 0)
+        answer(s, request("a", 300), 0)
         step = s.step(output(cached=[("a", 0, 300)], blocks={"a": [20, 21, 22, 23, 24]}))
         self.assertEqual(step.starts, [], "the recording continues")
         self.assertEqual((step.rows[0].first, step.rows[0].n, step.rows[0].blocks), (0, 256, (20, 21, 22, 23)))
 
     def test_finished(self):
         s, _ = scheduler([FakePool(0)])
-        s.ask(request("a", 300), 0)
+        answer(s, request("a", 300), 0)
         s.step(output(new=[("a", 0, 200)], blocks={"a": range(4)}))
         s.finished("a")
         self.assertEqual(s.step(output()).finished, ["a"])
 
     def test_prompt_that_is_published_whole_is_not_recorded(self):
         s, _ = scheduler([FakePool(256)])
-        s.ask(request("a", 300), 0)
+        answer(s, request("a", 300), 0)
         self.assertEqual(s.step(output(new=[("a", 256, 44)], blocks={"a": range(5)})).starts, [])
 
 

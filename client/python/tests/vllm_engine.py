@@ -63,13 +63,13 @@ def generate_until_cached(llm, prompts, max_tokens, n_cached):
 
 
 def metrics():
-    """The connector's counters and vLLM's of preemptions, as vLLM's Prometheus page has them."""
+    """The connector's counters, the sums of its histograms, and vLLM's count of preemptions, as vLLM's Prometheus page has them."""
     from prometheus_client import REGISTRY
 
     names = ("vllm:kvcobra_", "vllm:num_preemptions")
-    return {sample.name.removeprefix("vllm:").removeprefix("kvcobra_").removesuffix("_total"): sample.value
+    return {sample.name.removeprefix("vllm:").removeprefix("kvcobra_").removesuffix("_total").removesuffix("_sum"): sample.value
             for family in REGISTRY.collect() for sample in family.samples
-            if sample.name.startswith(names) and sample.name.endswith("_total")}
+            if sample.name.startswith(names) and sample.name.endswith(("_total", "_sum"))}
 
 
 def fail_loads(n):

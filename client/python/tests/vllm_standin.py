@@ -1,34 +1,84 @@
 """Stand-ins for kvcobrad's client and for vLLM's objects, with the members that the connector uses."""
+import os
+import time
 import types
 
 import kvcobra
 
+TIMEOUT_S = 60
+
 
 class FakePool:
-    """The pages of one shard: the first @n_published tokens of any text."""
+    """The pages of one shard: the first @n_published tokens of any text. While @held, no answer comes."""
 
     table = bytes(range(32))
 
-    def __init__(self, n_published, error=False):
+    def __init__(self, n_published, error=False, held=False):
         self.n_published = n_published
         self.error = error
+        self.result_error = None
+        self.held = held
         self.n_open = 0
+        self.n_asked = 0
+        self.fetches = []
         self.tables = set()
         self.info = types.SimpleNamespace(table_digest=self.table)
+
+    def answer(self):
+        """What was held is answered."""
+        self.held = False
+        for fetch in self.fetches:
+            fetch.ring()
+
+
+class FakeFetch:
+    """A descriptor that becomes readable with the answer."""
+
+    def __init__(self, pool, tokens):
+        self.pool, self.tokens = pool, tokens
+        self.ear, self.bell = os.pipe()
+        pool.fetches.append(self)
+        pool.n_asked += 1
+        if not pool.held:
+            self.ring()
+
+    def ring(self):
+        os.write(self.bell, b"!")
+
+    def fileno(self):
+        return self.ear
+
+    def done(self):
+        return not self.pool.held
+
+    def result(self, timeout):
+        if self.pool.error:
+            raise kvcobra.Error(11, "the daemon is busy")
+        if self.pool.result_error is not None:
+            raise self.pool.result_error
+        return min(self.pool.n_published, (len(self.tokens) - 1) // 64 * 64)
+
+    def close(self):
+        if self in self.pool.fetches:
+            self.pool.fetches.remove(self)
+            os.close(self.ear)
+            os.close(self.bell)
 
 
 class FakeSequence:
     def __init__(self, pool, table):
         self.pool = pool
+        self.fetching = None
         pool.n_open += 1
         pool.tables.add(table)
 
-    def match(self, tokens):
-        if self.pool.error:
-            raise kvcobra.Error(11, "the daemon is busy")
-        return min(self.pool.n_published, (len(tokens) - 1) // 64 * 64)
+    def fetch(self, tokens):
+        self.fetching = FakeFetch(self.pool, tokens)
+        return self.fetching
 
     def close(self):
+        if self.fetching is not None:
+            self.fetching.close()
         self.pool.n_open -= 1
 
 
@@ -51,7 +101,8 @@ class FakeDaemon:
     def models(self):
         return self.pools
 
-    def sequence(self, model, salt, table, counted=False):
+    def sequence(self, model, salt, table, counted=False, fetch_ms=None):
+        self.fetch_ms = fetch_ms
         return FakeSequence(model, table)
 
     def connected(self):
@@ -59,6 +110,23 @@ class FakeDaemon:
 
     def close(self):
         pass
+
+
+def until(condition):
+    """Waits for what a thread does."""
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.001)
+
+
+def answer(scheduler, r, n_computed):
+    """What the scheduler's side says when it knows: a busy machine needs longer than a step waits."""
+    end = time.monotonic() + TIMEOUT_S
+    while (found := scheduler.ask(r, n_computed))[0] is None:
+        assert time.monotonic() < end, "no answer came"
+        scheduler.step(output())
+    return found
 
 
 def request(request_id, n_tokens):

@@ -19,6 +19,7 @@ from . import geometry, model_id, options, plugin, requirements, salt
 from .codes import Codes
 from .counters import Counters
 from .daemon import Daemon, Service
+from .lookups import Lookups
 from .metadata import Step
 from .scheduler import Scheduler
 from .stats import PromMetrics, Stats
@@ -62,9 +63,10 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
     def _new_scheduler(self) -> Scheduler:
         parallel = self._vllm_config.parallel_config
         daemon = self._daemon(geometry.shards(self._geometry.n_kv_heads, parallel.tensor_parallel_size), 1)
-        daemon.open()  # raises if the daemon's table does not fit the model; without a daemon the engine starts
+        if daemon.open():  # raises if the daemon's table does not fit the model; without a daemon the engine starts
+            daemon.describe()
         adapters = salt.Adapters()
-        return Scheduler(daemon, lambda request: salt.of_request(request, adapters), self._vllm_config.cache_config.block_size,
+        return Scheduler(Lookups(daemon, self._options.wait_ms), lambda request: salt.of_request(request, adapters), self._vllm_config.cache_config.block_size,
                          self._options.waiting_leases, self._kv_transfer_config.is_kv_consumer,
                          self._kv_transfer_config.is_kv_producer, self._options.async_load, self._counters, self._attends)
 
@@ -102,6 +104,9 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         return self._worker
 
     # ---- the scheduler's process ----
+
+    def on_new_request(self, request: Any) -> None:
+        self._of_scheduler.arrived(request)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Tuple[Optional[int], bool]:
         return self._of_scheduler.ask(request, num_computed_tokens)

@@ -11,8 +11,10 @@ import time
 from typing import Any, Callable, List, Optional, Sequence as Items, Set
 
 import kvcobra
+from kvcobra._client import socket_path
 
 from .geometry import Geometry, Shard
+from .metadata import CHUNK
 
 RETRY_SECONDS = 10.0
 LINE_SECONDS = 60.0
@@ -48,7 +50,7 @@ class Service:
             self._lost = True
 
     def note(self, sentence: str) -> None:
-        """A line that is written once."""
+        """A line that is written once in a process."""
         with self._lock:
             if sentence not in self._noted:
                 self._noted.add(sentence)
@@ -108,10 +110,23 @@ class Daemon:
             if e.errno == errno.ENOENT and self._client is None and e.strerror.find("could not be loaded") >= 0:
                 raise Refused(e.strerror) from None
             self._next_attempt = self._clock() + RETRY_SECONDS
-            self.service.lost(e.strerror)
+            self.service.lost(f"model {self._model_id[:12]}, {socket_path(self._socket)}: {e.strerror}")
             return False
         self.service.back()
         return True
+
+    def describe(self) -> None:
+        """A line about what is shared, and through which daemon."""
+        try:
+            assert self._client is not None
+            info = self._models[0].info
+            bytes_of_chunk = sum(model.info.page_bytes for model in self._models)
+            n_tokens = self._client.quota_bytes() // bytes_of_chunk * CHUNK
+        except (kvcobra.Error, ValueError) as e:
+            self.service.lost(getattr(e, "strerror", e))
+            return
+        self.service.note(f"prefixes are shared through {socket_path(self._socket)}: model {self._model_id[:12]}, table "
+                          f"{info.table_digest.hex()[:12]}, {info.bpd_code:.2f} bits per number, room for {n_tokens} tokens")
 
     def _connect(self) -> kvcobra.Client:
         if self._gpu is not None:
@@ -142,10 +157,11 @@ class Daemon:
         self.service.back()
         return True
 
-    def sequence(self, model: kvcobra.Model, salt: bytes, table: bytes, counted: bool = False) -> kvcobra.Sequence:
+    def sequence(self, model: kvcobra.Model, salt: bytes, table: bytes, counted: bool = False,
+                 fetch_ms: Optional[int] = None) -> kvcobra.Sequence:
         """A sequence of an engine that keeps keys after RoPE and an exact cache of its own. @counted: the scheduler counted
-        the hits of the request."""
-        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", publish_all=True, counted=counted)
+        the hits of the request. @fetch_ms: how long its match waits for slower tiers."""
+        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", publish_all=True, counted=counted, fetch_ms=fetch_ms)
 
     def close(self) -> None:
         if self._client is not None:

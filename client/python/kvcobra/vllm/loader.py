@@ -56,7 +56,7 @@ class Loader:
             self._daemon.service.lost(f"vLLM computes {load.end - load.first} tokens that could not be loaded: {reason}")
             return self.unfilled(load)
         self._counters.add("loaded_tokens", load.end - load.first)
-        self._counters.add("load_seconds", time.perf_counter() - before)
+        self._counters.observe("load_seconds", time.perf_counter() - before)
         return set()
 
     def unfilled(self, load: Load) -> Set[int]:
@@ -126,6 +126,12 @@ class LoadThread:
             self._n_open += len(loads)
         for load in loads:
             self._work.put(load)
+
+    @property
+    def n_open(self) -> int:
+        """Loads that have not ended, or whose end was not told yet."""
+        with self._changed:
+            return self._n_open + len(self._finished)
 
     def finished(self, wait_seconds: float) -> Tuple[Set[str], Set[int]]:
         """The requests whose loads have ended since the last call, and their blocks without keys and values.

@@ -61,7 +61,7 @@ class Row:
 
 @dataclass
 class Step:
-    """connector.py registers this class as vLLM's KVConnectorMetadata."""
+    """connector.py registers this class as vLLM's KVConnectorMetadata. @waits: requests wait for kvcobrad's answers."""
 
     loads: List[Load] = field(default_factory=list)
     starts: List[Start] = field(default_factory=list)
@@ -69,3 +69,4 @@ class Step:
     batch: List[Row] = field(default_factory=list)
     finished: List[str] = field(default_factory=list)
     n_tokens: int = 0
+    waits: bool = False

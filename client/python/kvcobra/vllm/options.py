@@ -10,6 +10,7 @@ from typing import Any, Mapping, Optional
 
 MODEL_ID_DIGITS = 64  # SHA-256 in hexadecimal
 THREADS_MAX = 64
+WAIT_MS_MAX = 10000  # the library's limit for slower tiers is 8000
 THREADS_DEFAULT_MAX = 4  # a load of 1500 tokens does not get faster with more
 
 
@@ -21,6 +22,7 @@ class Options:
     async_load: bool = False            # load between steps, not in the step that needs the tokens
     queue_mib: int = 256                # vectors that wait to be encoded
     waiting_leases: int = 64            # waiting requests whose pages are leased
+    wait_ms: int = 1000                 # how long a request waits for kvcobrad at most, and for its disk and cluster
     repeatable: bool = False            # attention on codes: a cold run and a hit agree within rounding
 
 
@@ -64,6 +66,7 @@ _CHECKS = {
     "async_load": _flag,
     "queue_mib": _number(1, 1 << 20),
     "waiting_leases": _number(1, 1 << 16),
+    "wait_ms": _number(0, WAIT_MS_MAX),
     "repeatable": _flag,
 }
 assert set(_CHECKS) == {field.name for field in fields(Options)}

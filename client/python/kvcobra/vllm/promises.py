@@ -1,4 +1,4 @@
-"""What the scheduler promised to vLLM: tokens that are leased for a request, from the first ask until it has finished.
+"""What the scheduler promised to vLLM: tokens that are leased for a request, from their answer until it has finished.
 
 vLLM may ask about a waiting request several times, and relies on the first answer. A request that waits holds leases on
 pages, which the daemon then cannot evict, so the number of waiting requests with leases is limited: the oldest gives its leases
@@ -7,85 +7,93 @@ back, and its next ask looks again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional, Set, Tuple
 
-import kvcobra
+from .counters import Counters
+from .lookups import Lookup, Lookups, Promise
 
-from .daemon import Daemon
-from .metadata import CHUNK, Text
-
-
-class Promise:
-    """@n_found: tokens that are leased in every shard; a multiple of 64."""
-
-    def __init__(self, text: Text, sequences: List[Any], n_found: int) -> None:
-        self.text = text
-        self.n_found = n_found
-        self._sequences = sequences
-
-    def drop(self) -> None:
-        for sequence in self._sequences:
-            sequence.close()
-        self._sequences = []
+UNKNOWN: Tuple[bool, Optional[Promise]] = (False, None)
+NOTHING: Tuple[bool, Optional[Promise]] = (True, None)
 
 
 class Promises:
-    def __init__(self, daemon: Daemon, waiting_max: int) -> None:
-        self._daemon = daemon
+    def __init__(self, lookups: Lookups, waiting_max: int, counters: Counters) -> None:
+        self._lookups = lookups
         self._waiting_max = waiting_max
-        self._waiting: "OrderedDict[str, Promise]" = OrderedDict()
+        self._counters = counters
+        self._waiting: "OrderedDict[str, Lookup]" = OrderedDict()
         self._scheduled: Dict[str, Promise] = {}
+        self._given_up: Set[str] = set()
 
     def get(self, request_id: str) -> Optional[Promise]:
-        return self._waiting.get(request_id) or self._scheduled.get(request_id)
+        waiting = self._waiting.get(request_id)
+        return self._scheduled.get(request_id) if waiting is None else waiting.promise
 
-    def ask(self, request_id: str, tokens: List[int], salt: bytes) -> Optional[Promise]:
-        """Leases what the daemon has of @tokens, except the last. None: there is no daemon."""
-        promise = self._find(tokens, salt)
-        if promise is not None:
-            self._waiting[request_id] = promise
-            while len(self._waiting) > self._waiting_max:
-                self._waiting.popitem(last=False)[1].drop()
-        return promise
+    def begin(self, request_id: str, tokens: List[int], salt: bytes) -> None:
+        """The request has arrived and will be asked about, if its turn comes: asks now if no other one must wait for that."""
+        if len(self._waiting) < self._waiting_max and request_id not in self._waiting and not self._lookups.silent:
+            self._waiting[request_id] = self._lookups.ask(tokens, salt)
+
+    def ask(self, request_id: str, tokens: List[int], salt: bytes, wait_seconds: float) -> Tuple[bool, Optional[Promise]]:
+        """What the daemon has of @tokens, except the last. (False, None): it is not known yet, after @wait_seconds; (True, None): the
+        daemon is not there, or did not answer within the limit."""
+        if request_id in self._given_up:
+            return NOTHING
+        if request_id in self._scheduled:
+            return True, self._scheduled[request_id]
+        lookup = self._waiting.get(request_id)
+        if lookup is None:
+            if self._lookups.silent:
+                return NOTHING
+            if not self._make_room():
+                return UNKNOWN
+            lookup = self._waiting[request_id] = self._lookups.ask(tokens, salt)
+        if not lookup.wait(wait_seconds):
+            if not self._lookups.give_up(lookup):
+                return UNKNOWN
+            self._counters.add("requests_given_up")
+            self._given_up.add(request_id)
+        if lookup.promise is None:
+            del self._waiting[request_id]
+            return NOTHING
+        return True, lookup.promise
+
+    def _make_room(self) -> bool:
+        """False: all waiting requests wait for their answers, so that none can give leases back."""
+        while len(self._waiting) >= self._waiting_max:
+            oldest = next((request_id for request_id, lookup in self._waiting.items() if lookup.wait(0)), None)
+            if oldest is None:
+                return False
+            self._lookups.drop(self._waiting.pop(oldest))
+        return True
 
     def scheduled(self, request_id: str) -> None:
         """The request has its blocks: it no longer waits."""
-        promise = self._waiting.pop(request_id, None)
-        if promise is not None:
-            self._scheduled[request_id] = promise
+        lookup = self._waiting.pop(request_id, None)
+        if lookup is None:
+            return
+        if lookup.promise is None:  # vLLM computes it, whatever the answer will be
+            self._lookups.drop(lookup)
+        else:
+            self._scheduled[request_id] = lookup.promise
 
     def drop(self, request_id: str) -> None:
-        for promises in (self._waiting, self._scheduled):
-            promise = promises.pop(request_id, None)
-            if promise is not None:
-                promise.drop()
+        self._given_up.discard(request_id)
+        lookup = self._waiting.pop(request_id, None)
+        if lookup is not None:
+            self._lookups.drop(lookup)
+        promise = self._scheduled.pop(request_id, None)
+        if promise is not None:
+            self._lookups.release(promise)
 
     def clear(self) -> None:
         for request_id in [*self._waiting, *self._scheduled]:
             self.drop(request_id)
 
+    @property
+    def n_unknown(self) -> int:
+        """Waiting requests without an answer."""
+        return sum(not lookup.wait(0) for lookup in self._waiting.values())
+
     def __len__(self) -> int:
         return len(self._waiting) + len(self._scheduled)
-
-    def _find(self, tokens: List[int], salt: bytes) -> Optional[Promise]:
-        """Every shard is matched with one table; the request gets what all of them have."""
-        models = self._daemon.models()
-        if not models:
-            return None
-        sequences: List[Any] = []
-        try:
-            text = Text(tuple(tokens), salt, models[0].info.table_digest)
-            n_found = len(tokens)
-            for model in models:
-                sequences.append(self._daemon.sequence(model, salt, text.table))
-                n_found = min(n_found, sequences[-1].match(tokens))
-        except kvcobra.Error as e:
-            for sequence in sequences:
-                sequence.close()
-            self._daemon.service.lost(e.strerror)
-            return None
-        if n_found == 0 and not self._daemon.connected():
-            for sequence in sequences:
-                sequence.close()
-            return None
-        return Promise(text, sequences, n_found // CHUNK * CHUNK)

@@ -38,6 +38,7 @@ class Publisher:
         self._used_bytes = 0
         self._spare: Optional[torch.Tensor] = None
         self._work: "queue.SimpleQueue[Optional[Tuple[Optional[Copy], Optional[Recording]]]]" = queue.SimpleQueue()
+        self._coded: Dict[bytes, List[int]] = {}
         self._sequences: Dict[int, Tuple[Recording, kvcobra.Sequence]] = {}
         self._thread = threading.Thread(target=self._run, name="kvcobra-publish", daemon=True)
         self._thread.start()
@@ -56,6 +57,7 @@ class Publisher:
                 self._used_bytes += n_bytes
             else:
                 self._used_bytes += spare.numel() * spare.element_size()
+            self._counters.set("queue_bytes", self._used_bytes)
         if spare is None:
             try:
                 spare = torch.empty(n_numbers, dtype=like.dtype, device=like.device)
@@ -120,6 +122,7 @@ class Publisher:
         with self._lock:
             self._used_bytes -= copy.memory.numel() * copy.memory.element_size()
             self._spare = copy.memory  # a copy to pages that the process has is cheaper
+            self._counters.set("queue_bytes", self._used_bytes)
 
     def _forget(self, recording: Recording) -> None:
         known = self._sequences.pop(id(recording), None)
@@ -137,7 +140,7 @@ class Publisher:
             if sequence is not None:
                 self._append(sequence, copy)
                 published = sequence.commit(recording.text.tokens[:copy.first + copy.n])
-                self._count(recording, published)
+                self._count(recording, sequence, published)
         except kvcobra.Error as e:
             recording.dropped = True
             self._counters.add("publish_failures")
@@ -189,10 +192,16 @@ class Publisher:
                 vectors = vectors.cpu()
             sequence.append(layer, vectors[0], vectors[1])
 
-    def _count(self, recording: Recording, published: int) -> None:
+    def _count(self, recording: Recording, sequence: kvcobra.Sequence, published: int) -> None:
         n = published - recording.n_published
         if n > 0:
             self._counters.add("published_tokens", n)
             recording.n_published = published
+            # the library counts all that this client encoded with the table
+            now = [sum(sequence.usage.coded), sum(sequence.usage.saturated)]
+            before = self._coded.get(recording.text.table, [0, 0])
+            self._coded[recording.text.table] = now
+            self._counters.add("coded_numbers", now[0] - before[0])
+            self._counters.add("saturated_numbers", now[1] - before[1])
         if self._daemon.connected():
             self._daemon.service.back()

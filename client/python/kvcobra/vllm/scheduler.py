@@ -1,12 +1,17 @@
 """The connector in the scheduler's process: what is promised to vLLM, and what the workers load and record."""
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .counters import Counters
-from .daemon import Daemon
+from .lookups import Lookups, Promise
 from .metadata import CHUNK, Load, Row, Rows, Start, Step, Text
 from .promises import Promises
+
+# Answers about pages in memory take less. The scheduler waits so long for one, and so long in a step, before it goes on with other
+# requests and asks again in its next step.
+WAIT_SECONDS, STEP_WAIT_SECONDS = 0.001, 0.002
 
 
 class Prompt:
@@ -21,9 +26,9 @@ class Prompt:
 class Scheduler:
     """@salt: the salt of a request, or None if it may be neither matched nor published."""
 
-    def __init__(self, daemon: Daemon, salt: Callable[[Any], Optional[bytes]], block_tokens: int, waiting_leases: int,
+    def __init__(self, lookups: Lookups, salt: Callable[[Any], Optional[bytes]], block_tokens: int, waiting_leases: int,
                  takes: bool, publishes: bool, async_load: bool, counters: Counters, codes: bool = False) -> None:
-        self._daemon = daemon
+        self._lookups = lookups
         self._salt = salt
         self._block_tokens = block_tokens
         self._takes = takes
@@ -33,12 +38,14 @@ class Scheduler:
         self._codes = codes
         self._requests: Dict[str, Any] = {}
         self._sent: Dict[str, int] = {}
-        self._promises = Promises(daemon, waiting_leases)
+        self._promises = Promises(lookups, waiting_leases, counters)
         self._salts: Dict[str, Optional[bytes]] = {}
         self._recorded: Dict[str, Prompt] = {}
+        self._noted: Dict[str, Promise] = {}
         self._loads: List[Load] = []
         self._finished: List[str] = []
         self._stopped = False
+        self._wait_left = STEP_WAIT_SECONDS
 
     def stop(self) -> None:
         """From now on nothing is matched and nothing is published, not even of prompts that are being recorded."""
@@ -50,24 +57,30 @@ class Scheduler:
 
     # ---- asks ----
 
-    def ask(self, request: Any, n_computed: int) -> Tuple[int, bool]:
-        """How many tokens after the first @n_computed the request can load, and whether between steps."""
+    def arrived(self, request: Any) -> None:
+        """vLLM has a new request: its lookup begins before its turn comes."""
+        salt = self._salt_of(request)
+        if salt is not None:
+            self._promises.begin(request.request_id, list(request.all_token_ids), salt)
+
+    def ask(self, request: Any, n_computed: int) -> Tuple[Optional[int], bool]:
+        """How many tokens after the first @n_computed the request can load, and whether between steps. None: not known yet."""
         request_id = request.request_id
         if self._codes:
             self._requests[request_id] = request
             self._sent[request_id] = 0
-        if request_id not in self._salts:
-            self._salts[request_id] = salt = None if self._stopped else self._salt(request)
-            if salt is None and not self._stopped:
-                self._counters.add("requests_unknown_keys")
-        salt = self._salts[request_id]
+        salt = self._salt_of(request)
         if salt is None:
             return 0, False
-        promise = self._promises.get(request_id)
+        before = time.perf_counter()
+        known, promise = self._promises.ask(request_id, list(request.all_token_ids), salt, min(WAIT_SECONDS, self._wait_left))
+        self._wait_left = max(0.0, self._wait_left - (time.perf_counter() - before))
+        if not known:
+            return None, False
         if promise is None:
-            promise = self._promises.ask(request_id, list(request.all_token_ids), salt)
-            if promise is None:
-                return 0, False
+            return 0, False
+        if self._noted.get(request_id) is not promise:
+            self._noted[request_id] = promise
             self._note_prompt(request, promise.text, promise.n_found)
         if not self._takes:
             return 0, False
@@ -76,6 +89,14 @@ class Scheduler:
         if n <= n_computed:
             return 0, False
         return n - n_computed, self._async_load
+
+    def _salt_of(self, request: Any) -> Optional[bytes]:
+        request_id = request.request_id
+        if request_id not in self._salts:
+            self._salts[request_id] = salt = None if self._stopped else self._salt(request)
+            if salt is None and not self._stopped:
+                self._counters.add("requests_unknown_keys")
+        return self._salts[request_id]
 
     def _note_prompt(self, request: Any, text: Text, n_found: int) -> None:
         n_whole = request.num_prompt_tokens // CHUNK * CHUNK
@@ -95,14 +116,18 @@ class Scheduler:
         if n_external == 0 or promise is None:
             return
         n = min(promise.n_found, request.num_tokens - 1) // self._block_tokens * self._block_tokens
+        self._counters.add("promised_tokens", n_external)
         self._loads.append(Load(request_id, promise.text, n - n_external, n, tuple(blocks[:-(-n // self._block_tokens)])))
 
     # ---- steps ----
 
     def step(self, output: Any) -> Step:
         """The metadata of a step. @output: vLLM's SchedulerOutput."""
-        step = Step(loads=self._loads, finished=self._finished, n_tokens=output.total_num_scheduled_tokens)
+        step = Step(loads=self._loads, finished=self._finished, n_tokens=output.total_num_scheduled_tokens,
+                    waits=self._promises.n_unknown > 0)
         self._loads, self._finished = [], []
+        self._wait_left = STEP_WAIT_SECONDS
+        self._counters.set("connected", self._lookups.connected)
         if self._codes:
             step.batch = [self._row(output, request_id) for request_id in output.num_scheduled_tokens]
         elif self._recorded:
@@ -145,6 +170,7 @@ class Scheduler:
     def finished(self, request_id: str) -> None:
         self._promises.drop(request_id)
         self._salts.pop(request_id, None)
+        self._noted.pop(request_id, None)
         prompt = self._recorded.pop(request_id, None)
         self._sent.pop(request_id, None)
         if self._requests.pop(request_id, None) is not None or (prompt is not None and prompt.started):
@@ -152,4 +178,4 @@ class Scheduler:
 
     def close(self) -> None:
         self._promises.clear()
-        self._daemon.close()
+        self._lookups.close()

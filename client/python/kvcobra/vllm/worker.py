@@ -1,6 +1,7 @@
 """The connector in a worker's process: loads before or between steps, and the recording of prompts during steps."""
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Dict, Optional, Set
 
 import torch
@@ -14,7 +15,8 @@ from .metadata import Step
 from .publisher import Publisher
 from .recording import Recorder
 
-IDLE_WAIT_SECONDS = 0.005  # of a step without tokens while a load runs: else vLLM repeats empty steps at full speed
+# Of a step without tokens while a load runs, or requests wait for kvcobrad's answers: else vLLM repeats empty steps at full speed
+IDLE_WAIT_SECONDS = 0.005
 
 
 class Worker:
@@ -130,9 +132,13 @@ class Worker:
 
     def finished_loads(self) -> Set[str]:
         """The requests whose loads between steps have ended. Their failed blocks are returned by failed_blocks()."""
-        if self._load_thread is None:
-            return set()
-        finished, failed = self._load_thread.finished(0.0 if self._step.n_tokens else IDLE_WAIT_SECONDS)
+        idle = 0.0 if self._step.n_tokens else IDLE_WAIT_SECONDS
+        if self._load_thread is None or not self._load_thread.n_open:
+            if idle and self._step.waits:
+                time.sleep(idle)
+            if self._load_thread is None:
+                return set()
+        finished, failed = self._load_thread.finished(idle)
         self._failed |= failed
         return finished
 
