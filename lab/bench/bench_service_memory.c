@@ -6,7 +6,6 @@
  * publish again over the full pool: every page evicts another and every lease is replaced, and the memory
  * must not grow.
  */
-#include "client/kvcobra-operator.h"
 #include "lab/bench/bench_service.h"
 
 #include <errno.h>
@@ -23,6 +22,7 @@
 #include "lab/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
 #include "tools/command/client_model.h"
+#include "tools/command/operator_pages.h"
 #include "tools/command/clock.h"
 
 enum { LEASES_EACH = 10, FDS_BESIDE = 64 };
@@ -90,16 +90,15 @@ static int service_memory_read_state(const struct service_memory_bench *b, struc
                                      struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *control = NULL;
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    kvc_status *s = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
     int r = client_open(b->daemon->operator_socket, &control, e);
 
     if (r < 0)
         return r;
 
-    r = kvc_status_get(control, &sizes, &s);
+    r = operator_get_status(control, &s, e);
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(control));
+        return r;
 
     *ret = (struct memory_state){
         .n_sessions = s->sessions,
@@ -111,9 +110,8 @@ static int service_memory_read_state(const struct service_memory_bench *b, struc
         .heap = s->heap_bytes,
     };
     for (size_t i = 0; i < s->n_spaces; i++)
-        ret->n_pages += s->spaces[i].pages;
+        ret->n_pages += s->spaces[i]->pages;
     r = service_memory_resident_bytes((pid_t) s->pid, &ret->resident, e);
-    s = kvc_status_free(s);
     if (r == 0 && (ret->n_sessions < b->size->n_clients ||
                    ret->n_leases != (uint64_t) b->size->n_clients * LEASES_EACH))
         return fail(e, -EIO, "the daemon counts %" PRIu64 " sessions and %" PRIu64 " leases", ret->n_sessions,

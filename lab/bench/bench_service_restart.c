@@ -21,13 +21,13 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "client/kvcobra-operator.h"
 #include "proto/index.h"
 #include "lab/bench/bench_service_device.h"
 #include "lab/bench/bench_service_link.h"
 #include "tools/bench/bench_service_model.h"
 #include "lab/bench/fd_store.h"
 #include "tools/command/client_model.h"
+#include "tools/command/operator_pages.h"
 #include "tools/command/clock.h"
 #include "tools/command/temp_folder.h"
 
@@ -251,22 +251,18 @@ static int service_restart_compare_sample(struct service_restart_bench *b, struc
 static int service_restart_count_held(struct service_restart_bench *b, uint64_t *ret, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *control = NULL;
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    kvc_status *s = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
     int r = client_open(b->operator_socket, &control, e);
 
     if (r < 0)
         return r;
 
-    r = kvc_evict(control, NULL, NULL, NULL, NULL);
+    r = operator_evict(control, NULL, NULL, NULL, e);
     if (r == 0)
-        r = kvc_status_get(control, &sizes, &s);
-    if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(control));
-
-    *ret = s->held_pages;
-    s = kvc_status_free(s);
-    return 0;
+        r = operator_get_status(control, &s, e);
+    if (r == 0)
+        *ret = s->held_pages;
+    return r;
 }
 
 /* Counts a new generation that is not above all earlier ones. The new page stays unheld and is evicted next

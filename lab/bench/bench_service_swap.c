@@ -17,11 +17,11 @@
 
 #include "alloc/sort.h"
 #include "base/cleanup.h"
-#include "client/kvcobra-operator.h"
 #include "tools/bench/bench_service_daemon.h"
 #include "lab/bench/bench_service_device.h"
 #include "lab/bench/bench_service_link.h"
 #include "tools/command/client_model.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/clock.h"
 
 enum { SWAP_EVERY_MS = 10, LAST_PHASE_S = 20 };
@@ -60,12 +60,12 @@ static int service_swap_once(struct swap *w, kvc_client *control, unsigned n, st
 {
     const struct table *t = w->models[n % N_TABLES].table;
     uint8_t digest[KVC_DIGEST_BYTES];
-    uint64_t revision;
-    int r = kvc_table_stage(control, t->bytes, t->n_bytes, digest);
+    struct errmsg why = {""};
+    int r = operator_stage_table(control, t->bytes, t->n_bytes, digest, &why);
 
     if (r >= 0)
-        r = kvc_table_activate(control, digest, 0, &revision);
-    return r < 0 ? fail(e, r, "swap %u: %s", n, kvc_last_error(control)) : 0;
+        r = operator_activate_table(control, digest, 0, NULL, &why);
+    return r < 0 ? fail(e, r, "swap %u: %s", n, why.text) : 0;
 }
 
 /* Whether every kind of call was timed in @phase: on a slow device the last phases are extended until

@@ -12,6 +12,8 @@
 #include "tools/bench/bench_service_daemon.h"
 #include "tools/bench/bench_service_model.h"
 #include "tools/command/client_model.h"
+#include "tools/command/operator_pages.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/clock.h"
 #include "tools/command/progress.h"
 
@@ -111,10 +113,10 @@ static int capacity_replay_activate(struct capacity_replay_state *s, struct errm
     if (r < 0)
         return r;
 
-    r = kvc_table_stage(c, t->bytes, t->n_bytes, digest);
+    r = operator_stage_table(c, t->bytes, t->n_bytes, digest, e);
     if (r >= 0)
-        r = kvc_table_activate(c, digest, 0, NULL);
-    return r < 0 ? fail(e, r, "%s", kvc_last_error(c)) : 0;
+        r = operator_activate_table(c, digest, 0, NULL, e);
+    return r < 0 ? r : 0;
 }
 
 static int capacity_replay_prepare(struct capacity_replay_state *s, const struct capacity_replay_options *o,
@@ -226,20 +228,16 @@ static int capacity_replay_all(struct capacity_replay_state *s, const struct cap
 static int capacity_replay_count(struct capacity_replay_state *s, struct errmsg *e)
 {
     _cleanup_(kvc_client_freep) kvc_client *control = NULL;
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    kvc_status *status = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *status = NULL;
     int r = client_open(s->daemon.operator_socket, &control, e);
 
     if (r < 0)
         return r;
 
-    r = kvc_status_get(control, &sizes, &status);
-    if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(control));
-
-    s->run->n_evicted = status->evictions;
-    status = kvc_status_free(status);
-    return 0;
+    r = operator_get_status(control, &status, e);
+    if (r == 0)
+        s->run->n_evicted = status->evictions;
+    return r;
 }
 
 int capacity_replay(const struct capacity_replay_options *o, const struct capacity_trace *t,

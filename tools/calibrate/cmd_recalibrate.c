@@ -201,21 +201,23 @@ static void cmd_recalibrate_deinit(struct recalibration *x)
 /* Fetches the active table of --model, or of the only model with an active table. */
 static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e)
 {
-    _cleanup_(freep) kvc_table_info *tables = NULL;
-    size_t n, found = 0;
-    int r = kvc_table_list(x->c, sizeof(*tables), &tables, &n);
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
+    size_t found = 0;
+    int r = operator_list_tables(x->c, &list, e);
 
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(x->c));
+        return r;
 
-    for (size_t i = 0; i < n; i++) {
-        if (tables[i].state != KVC_TABLE_ACTIVE)
+    for (size_t i = 0; i < list->n_tables; i++) {
+        const Kvcobra__TableInfo *t = list->tables[i];
+
+        if (t->state != KVCOBRA__TABLE_STATE__TABLE_ACTIVE)
             continue;
-        if (x->o->model && !operator_digest_matches(tables[i].model_digest, x->o->model))
+        if (x->o->model && !operator_digest_matches(t->model_digest.data, x->o->model))
             continue;
 
-        memcpy(x->active, tables[i].digest, sizeof(x->active));
-        memcpy(x->model, tables[i].model_digest, sizeof(x->model));
+        memcpy(x->active, t->digest.data, sizeof(x->active));
+        memcpy(x->model, t->model_digest.data, sizeof(x->model));
         found++;
     }
 
@@ -225,23 +227,19 @@ static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e
                                : "several models have active tables%s: choose one with --model",
                     x->o->model ? " of this model" : "");
 
-    r = kvc_table_fetch(x->c, x->active, &x->table, &x->n_table);
-    if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(x->c));
-
-    return table_parse(x->table, x->n_table, &x->parsed, e);
+    r = operator_fetch_table(x->c, x->active, &x->table, &x->n_table, e);
+    return r < 0 ? r : table_parse(x->table, x->n_table, &x->parsed, e);
 }
 
 static int cmd_recalibrate_fetch_moments(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(freep) void *bytes = NULL;
     size_t n;
-    int r = kvc_moments_fetch(x->c, x->model, x->tenants.names, x->o->tenants.n, &bytes, &n, &x->tokens);
+    int r =
+        operator_fetch_moments(x->c, x->model, x->tenants.names, x->o->tenants.n, &bytes, &n, &x->tokens, e);
 
-    if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(x->c));
-
-    r = moments_parse(bytes, n, &x->moments, e);
+    if (r == 0)
+        r = moments_parse(bytes, n, &x->moments, e);
     if (r == 0 && x->o->stats)
         r = stats_load(x->o->stats, &x->metric_stats, e);
     return r < 0 ? r : stats_from_moments(x->moments, x->metric_stats, &x->stats, e);
@@ -281,10 +279,10 @@ static double cmd_recalibrate_gain_percent(const struct recalibration *x)
 
 static bool cmd_recalibrate_is_worse_live(const struct recalibration *x)
 {
-    const kvc_fit *f = &x->fit;
+    const Kvcobra__Fit *f = &x->fit;
 
-    return f->shadow_error[0] + f->shadow_error[1] >
-           (f->active_error[0] + f->active_error[1]) * (1 + x->o->margin / 100);
+    return f->shadow_error_k + f->shadow_error_v >
+           (f->active_error_k + f->active_error_v) * (1 + x->o->margin / 100);
 }
 
 static void cmd_recalibrate_print_distortion(const struct recalibration *x, const char *active,
@@ -325,8 +323,8 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
             cmd_recalibrate_solved_json(x, json_pack("[f, f]", x->distortion_new[0], x->distortion_new[1])),
             "gain_percent", cmd_recalibrate_solved_json(x, json_real(cmd_recalibrate_gain_percent(x))),
             "shadow_tokens", (json_int_t) x->fit.shadow_tokens, "shadow_error",
-            x->fit.shadow_error[0] + x->fit.shadow_error[1], "active_error",
-            x->fit.active_error[0] + x->fit.active_error[1], "canary_tokens", (json_int_t) x->canary_tokens,
+            x->fit.shadow_error_k + x->fit.shadow_error_v, "active_error",
+            x->fit.active_error_k + x->fit.active_error_v, "canary_tokens", (json_int_t) x->canary_tokens,
             "canary_error", x->canary_error, "canary_active_error", x->canary_active_error, "revision",
             (json_int_t) x->revision));
 
@@ -337,8 +335,8 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
         cmd_recalibrate_print_distortion(x, active, new);
     if (x->fit.shadow_tokens > 0)
         printf("measured error on %ju tokens: active %.4f + %.4f, new %.4f + %.4f\n",
-               (uintmax_t) x->fit.shadow_tokens, x->fit.active_error[0], x->fit.active_error[1],
-               x->fit.shadow_error[0], x->fit.shadow_error[1]);
+               (uintmax_t) x->fit.shadow_tokens, x->fit.active_error_k, x->fit.active_error_v,
+               x->fit.shadow_error_k, x->fit.shadow_error_v);
     if (x->canary_tokens > 0)
         printf("measured error of the canary, %ju tokens: %.4f; of the active table meanwhile: %.4f\n",
                (uintmax_t) x->canary_tokens, x->canary_error, x->canary_active_error);
@@ -370,8 +368,8 @@ static int cmd_recalibrate_apply(struct recalibration *x)
     if (!cmd_recalibrate_confirm(x, digest_hex(x->digest, hex)))
         return COMMAND_FAILED;
     interrupt_watch(); /* a stop ends trials too */
-    if (kvc_table_stage(x->c, x->candidate, x->n_candidate, staged) < 0)
-        return command_fail("cannot stage the new table: %s", kvc_last_error(x->c));
+    if (operator_stage_table(x->c, x->candidate, x->n_candidate, staged, &e) < 0)
+        return command_fail("cannot stage the new table: %s", e.text);
     if (x->o->shadow_tokens > 0) {
         if (recalibrate_shadow(x, &e) < 0)
             return command_fail("%s; the active table stays, the new one is staged", e.text);
@@ -394,8 +392,8 @@ static int cmd_recalibrate_apply(struct recalibration *x)
                 NOT_BETTER);
     }
 
-    if (kvc_table_activate(x->c, x->digest, 0, &x->revision) < 0)
-        return command_fail("cannot activate the new table: %s", kvc_last_error(x->c));
+    if (operator_activate_table(x->c, x->digest, 0, &x->revision, &e) < 0)
+        return command_fail("cannot activate the new table: %s", e.text);
 
     (void) snprintf(
         why, sizeof(why),

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "alloc/solve.h"
-#include "client/kvcobra-operator.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/tenant_name.h"
 
 struct errmsg;
@@ -45,7 +45,7 @@ struct recalibration {
     enum metric metric;
     enum recalibrate_stage stage; /* that made the candidate */
     double distortion_active[2], distortion_new[2];
-    kvc_fit fit;            /* of the shadow */
+    Kvcobra__Fit fit;       /* of the shadow */
     uint64_t canary_tokens; /* measured */
     double canary_error, canary_active_error;
     void *table, *candidate;

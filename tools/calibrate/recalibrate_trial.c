@@ -12,19 +12,15 @@
 
 enum { TRIAL_POLL_MS = 500 };
 
-static int recalibrate_read_fit(struct recalibration *x, const uint8_t *digest, kvc_fit *ret,
+static int recalibrate_read_fit(struct recalibration *x, const uint8_t *digest, Kvcobra__Fit *ret,
                                 struct errmsg *e)
 {
-    _cleanup_(freep) kvc_layer_fit *layers = NULL;
-    kvc_fit fit = {.struct_bytes = sizeof(fit)};
-    size_t n;
-    int r = kvc_table_get_fit(x->c, digest, &fit, sizeof(*layers), &layers, &n);
+    _cleanup_(operator_message_freep) Kvcobra__GetFitReply *got = NULL;
+    int r = operator_get_fit(x->c, digest, &got, e);
 
-    if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(x->c));
-
-    *ret = fit;
-    return 0;
+    if (r == 0)
+        *ret = *got->fit; /* numbers alone */
+    return r;
 }
 
 /* One pause of a wait of at most --wait seconds. False: the time is over, or a signal to stop arrived. */
@@ -54,10 +50,10 @@ int recalibrate_shadow(struct recalibration *x, struct errmsg *e)
 {
     const struct recalibrate_options *o = x->o;
     uint64_t n_pauses = 0;
-    int r = kvc_table_shadow(x->c, x->digest, (uint32_t) fmax(1, o->share * 1e4), 0, NULL);
+    int r = operator_shadow_table(x->c, x->digest, (uint32_t) fmax(1, o->share * 1e4), 0, NULL, e);
 
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(x->c));
+        return r;
 
     command_note(&o->operator.common,
                  "clients encode %g %% of their new chunks with both tables until %ju tokens are measured",
@@ -65,19 +61,19 @@ int recalibrate_shadow(struct recalibration *x, struct errmsg *e)
     do
         r = recalibrate_read_fit(x, x->digest, &x->fit, e);
     while (r == 0 && x->fit.shadow_tokens < o->shadow_tokens && recalibrate_pause(x, &n_pauses));
-    (void) kvc_table_shadow(x->c, x->digest, 0, 0, NULL);
+    (void) operator_shadow_table(x->c, x->digest, 0, 0, NULL, NULL);
     if (r == 0 && x->fit.shadow_tokens < o->shadow_tokens)
         r = recalibrate_fail_late(x, "new", x->fit.shadow_tokens, o->shadow_tokens, e);
     return r;
 }
 
-static double recalibrate_error(const kvc_fit *f)
+static double recalibrate_error(const Kvcobra__Fit *f)
 {
-    return f->error[0] + f->error[1];
+    return f->error_k + f->error_v;
 }
 
 /* Mean error, keys plus values, of the tokens that were measured between two reports; there are some. */
-static double recalibrate_error_between(const kvc_fit *before, const kvc_fit *now)
+static double recalibrate_error_between(const Kvcobra__Fit *before, const Kvcobra__Fit *now)
 {
     double old = (double) before->tokens, all = (double) now->tokens;
 
@@ -85,7 +81,7 @@ static double recalibrate_error_between(const kvc_fit *before, const kvc_fit *no
 }
 
 /* 0 if the daemon began anew between the reports */
-static uint64_t recalibrate_tokens_between(const kvc_fit *before, const kvc_fit *now)
+static uint64_t recalibrate_tokens_between(const Kvcobra__Fit *before, const Kvcobra__Fit *now)
 {
     return now->tokens >= before->tokens ? now->tokens - before->tokens : 0;
 }
@@ -97,7 +93,7 @@ static uint64_t recalibrate_tokens_between(const kvc_fit *before, const kvc_fit 
 static int recalibrate_measure_canary(struct recalibration *x, struct errmsg *e)
 {
     const uint64_t wanted = x->o->canary_tokens;
-    kvc_fit active_before, active, canary_before, canary;
+    Kvcobra__Fit active_before, active, canary_before, canary;
     uint64_t n_active, n_pauses = 0;
     int r = recalibrate_read_fit(x, x->active, &active_before, e);
 
@@ -130,10 +126,10 @@ int recalibrate_canary(struct recalibration *x, struct errmsg *e)
 {
     const struct recalibrate_options *o = x->o;
     uint32_t share = (uint32_t) fmin(255, fmax(1, round(o->canary_share * 2.56)));
-    int r = kvc_table_canary(x->c, x->digest, share, NULL, 0, 0, NULL);
+    int r = operator_canary_table(x->c, x->digest, share, NULL, 0, 0, NULL, e);
 
     if (r < 0)
-        return fail(e, r, "%s", kvc_last_error(x->c));
+        return r;
 
     command_note(&o->operator.common,
                  "%u of 256 new sequences use the new table until %ju tokens of each table are measured",
@@ -142,6 +138,6 @@ int recalibrate_canary(struct recalibration *x, struct errmsg *e)
     if (r == 0 && !(x->canary_error <= x->canary_active_error * (1 + o->margin / 100)))
         r = 1;
     if (r != 0)
-        (void) kvc_table_canary(x->c, x->digest, 0, NULL, 0, 0, NULL);
+        (void) operator_canary_table(x->c, x->digest, 0, NULL, 0, 0, NULL, NULL);
     return r;
 }

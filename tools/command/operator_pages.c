@@ -98,8 +98,8 @@ int operator_set_quota(kvc_client *c, const char *tenant, uint64_t max_bytes, ui
     if (r < 0)
         return r;
 
-    *ret = *got; /* numbers alone */
-    protobuf_c_message_init(got->base.descriptor, &ret->base);
+    *ret = *got; /* numbers alone, but for fields of a newer daemon, which are freed with @got */
     ret->base.n_unknown_fields = 0;
+    ret->base.unknown_fields = NULL;
     return 0;
 }

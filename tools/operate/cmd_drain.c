@@ -1,9 +1,11 @@
 /* kvcobra drain: a daemon refuses new work and finishes its current work, so that it can be stopped. */
 #include <poll.h>
 
-#include "client/kvcobra-operator.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
 #include "tools/command/clock.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_call.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
 
@@ -66,33 +68,47 @@ static error_t cmd_drain_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {options, cmd_drain_parse, NULL, doc, operator_children, NULL, NULL};
 
-static bool cmd_drain_is_idle(const kvc_drain_state *s)
+static bool cmd_drain_is_idle(const Kvcobra__DrainReply *s)
 {
     return s->held_pages == 0 && s->reservations == 0;
 }
 
-/* Polls until the daemon is idle; another operator may end the draining meanwhile. */
-static int cmd_drain_wait_idle(const struct drain_options *o, kvc_client *c, kvc_drain_state *s)
+/* Replaces *reply by the answer to @drain. Return: an exit code. */
+static int cmd_drain_call(kvc_client *c, const Kvcobra__Drain *drain, Kvcobra__DrainReply **reply)
 {
-    double until = clock_seconds() + o->within;
+    struct errmsg e = {""};
 
-    while (!cmd_drain_is_idle(s)) {
-        if (!s->draining)
+    operator_message_freep(reply);
+    *reply = NULL;
+    if (operator_call(c, KVCOBRA__REQUEST__BODY_DRAIN, &drain->base, reply, &e) < 0)
+        return command_fail("%s", e.text);
+    return COMMAND_OK;
+}
+
+/* Polls until the daemon is idle; another operator may end the draining meanwhile. */
+static int cmd_drain_wait_idle(const struct drain_options *o, kvc_client *c, Kvcobra__DrainReply **s)
+{
+    Kvcobra__Drain ask = KVCOBRA__DRAIN__INIT;
+    double until = clock_seconds() + o->within;
+    int code = COMMAND_OK;
+
+    ask.ask = true;
+    while (code == COMMAND_OK && !cmd_drain_is_idle(*s)) {
+        if (!(*s)->draining)
             return command_fail("another operator ended the draining; the daemon accepts new work");
 
         if (o->within >= 0 && clock_seconds() >= until)
             return command_fail("after %g seconds %ju pages are still held and %ju are being written",
-                                o->within, (uintmax_t) s->held_pages, (uintmax_t) s->reservations);
+                                o->within, (uintmax_t) (*s)->held_pages, (uintmax_t) (*s)->reservations);
 
         (void) poll(NULL, 0, POLL_MS);
-        if (kvc_drain(c, KVC_DRAIN_ASK, s) < 0)
-            return operator_fail(c);
+        code = cmd_drain_call(c, &ask, s);
     }
 
-    return COMMAND_OK;
+    return code;
 }
 
-static int cmd_drain_print(const struct drain_options *o, const kvc_drain_state *s)
+static int cmd_drain_print(const struct drain_options *o, const Kvcobra__DrainReply *s)
 {
     if (o->operator.common.json)
         return report_json(json_pack("{s:b, s:b, s:I, s:I, s:I}", "draining", s->draining != 0, "idle",
@@ -110,23 +126,19 @@ static int cmd_drain_print(const struct drain_options *o, const kvc_drain_state 
 static int cmd_drain_request(kvc_client *c, void *ctx)
 {
     const struct drain_options *o = ctx;
-    kvc_drain_state state = {.struct_bytes = sizeof(state)};
+    _cleanup_(operator_message_freep) Kvcobra__DrainReply *state = NULL;
+    Kvcobra__Drain drain = KVCOBRA__DRAIN__INIT;
     int code;
 
+    drain.off = o->off;
     if (!o->off && !operator_confirm(&o->operator, "The daemon refuses new sessions, models and pages until "
                                                    "it restarts or 'kvcobra drain --off' runs."))
         return COMMAND_FAILED;
 
-    if (kvc_drain(c, o->off ? KVC_DRAIN_OFF : KVC_DRAIN_ON, &state) < 0)
-        return operator_fail(c);
-
-    if (o->wait) {
+    code = cmd_drain_call(c, &drain, &state);
+    if (code == COMMAND_OK && o->wait)
         code = cmd_drain_wait_idle(o, c, &state);
-        if (code != COMMAND_OK)
-            return code;
-    }
-
-    return cmd_drain_print(o, &state);
+    return code == COMMAND_OK ? cmd_drain_print(o, state) : code;
 }
 
 static int cmd_drain_run(int argc, char **argv)

@@ -4,7 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
-#include "client/kvcobra-operator.h"
+#include "base/errmsg.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"
 #include "tools/operate/model_list.h"
@@ -80,16 +80,17 @@ static int cmd_model_find(kvc_client *c, const char *text, uint8_t ret[static KV
 /* The alias that @text begins or is. */
 static int cmd_model_find_alias(kvc_client *c, const char *text, uint8_t ret[static KVC_DIGEST_BYTES])
 {
-    _cleanup_(freep) kvc_model_alias_info *aliases = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__ListAliasesReply *list = NULL;
     const uint8_t *found = NULL;
-    size_t n, n_matches = 0;
+    size_t n_matches = 0;
+    int code = model_list_get_aliases(c, &list);
 
-    if (kvc_model_alias_list(c, sizeof(*aliases), &aliases, &n) < 0)
-        return operator_fail(c);
+    if (code != COMMAND_OK)
+        return code;
 
-    for (size_t i = 0; i < n; i++)
-        if (operator_digest_matches(aliases[i].alias, text)) {
-            found = aliases[i].alias;
+    for (size_t i = 0; i < list->n_aliases; i++)
+        if (operator_digest_matches(list->aliases[i]->alias.data, text)) {
+            found = list->aliases[i]->alias.data;
             n_matches++;
         }
     if (!found)
@@ -118,7 +119,10 @@ static int cmd_model_list(kvc_client *c, const struct model_options *o)
 static int cmd_model_alias(kvc_client *c, const struct model_options *o)
 {
     char alias_hex[DIGEST_HEX_BYTES], model_hex[DIGEST_HEX_BYTES];
+    _cleanup_(operator_message_freep) Kvcobra__AliasModelReply *reply = NULL;
+    Kvcobra__AliasModel declare = KVCOBRA__ALIAS_MODEL__INIT;
     uint8_t alias[KVC_DIGEST_BYTES], model[KVC_DIGEST_BYTES];
+    struct errmsg e = {""};
     int code, r;
 
     cmd_model_read_whole(o->digests[0], alias);
@@ -135,9 +139,13 @@ static int cmd_model_alias(kvc_client *c, const struct model_options *o)
             alias_hex, model_hex))
         return COMMAND_FAILED;
 
-    r = kvc_model_alias(c, alias, model);
+    declare.alias = operator_digest(alias);
+    declare.model = operator_digest(model);
+    r = operator_call(c, KVCOBRA__REQUEST__BODY_ALIAS_MODEL, &declare.base, &reply, &e);
+    if (r == 0)
+        r = operator_outcome(reply->outcome, &e);
     if (r < 0)
-        return command_fail("cannot make %.12s an alias: %s", alias_hex, kvc_last_error(c));
+        return command_fail("cannot make %.12s an alias: %s", alias_hex, e.text);
 
     if (o->operator.common.json)
         return report_json(
@@ -150,7 +158,10 @@ static int cmd_model_alias(kvc_client *c, const struct model_options *o)
 static int cmd_model_unalias(kvc_client *c, const struct model_options *o)
 {
     char alias_hex[DIGEST_HEX_BYTES], model_hex[DIGEST_HEX_BYTES];
-    uint8_t alias[KVC_DIGEST_BYTES], model[KVC_DIGEST_BYTES];
+    _cleanup_(operator_message_freep) Kvcobra__UnaliasModelReply *reply = NULL;
+    Kvcobra__UnaliasModel end = KVCOBRA__UNALIAS_MODEL__INIT;
+    uint8_t alias[KVC_DIGEST_BYTES];
+    struct errmsg e = {""};
     int code = cmd_model_find_alias(c, o->digests[0], alias);
 
     if (code != COMMAND_OK)
@@ -163,10 +174,12 @@ static int cmd_model_unalias(kvc_client *c, const struct model_options *o)
                           alias_hex))
         return COMMAND_FAILED;
 
-    if (kvc_model_unalias(c, alias, model) < 0)
-        return operator_fail(c);
+    end.alias = operator_digest(alias);
+    if (operator_call(c, KVCOBRA__REQUEST__BODY_UNALIAS_MODEL, &end.base, &reply, &e) < 0 ||
+        operator_check_is_digest(reply->model, "the model of an alias", &e) < 0)
+        return command_fail("%s", e.text);
 
-    (void) digest_hex(model, model_hex);
+    (void) digest_hex(reply->model.data, model_hex);
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:s}", "unaliased", alias_hex, "model", model_hex));
 

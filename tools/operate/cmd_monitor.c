@@ -6,9 +6,10 @@
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "client/kvcobra-operator.h"
+#include "base/errmsg.h"
 #include "tools/command/json_large.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_call.h"
 #include "tools/command/option.h"
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
@@ -81,7 +82,8 @@ static const struct argp argp = {options, cmd_monitor_parse, NULL, doc, operator
 
 /* ---- one event ---- */
 
-static bool cmd_monitor_wants(const struct monitor_options *o, const kvc_event *x, const json_t *fields)
+static bool cmd_monitor_wants(const struct monitor_options *o, const Kvcobra__LogEvent *x,
+                              const json_t *fields)
 {
     const char *event = json_string_value(json_object_get(fields, "event"));
     const char *tenant = json_string_value(json_object_get(fields, "tenant"));
@@ -102,7 +104,7 @@ static void cmd_monitor_format_time(uint64_t time_us, const char *format, char *
 }
 
 /* "14:02:07 notice  quota  tenant=uid-0 bytes=1048576": fields as in the log, for people. */
-static void cmd_monitor_print_text(const kvc_event *x, json_t *fields)
+static void cmd_monitor_print_text(const Kvcobra__LogEvent *x, json_t *fields)
 {
     static const char *const levels[] = {"emerg",   "alert",  "crit", "error",
                                          "warning", "notice", "info", "debug"};
@@ -133,7 +135,7 @@ static void cmd_monitor_print_text(const kvc_event *x, json_t *fields)
         terminal_print(stdout, 17, "%s", text);
 }
 
-static void cmd_monitor_print_json(const kvc_event *x, json_t *fields)
+static void cmd_monitor_print_json(const Kvcobra__LogEvent *x, json_t *fields)
 {
     char time[40];
 
@@ -146,9 +148,10 @@ static void cmd_monitor_print_json(const kvc_event *x, json_t *fields)
 }
 
 /* Return: whether it was printed. */
-static bool cmd_monitor_show(const struct monitor_options *o, const kvc_event *x)
+static bool cmd_monitor_show(const struct monitor_options *o, const Kvcobra__LogEvent *x)
 {
-    json_t *fields = json_large_load(x->json, NULL);
+    _cleanup_(freep) char *text = x->json.len > 0 ? strndup((const char *) x->json.data, x->json.len) : NULL;
+    json_t *fields = text ? json_large_load(text, NULL) : NULL;
     bool wanted = json_is_object(fields) && cmd_monitor_wants(o, x, fields);
 
     if (wanted && o->operator.common.json)
@@ -166,56 +169,77 @@ struct monitor_place {
     uint64_t after, n_shown;
 };
 
-/* Return: 0; -errno of the client. */
-static int cmd_monitor_read(kvc_client *c, const struct monitor_options *o, struct monitor_place *at,
-                            bool *ret_more)
+/* Lines of the log behind number @after, oldest first. */
+static int cmd_monitor_get(kvc_client *c, uint64_t after, Kvcobra__ListEventsReply **ret, struct errmsg *e)
 {
-    _cleanup_(freep) kvc_event *events = NULL;
-    uint64_t last;
-    size_t n;
-    int r = kvc_event_list(c, at->after, sizeof(*events), &events, &n, &last);
+    _cleanup_(operator_message_freep) Kvcobra__ListEventsReply *got = NULL;
+    Kvcobra__ListEvents list = KVCOBRA__LIST_EVENTS__INIT;
+    int r;
+
+    list.after = after;
+    r = operator_call(c, KVCOBRA__REQUEST__BODY_LIST_EVENTS, &list.base, &got, e);
+    if (r < 0)
+        return r;
+
+    for (size_t i = 0; i < got->n_events; i++) {
+        if (got->events[i]->number <= after)
+            return fail(e, -EPROTO, "kvcobrad's answer is not valid: events are not in order");
+        after = got->events[i]->number;
+    }
+
+    *ret = take_ptr(got);
+    return 0;
+}
+
+/* Return: 0; a negative errno with a sentence. */
+static int cmd_monitor_read(kvc_client *c, const struct monitor_options *o, struct monitor_place *at,
+                            bool *ret_more, struct errmsg *e)
+{
+    _cleanup_(operator_message_freep) Kvcobra__ListEventsReply *got = NULL;
+    int r = cmd_monitor_get(c, at->after, &got, e);
 
     if (r < 0)
         return r;
 
-    if (last < at->after) { /* the daemon was restarted */
+    if (got->last < at->after) { /* the daemon was restarted */
         at->after = 0;
         *ret_more = true;
         return 0;
     }
 
-    for (size_t i = 0; i < n && (o->count == 0 || at->n_shown < o->count); i++) {
-        if (events[i].number > at->after + 1 && at->after > 0)
+    for (size_t i = 0; i < got->n_events && (o->count == 0 || at->n_shown < o->count); i++) {
+        const Kvcobra__LogEvent *x = got->events[i];
+
+        if (x->number > at->after + 1 && at->after > 0)
             command_note(&o->operator.common, "%ju events were lost",
-                         (uintmax_t) (events[i].number - at->after - 1));
-        at->after = events[i].number;
-        at->n_shown += cmd_monitor_show(o, &events[i]);
+                         (uintmax_t) (x->number - at->after - 1));
+        at->after = x->number;
+        at->n_shown += cmd_monitor_show(o, x);
     }
-    if (n == 0)
-        at->after = last;
-    *ret_more = at->after < last;
+    if (got->n_events == 0)
+        at->after = got->last;
+    *ret_more = at->after < got->last;
     return 0;
 }
 
 static int cmd_monitor_request(kvc_client *c, void *ctx)
 {
     const struct monitor_options *o = ctx;
-    _cleanup_(freep) kvc_event *events = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__ListEventsReply *newest = NULL;
     struct monitor_place at = {0};
+    struct errmsg e = {""};
     bool lost = false;
-    uint64_t newest;
-    size_t n;
 
-    if (kvc_event_list(c, UINT64_MAX, sizeof(*events), &events, &n, &newest) < 0)
-        return operator_fail(c);
+    if (cmd_monitor_get(c, UINT64_MAX, &newest, &e) < 0)
+        return command_fail("%s", e.text);
 
-    at.after = newest > o->last ? newest - o->last : 0;
+    at.after = newest->last > o->last ? newest->last - o->last : 0;
     while (o->count == 0 || at.n_shown < o->count) {
         bool more = false;
-        int r = cmd_monitor_read(c, o, &at, &more);
+        int r = cmd_monitor_read(c, o, &at, &more, &e);
 
         if (r < 0 && r != -ENOTCONN)
-            return operator_fail(c);
+            return command_fail("%s", e.text);
         if (r < 0 && !lost)
             command_note(&o->operator.common, "the daemon is gone; waiting for it");
         lost = r < 0;

@@ -3,10 +3,10 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "client/kvcobra-operator.h"
 #include "tools/command/client_model.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
+#include "tools/command/operator_call.h"
 #include "tools/command/report.h"
 #include "tools/command/terminal.h"
 
@@ -78,13 +78,15 @@ static int cmd_ping_by_time(const void *a, const void *b)
 /* The list of aliases is served on both sockets, and is nearly always empty. */
 static int cmd_ping_measure(kvc_client *c, double *seconds, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        _cleanup_(freep) kvc_model_alias_info *aliases = NULL;
-        double start = clock_seconds();
-        size_t n_aliases;
+    const Kvcobra__ListAliases list = KVCOBRA__LIST_ALIASES__INIT;
+    struct errmsg e = {""};
 
-        if (kvc_model_alias_list(c, sizeof(*aliases), &aliases, &n_aliases) < 0)
-            return command_fail("%s", kvc_last_error(c));
+    for (size_t i = 0; i < n; i++) {
+        _cleanup_(operator_message_freep) Kvcobra__ListAliasesReply *aliases = NULL;
+        double start = clock_seconds();
+
+        if (operator_call(c, KVCOBRA__REQUEST__BODY_LIST_ALIASES, &list.base, &aliases, &e) < 0)
+            return command_fail("%s", e.text);
         seconds[i] = clock_seconds() - start;
     }
     qsort(seconds, n, sizeof(*seconds), cmd_ping_by_time);

@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
-#include "client/kvcobra-operator.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
 #include "tools/command/tenant_name.h"
@@ -46,16 +46,12 @@ struct table_options {
 
 static int cmd_table_list(kvc_client *c, const struct table_options *o)
 {
-    _cleanup_(freep) kvc_table_info *tables = NULL;
-    size_t n;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
+    struct errmsg e = {""};
 
-    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
-        return operator_fail(c);
-
-    if (o->operator.common.json)
-        return table_list_print_json(tables, n);
-
-    return table_list_print_text(tables, n);
+    if (operator_list_tables(c, &list, &e) < 0)
+        return command_fail("%s", e.text);
+    return o->operator.common.json ? table_list_print_json(list) : table_list_print_text(list);
 }
 
 static int cmd_table_stage(kvc_client *c, const struct table_options *o)
@@ -70,9 +66,9 @@ static int cmd_table_stage(kvc_client *c, const struct table_options *o)
     if (r < 0)
         return command_fail("%s", e.text);
 
-    r = kvc_table_stage(c, t->bytes, t->n_bytes, digest);
+    r = operator_stage_table(c, t->bytes, t->n_bytes, digest, &e);
     if (r < 0)
-        return command_fail("cannot stage %s: %s", o->table, kvc_last_error(c));
+        return command_fail("cannot stage %s: %s", o->table, e.text);
 
     (void) digest_hex(digest, hex);
     if (o->operator.common.json)
@@ -123,6 +119,7 @@ static int cmd_table_find(kvc_client *c, const char *text, struct table_target *
 static int cmd_table_activate(kvc_client *c, const struct table_options *o)
 {
     struct table_target t;
+    struct errmsg e = {""};
     uint64_t revision = 0;
     int r;
 
@@ -130,9 +127,9 @@ static int cmd_table_activate(kvc_client *c, const struct table_options *o)
     if (r != COMMAND_OK)
         return r;
 
-    r = kvc_table_activate(c, t.digest, o->revision, &revision);
+    r = operator_activate_table(c, t.digest, o->revision, &revision, &e);
     if (r < 0)
-        return command_fail("cannot activate %s: %s", o->table, kvc_last_error(c));
+        return command_fail("cannot activate %s: %s", o->table, e.text);
 
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:I, s:b}", "digest", t.hex, "revision", (json_int_t) revision,
@@ -169,6 +166,7 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
 {
     bool ends = o->share <= 0;
     struct table_target t;
+    struct errmsg e = {""};
     uint64_t revision = 0;
     int r;
 
@@ -184,9 +182,10 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
                                    o->share, t.hex))
         return COMMAND_FAILED;
 
-    r = kvc_table_shadow(c, t.digest, ends ? 0 : cmd_table_share_ppm(o->share), o->revision, &revision);
+    r = operator_shadow_table(c, t.digest, ends ? 0 : cmd_table_share_ppm(o->share), o->revision, &revision,
+                              &e);
     if (r < 0)
-        return command_fail("cannot make %s a shadow: %s", o->table, kvc_last_error(c));
+        return command_fail("cannot make %s a shadow: %s", o->table, e.text);
 
     return cmd_table_print_trial(o, "shadow", ends, t.hex, revision, r);
 }
@@ -226,6 +225,7 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
     uint32_t share = cmd_table_share_256(o->share);
     struct tenant_names tenants;
     struct table_target t;
+    struct errmsg e = {""};
     uint64_t revision = 0;
     int r;
 
@@ -245,19 +245,20 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
     if (!confirmed)
         return COMMAND_FAILED;
 
-    r = kvc_table_canary(c, t.digest, share, tenants.names, o->tenants.n, o->revision, &revision);
+    r = operator_canary_table(c, t.digest, share, tenants.names, o->tenants.n, o->revision, &revision, &e);
     if (r < 0)
-        return command_fail("cannot make %s a canary: %s", o->table, kvc_last_error(c));
+        return command_fail("cannot make %s a canary: %s", o->table, e.text);
 
     return cmd_table_print_trial(o, "canary", ends, t.hex, revision, r);
 }
 
 static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
 {
-    uint8_t active[KVC_DIGEST_BYTES];
+    _cleanup_(operator_message_freep) Kvcobra__RollbackTableReply *reply = NULL;
+    Kvcobra__RollbackTable rollback = KVCOBRA__ROLLBACK_TABLE__INIT;
     char active_hex[DIGEST_HEX_BYTES];
+    struct errmsg e = {""};
     struct table_target t;
-    uint64_t revision = 0;
     int r;
 
     r = cmd_table_find(c, o->table, &t);
@@ -271,24 +272,32 @@ static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
                           t.hex))
         return COMMAND_FAILED;
 
-    r = kvc_table_rollback(c, t.digest, o->revision, active, &revision);
+    rollback.digest = operator_digest(t.digest);
+    rollback.revision = o->revision;
+    r = operator_call(c, KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE, &rollback.base, &reply, &e);
+    if (r == 0)
+        r = operator_check_is_digest(reply->active, "the active table", &e);
+    if (r == 0)
+        r = operator_outcome(reply->outcome, &e);
     if (r < 0)
-        return command_fail("cannot roll back %s: %s", o->table, kvc_last_error(c));
+        return command_fail("cannot roll back %s: %s", o->table, e.text);
 
-    (void) digest_hex(active, active_hex);
+    (void) digest_hex(reply->active.data, active_hex);
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:s, s:I, s:b}", "left", t.hex, "active", active_hex, "revision",
-                                     (json_int_t) revision, "already", r > 0));
+                                     (json_int_t) reply->revision, "already", r > 0));
 
     printf("%s %s, revision %ju\n", r > 0 ? "no change, the table was not active; active is" : "active",
-           active_hex, (uintmax_t) revision);
+           active_hex, (uintmax_t) reply->revision);
     return COMMAND_OK;
 }
 
 static int cmd_table_retire(kvc_client *c, const struct table_options *o)
 {
-    enum kvc_table_state state;
+    _cleanup_(operator_message_freep) Kvcobra__RetireTableReply *reply = NULL;
+    Kvcobra__RetireTable retire = KVCOBRA__RETIRE_TABLE__INIT;
     struct table_target t;
+    struct errmsg e = {""};
     int r;
 
     r = cmd_table_find(c, o->table, &t);
@@ -304,15 +313,19 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
             t.hex))
         return COMMAND_FAILED;
 
-    r = kvc_table_retire(c, t.digest, o->revision, &state);
+    retire.digest = operator_digest(t.digest);
+    retire.revision = o->revision;
+    r = operator_call(c, KVCOBRA__REQUEST__BODY_RETIRE_TABLE, &retire.base, &reply, &e);
+    if (r == 0)
+        r = operator_outcome(reply->outcome, &e);
     if (r < 0)
-        return command_fail("cannot retire %s: %s", o->table, kvc_last_error(c));
+        return command_fail("cannot retire %s: %s", o->table, e.text);
 
     if (o->operator.common.json)
         return report_json(json_pack("{s:s, s:s, s:b}", "digest", t.hex, "state",
-                                     table_list_state_name(state), "already", r > 0));
+                                     operator_table_state(reply->state), "already", r > 0));
 
-    printf("%s%s %s\n", r > 0 ? "already " : "", table_list_state_name(state), t.hex);
+    printf("%s%s %s\n", r > 0 ? "already " : "", operator_table_state(reply->state), t.hex);
     return COMMAND_OK;
 }
 

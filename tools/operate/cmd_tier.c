@@ -2,13 +2,15 @@
 #include <poll.h>
 #include <string.h>
 
-#include "client/kvcobra-operator.h"
-#include "client/kvcobra-tiers.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
 #include "tools/command/clock.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_call.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
+#include "tools/command/utf8_json.h"
 
 enum { OPT_TENANT = 1, OPT_TABLE, OPT_WITHIN };
 enum { POLL_MS = 50 };
@@ -91,39 +93,42 @@ static const struct argp argp = {
 
 /* ---- output ---- */
 
-static json_t *cmd_tier_cluster_json(const kvc_tier_state *s)
+static json_t *cmd_tier_field_json(const ProtobufCFieldDescriptor *f, const void *value)
 {
-    return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state",
-        s->cluster_state, "message", s->cluster_message, "nodes", (json_int_t) s->cluster_nodes,
-        "nodes_ready", (json_int_t) s->cluster_nodes_ready, "waiting", (json_int_t) s->cluster_waiting,
-        "asked", (json_int_t) s->cluster_asked, "found", (json_int_t) s->cluster_found, "read_pages",
-        (json_int_t) s->cluster_read_pages, "read_bytes", (json_int_t) s->cluster_read_bytes, "missed",
-        (json_int_t) s->cluster_missed, "unopened", (json_int_t) s->cluster_unopened, "written_pages",
-        (json_int_t) s->cluster_written_pages, "written_bytes", (json_int_t) s->cluster_written_bytes,
-        "failed", (json_int_t) s->cluster_failed, "dropped", (json_int_t) s->cluster_dropped, "late",
-        (json_int_t) s->cluster_late, "refreshed", (json_int_t) s->cluster_refreshed);
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_STRING:
+        return utf8_json(*(const char *const *) value, strlen(*(const char *const *) value));
+    case PROTOBUF_C_TYPE_BOOL:
+        return json_boolean(*(const protobuf_c_boolean *) value);
+    default:
+        return json_integer((json_int_t) * (const uint64_t *) value);
+    }
 }
 
-static int cmd_tier_print_json(const kvc_tier_state *s)
+/* The keys are the names of ControlTierReply; those that begin with "cluster_" are an object of their own. */
+static int cmd_tier_print_json(const Kvcobra__ControlTierReply *s)
 {
-    return report_json(json_pack(
-        "{s:s, s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, "
-        "s:I, s:I, s:I, s:o}",
-        "state", s->state, "message", s->message, "folder", s->folder, "flushed", s->flushed != 0, "locked",
-        s->locked != 0, "segment_bytes", (json_int_t) s->segment_bytes, "segments", (json_int_t) s->segments,
-        "segments_max", (json_int_t) s->segments_max, "physical_bytes", (json_int_t) s->physical_bytes,
-        "pages", (json_int_t) s->pages, "writing", (json_int_t) s->writing, "fetching",
-        (json_int_t) s->fetching, "written_pages", (json_int_t) s->written_pages, "written_bytes",
-        (json_int_t) s->written_bytes, "read_pages", (json_int_t) s->read_pages, "read_bytes",
-        (json_int_t) s->read_bytes, "missed", (json_int_t) s->missed, "refused", (json_int_t) s->refused,
-        "timeouts", (json_int_t) s->timeouts, "failed", (json_int_t) s->failed, "unopened",
-        (json_int_t) s->unopened, "discarded", (json_int_t) s->discarded, "lost", (json_int_t) s->lost,
-        "cluster", cmd_tier_cluster_json(s)));
+    static const char prefix[] = "cluster_";
+    const ProtobufCMessageDescriptor *d = s->base.descriptor;
+    json_t *all = json_object(), *cluster = json_object();
+    int r = json_object_set(all, "cluster", cluster);
+
+    for (unsigned i = 0; i < d->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &d->fields[i];
+        bool of_cluster = strncmp(f->name, prefix, strlen(prefix)) == 0;
+
+        r |= json_object_set_new(of_cluster ? cluster : all, f->name + (of_cluster ? strlen(prefix) : 0),
+                                 cmd_tier_field_json(f, (const char *) s + f->offset));
+    }
+
+    json_decref(cluster);
+    if (r == 0)
+        return report_json(all);
+    json_decref(all);
+    return report_json(NULL);
 }
 
-static void cmd_tier_print_cluster(const kvc_tier_state *s)
+static void cmd_tier_print_cluster(const Kvcobra__ControlTierReply *s)
 {
     char written[HUMAN_BYTES], back[HUMAN_BYTES];
 
@@ -140,7 +145,7 @@ static void cmd_tier_print_cluster(const kvc_tier_state *s)
            (uintmax_t) s->cluster_late, (uintmax_t) s->cluster_refreshed);
 }
 
-static void cmd_tier_print_disk(const kvc_tier_state *s)
+static void cmd_tier_print_disk(const Kvcobra__ControlTierReply *s)
 {
     char used[HUMAN_BYTES], most[HUMAN_BYTES], written[HUMAN_BYTES], back[HUMAN_BYTES];
 
@@ -157,7 +162,7 @@ static void cmd_tier_print_disk(const kvc_tier_state *s)
            (uintmax_t) s->unopened, (uintmax_t) s->discarded, (uintmax_t) s->lost);
 }
 
-static int cmd_tier_print(const struct tier_options *o, const kvc_tier_state *s)
+static int cmd_tier_print(const struct tier_options *o, const Kvcobra__ControlTierReply *s)
 {
     if (o->operator.common.json)
         return cmd_tier_print_json(s);
@@ -171,38 +176,60 @@ static int cmd_tier_print(const struct tier_options *o, const kvc_tier_state *s)
 
 /* ---- actions ---- */
 
-static int cmd_tier_flush(const struct tier_options *o, kvc_client *c, kvc_tier_state *s)
+/* Replaces *reply by the answer. @action: of kvcobra.proto. Return: an exit code. */
+static int cmd_tier_call(kvc_client *c, Kvcobra__TierAction action, const char *tenant, const uint8_t *digest,
+                         Kvcobra__ControlTierReply **reply)
+{
+    Kvcobra__ControlTier control = KVCOBRA__CONTROL_TIER__INIT;
+    struct errmsg e = {""};
+
+    control.action = action;
+    if (tenant)
+        control.tenant = (char *) tenant; /* packing only reads */
+    control.table_digest = operator_digest(digest);
+    operator_message_freep(reply);
+    *reply = NULL;
+    if (operator_call(c, KVCOBRA__REQUEST__BODY_CONTROL_TIER, &control.base, reply, &e) < 0)
+        return command_fail("%s", e.text);
+    return COMMAND_OK;
+}
+
+static int cmd_tier_ask(kvc_client *c, Kvcobra__TierAction action, Kvcobra__ControlTierReply **reply)
+{
+    return cmd_tier_call(c, action, NULL, NULL, reply);
+}
+
+static int cmd_tier_flush(const struct tier_options *o, kvc_client *c, Kvcobra__ControlTierReply **s)
 {
     double until = clock_seconds() + o->within;
+    int code = cmd_tier_ask(c, KVCOBRA__TIER_ACTION__TIER_FLUSH, s);
 
-    if (kvc_tier_control(c, KVC_TIER_FLUSH, NULL, NULL, s) < 0)
-        return operator_fail(c);
-
-    while (!s->flushed && clock_seconds() < until) {
+    while (code == COMMAND_OK && !(*s)->flushed && clock_seconds() < until) {
         (void) poll(NULL, 0, POLL_MS);
-        if (kvc_tier_control(c, KVC_TIER_ASK, NULL, NULL, s) < 0)
-            return operator_fail(c);
+        code = cmd_tier_ask(c, KVCOBRA__TIER_ACTION__TIER_ASK, s);
     }
+    if (code != COMMAND_OK)
+        return code;
 
-    if (strcmp(s->state, "ready") != 0)
-        return command_fail("the disk tier is %s: %s", s->state, s->message);
-    if (!s->flushed)
+    if (strcmp((*s)->state, "ready") != 0)
+        return command_fail("the disk tier is %s: %s", (*s)->state, (*s)->message);
+    if (!(*s)->flushed)
         return command_fail("after %g seconds pages still wait to be written", o->within);
     return COMMAND_OK;
 }
 
-static int cmd_tier_drop(const struct tier_options *o, kvc_client *c, kvc_tier_state *s)
+static int cmd_tier_drop(const struct tier_options *o, kvc_client *c, Kvcobra__ControlTierReply **s)
 {
     uint8_t digest[KVC_DIGEST_BYTES];
+    int code =
+        cmd_tier_ask(c, KVCOBRA__TIER_ACTION__TIER_ASK, s); /* before what cannot be done is announced */
 
-    /* before the announcement of what cannot be done */
-    if (kvc_tier_control(c, KVC_TIER_ASK, NULL, NULL, s) < 0)
-        return operator_fail(c);
-    if (s->message[0] && strcmp(s->state, "ready") != 0) /* off, or being opened again */
-        return command_fail("the disk tier is %s: %s", s->state, s->message);
+    if (code != COMMAND_OK)
+        return code;
+    if ((*s)->message[0] && strcmp((*s)->state, "ready") != 0) /* off, or being opened again */
+        return command_fail("the disk tier is %s: %s", (*s)->state, (*s)->message);
     if (o->table) {
-        int code = operator_find_table(c, o->table, digest);
-
+        code = operator_find_table(c, o->table, digest);
         if (code != COMMAND_OK)
             return code;
     }
@@ -212,25 +239,24 @@ static int cmd_tier_drop(const struct tier_options *o, kvc_client *c, kvc_tier_s
                           o->table ? o->table : ""))
         return COMMAND_FAILED;
 
-    if (kvc_tier_control(c, KVC_TIER_DROP, o->tenant, o->table ? digest : NULL, s) < 0)
-        return operator_fail(c);
-    return COMMAND_OK;
+    return cmd_tier_call(c, KVCOBRA__TIER_ACTION__TIER_DROP, o->tenant, o->table ? digest : NULL, s);
 }
 
 static int cmd_tier_request(kvc_client *c, void *ctx)
 {
+    _cleanup_(operator_message_freep) Kvcobra__ControlTierReply *s = NULL;
     const struct tier_options *o = ctx;
-    kvc_tier_state s = {.struct_bytes = sizeof(s)};
-    int code = COMMAND_OK;
+    int code;
 
     if (strcmp(o->action, "flush") == 0)
         code = cmd_tier_flush(o, c, &s);
     else if (strcmp(o->action, "drop") == 0)
         code = cmd_tier_drop(o, c, &s);
-    else if (kvc_tier_control(c, strcmp(o->action, "resume") == 0 ? KVC_TIER_RESUME : KVC_TIER_ASK, NULL,
-                              NULL, &s) < 0)
-        code = operator_fail(c);
-    return code == COMMAND_OK ? cmd_tier_print(o, &s) : code;
+    else if (strcmp(o->action, "resume") == 0)
+        code = cmd_tier_ask(c, KVCOBRA__TIER_ACTION__TIER_RESUME, &s);
+    else
+        code = cmd_tier_ask(c, KVCOBRA__TIER_ACTION__TIER_ASK, &s);
+    return code == COMMAND_OK ? cmd_tier_print(o, s) : code;
 }
 
 static int cmd_tier_run(int argc, char **argv)

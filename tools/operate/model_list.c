@@ -8,6 +8,7 @@
 #include "alloc/table.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
+#include "base/errmsg.h"
 #include "tools/command/command.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"
@@ -28,37 +29,62 @@ static struct model_list_row *model_list_row_of(struct model_list *l, const uint
     return row;
 }
 
-static bool model_list_is_usable(const kvc_table_info *t)
+static bool model_list_is_usable(const Kvcobra__TableInfo *t)
 {
-    return t->state != KVC_TABLE_RETIRED && t->state != KVC_TABLE_REJECTED;
+    return t->state != KVCOBRA__TABLE_STATE__TABLE_RETIRED &&
+           t->state != KVCOBRA__TABLE_STATE__TABLE_REJECTED;
+}
+
+int model_list_get_aliases(kvc_client *c, Kvcobra__ListAliasesReply **ret)
+{
+    _cleanup_(operator_message_freep) Kvcobra__ListAliasesReply *got = NULL;
+    const Kvcobra__ListAliases list = KVCOBRA__LIST_ALIASES__INIT;
+    struct errmsg e = {""};
+    int r = operator_call(c, KVCOBRA__REQUEST__BODY_LIST_ALIASES, &list.base, &got, &e);
+
+    for (size_t i = 0; r == 0 && i < got->n_aliases; i++) {
+        r = operator_check_is_digest(got->aliases[i]->alias, "an alias", &e);
+        if (r == 0)
+            r = operator_check_is_digest(got->aliases[i]->model, "the model of an alias", &e);
+    }
+    if (r < 0)
+        return command_fail("%s", e.text);
+
+    *ret = take_ptr(got);
+    return COMMAND_OK;
 }
 
 int model_list_get(kvc_client *c, struct model_list *l)
 {
-    if (kvc_table_list(c, sizeof(*l->tables), &l->tables, &l->n_tables) < 0 ||
-        kvc_model_alias_list(c, sizeof(*l->aliases), &l->aliases, &l->n_aliases) < 0)
-        return operator_fail(c);
+    struct errmsg e = {""};
+    int code;
 
-    l->rows = calloc(l->n_tables + l->n_aliases + 1, sizeof(*l->rows));
+    if (operator_list_tables(c, &l->tables, &e) < 0)
+        return command_fail("%s", e.text);
+    code = model_list_get_aliases(c, &l->aliases);
+    if (code != COMMAND_OK)
+        return code;
+
+    l->rows = calloc(l->tables->n_tables + l->aliases->n_aliases + 1, sizeof(*l->rows));
     if (!l->rows)
         return command_fail("out of memory");
 
-    for (size_t i = 0; i < l->n_tables; i++) {
-        const kvc_table_info *t = &l->tables[i];
+    for (size_t i = 0; i < l->tables->n_tables; i++) {
+        const Kvcobra__TableInfo *t = l->tables->tables[i];
         struct model_list_row *row;
 
         if (!model_list_is_usable(t))
             continue;
 
-        row = model_list_row_of(l, t->model_digest);
+        row = model_list_row_of(l, t->model_digest.data);
         row->n_tables++;
         row->pages += t->pages;
-        if (t->state == KVC_TABLE_ACTIVE)
+        if (t->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE)
             row->active = t;
     }
 
-    for (size_t i = 0; i < l->n_aliases; i++)
-        (void) model_list_row_of(l, l->aliases[i].model);
+    for (size_t i = 0; i < l->aliases->n_aliases; i++)
+        (void) model_list_row_of(l, l->aliases->aliases[i]->model.data);
     return COMMAND_OK;
 }
 
@@ -67,15 +93,15 @@ void model_list_deinit(struct model_list *l)
     for (size_t i = 0; i < l->n_rows; i++)
         free(l->rows[i].name);
     free(l->rows);
-    free(l->tables);
-    free(l->aliases);
+    operator_message_freep(&l->tables);
+    operator_message_freep(&l->aliases);
     *l = (struct model_list){.rows = NULL};
 }
 
 /* ---- names ---- */
 
 /* NULL: the table has retired meanwhile, or its provenance names no model. */
-static char *model_list_name_in(kvc_client *c, const kvc_table_info *info)
+static char *model_list_name_in(kvc_client *c, const Kvcobra__TableInfo *info)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -84,7 +110,8 @@ static char *model_list_name_in(kvc_client *c, const kvc_table_info *info)
     json_t *json;
     size_t n;
 
-    if (kvc_table_fetch(c, info->digest, &bytes, &n) < 0 || table_parse(bytes, n, &t, NULL) < 0)
+    if (operator_fetch_table(c, info->digest.data, &bytes, &n, NULL) < 0 ||
+        table_parse(bytes, n, &t, NULL) < 0)
         return NULL;
 
     json = json_loads(t->provenance, 0, NULL);
@@ -96,14 +123,14 @@ static char *model_list_name_in(kvc_client *c, const kvc_table_info *info)
 
 void model_list_find_names(kvc_client *c, struct model_list *l)
 {
-    for (size_t i = 0; i < l->n_tables; i++) {
-        const kvc_table_info *t = &l->tables[i];
+    for (size_t i = 0; i < l->tables->n_tables; i++) {
+        const Kvcobra__TableInfo *t = l->tables->tables[i];
         struct model_list_row *row;
 
         if (!model_list_is_usable(t))
             continue;
 
-        row = model_list_row_of(l, t->model_digest);
+        row = model_list_row_of(l, t->model_digest.data);
         if (!row->name)
             row->name = model_list_name_in(c, t);
     }
@@ -115,11 +142,12 @@ static json_t *model_list_aliases_json(const struct model_list *l, const uint8_t
 {
     json_t *aliases = json_array();
 
-    for (size_t i = 0; i < l->n_aliases; i++) {
+    for (size_t i = 0; i < l->aliases->n_aliases; i++) {
         char hex[DIGEST_HEX_BYTES];
 
-        if (memcmp(l->aliases[i].model, model, KVC_DIGEST_BYTES) == 0 &&
-            json_array_append_new(aliases, json_string(digest_hex(l->aliases[i].alias, hex))) < 0) {
+        if (memcmp(l->aliases->aliases[i]->model.data, model, KVC_DIGEST_BYTES) == 0 &&
+            json_array_append_new(aliases, json_string(digest_hex(l->aliases->aliases[i]->alias.data, hex))) <
+                0) {
             json_decref(aliases);
             return NULL;
         }
@@ -136,7 +164,7 @@ int model_list_print_json(const struct model_list *l)
         char digest[DIGEST_HEX_BYTES], active[DIGEST_HEX_BYTES];
         json_t *one = json_pack("{s:s, s:s?, s:I, s:s?, s:I, s:o}", "digest", digest_hex(row->digest, digest),
                                 "name", row->name, "tables", (json_int_t) row->n_tables, "active",
-                                row->active ? digest_hex(row->active->digest, active) : NULL, "pages",
+                                row->active ? digest_hex(row->active->digest.data, active) : NULL, "pages",
                                 (json_int_t) row->pages, "aliases", model_list_aliases_json(l, row->digest));
 
         if (json_array_append_new(all, one) < 0) {
@@ -162,11 +190,11 @@ int model_list_print_text(const struct model_list *l)
         char digest[DIGEST_HEX_BYTES], other[DIGEST_HEX_BYTES];
 
         report_row(r, "%s\t%zu\t%s\t%ju\t%s", digest_hex(row->digest, digest), row->n_tables,
-                   row->active ? digest_short(row->active->digest, other) : "none", (uintmax_t) row->pages,
-                   row->name ? row->name : "");
-        for (size_t j = 0; j < l->n_aliases; j++)
-            if (memcmp(l->aliases[j].model, row->digest, KVC_DIGEST_BYTES) == 0)
-                report_row(r, "%s\t\t\t\talias of %s", digest_hex(l->aliases[j].alias, digest),
+                   row->active ? digest_short(row->active->digest.data, other) : "none",
+                   (uintmax_t) row->pages, row->name ? row->name : "");
+        for (size_t j = 0; j < l->aliases->n_aliases; j++)
+            if (memcmp(l->aliases->aliases[j]->model.data, row->digest, KVC_DIGEST_BYTES) == 0)
+                report_row(r, "%s\t\t\t\talias of %s", digest_hex(l->aliases->aliases[j]->alias.data, digest),
                            digest_short(row->digest, other));
     }
 

@@ -3,13 +3,13 @@
 
 #include <stddef.h>
 
-#include "client/kvcobra-operator.h"
+#include "tools/command/operator_tables.h"
 
 /* A model that has tables, or of which another digest is an alias. */
 struct model_list_row {
     uint8_t digest[KVC_DIGEST_BYTES];
-    const kvc_table_info *active; /* borrowed; NULL: no table is active */
-    size_t n_tables;              /* retired and rejected ones are not counted */
+    const Kvcobra__TableInfo *active; /* borrowed; NULL: no table is active */
+    size_t n_tables;                  /* retired and rejected ones are not counted */
     uint64_t pages;
     char *name; /* as the provenance of a table has it; NULL: unknown */
 };
@@ -17,10 +17,12 @@ struct model_list_row {
 struct model_list {
     struct model_list_row *rows;
     size_t n_rows;
-    kvc_table_info *tables;
-    kvc_model_alias_info *aliases;
-    size_t n_tables, n_aliases;
+    Kvcobra__ListTablesReply *tables;
+    Kvcobra__ListAliasesReply *aliases;
 };
+
+/* The aliases of a daemon, with their digests. Free as operator_message_freep(). Return: an exit code. */
+int model_list_get_aliases(kvc_client *c, Kvcobra__ListAliasesReply **ret);
 
 /* @l: all zeros. Return: an exit code; if it is not COMMAND_OK, a sentence was printed. */
 int model_list_get(kvc_client *c, struct model_list *l);

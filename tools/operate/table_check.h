@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "client/kvcobra-operator.h"
+#include "client/kvcobra-call.h"
 
 enum table_change { TABLE_CHANGE_SHADOW, TABLE_CHANGE_CANARY, TABLE_CHANGE_ROLLBACK, TABLE_CHANGE_RETIRE };
 

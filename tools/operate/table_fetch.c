@@ -11,6 +11,7 @@
 #include "base/errmsg.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/report.h"
 
 /* The daemon is another process: what it sends may be damaged, or another table. */
@@ -48,8 +49,8 @@ int table_fetch(kvc_client *c, const char *text, const char *output, bool json)
         return code;
 
     (void) digest_hex(digest, hex);
-    if (kvc_table_fetch(c, digest, &bytes, &n_bytes) < 0)
-        return command_fail("cannot fetch %.12s: %s", hex, kvc_last_error(c));
+    if (operator_fetch_table(c, digest, &bytes, &n_bytes, &e) < 0)
+        return command_fail("cannot fetch %.12s: %s", hex, e.text);
 
     code = table_fetch_verify(bytes, n_bytes, digest, hex);
     if (code != COMMAND_OK)

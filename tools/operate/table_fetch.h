@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "client/kvcobra-operator.h"
+#include "client/kvcobra-call.h"
 
 /**
  * table_fetch() - write the table whose digest begins with the digits @text to the file @output

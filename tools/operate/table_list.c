@@ -12,74 +12,53 @@
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
 
-const char *table_list_state_name(enum kvc_table_state s)
-{
-    switch (s) {
-    case KVC_TABLE_STAGED:
-        return "staged";
-    case KVC_TABLE_VERIFIED:
-        return "verified";
-    case KVC_TABLE_SHADOW:
-        return "shadow";
-    case KVC_TABLE_ACTIVE:
-        return "active";
-    case KVC_TABLE_DRAINING:
-        return "draining";
-    case KVC_TABLE_RETIRED:
-        return "retired";
-    case KVC_TABLE_REJECTED:
-        return "rejected";
-    }
-
-    return "unknown";
-}
-
 /* Share of the quantised coordinates that lie beyond the last threshold. */
-static double table_list_saturation(const kvc_fit *f, enum kvc_side side)
+static double table_list_saturation(uint64_t saturated, uint64_t coded)
 {
-    return f->coded[side] > 0 ? (double) f->saturated[side] / (double) f->coded[side] : 0;
+    return coded > 0 ? (double) saturated / (double) coded : 0;
 }
 
 /* ---- JSON ---- */
 
-static json_t *table_list_pair_json(const double x[2])
+static json_t *table_list_pair_json(double k, double v)
 {
-    return json_pack("{s:f, s:f}", "k", x[KVC_K], "v", x[KVC_V]);
+    return json_pack("{s:f, s:f}", "k", k, "v", v);
 }
 
 /* The fit that clients reported, and the share of traffic that tries the table. */
-static json_t *table_list_live_json(const kvc_table_info *t)
+static json_t *table_list_live_json(const Kvcobra__TableInfo *t)
 {
-    const kvc_fit *f = &t->fit;
-    const double saturated[2] = {table_list_saturation(f, KVC_K), table_list_saturation(f, KVC_V)};
+    const Kvcobra__Fit *f = t->fit;
 
-    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "reports", (json_int_t) f->reports,
-                     "tokens", (json_int_t) f->tokens, "error", table_list_pair_json(f->error), "saturation",
-                     table_list_pair_json(saturated), "shadow_tokens", (json_int_t) f->shadow_tokens,
-                     "active_error", table_list_pair_json(f->active_error), "shadow_error",
-                     table_list_pair_json(f->shadow_error), "shadow_ppm", (json_int_t) t->shadow_ppm,
-                     "canary_share", (json_int_t) t->canary_share, "canary_tenants",
-                     (json_int_t) t->canary_tenants);
+    return json_pack(
+        "{s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "reports", (json_int_t) f->reports, "tokens",
+        (json_int_t) f->tokens, "error", table_list_pair_json(f->error_k, f->error_v), "saturation",
+        table_list_pair_json(table_list_saturation(f->saturated_k, f->coded_k),
+                             table_list_saturation(f->saturated_v, f->coded_v)),
+        "shadow_tokens", (json_int_t) f->shadow_tokens, "active_error",
+        table_list_pair_json(f->active_error_k, f->active_error_v), "shadow_error",
+        table_list_pair_json(f->shadow_error_k, f->shadow_error_v), "shadow_ppm", (json_int_t) t->shadow_ppm,
+        "canary_share", (json_int_t) t->canary_share, "canary_tenants", (json_int_t) t->canary_tenants);
 }
 
-static json_t *table_list_json(const kvc_table_info *t)
+static json_t *table_list_json(const Kvcobra__TableInfo *t)
 {
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
 
-    return json_pack(
-        "{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "digest", digest_hex(t->digest, digest),
-        "model", digest_hex(t->model_digest, model), "state", table_list_state_name(t->state), "bpd_code",
-        t->bpd_code, "file_bytes", (json_int_t) t->file_bytes, "references", (json_int_t) t->references,
-        "pages", (json_int_t) t->pages, "revision", (json_int_t) t->revision, "reason",
-        utf8_json(t->reason, strnlen(t->reason, sizeof(t->reason))), "live", table_list_live_json(t));
+    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "digest",
+                     digest_hex(t->digest.data, digest), "model", digest_hex(t->model_digest.data, model),
+                     "state", operator_table_state(t->state), "bpd_code", t->bpd_code, "file_bytes",
+                     (json_int_t) t->file_bytes, "references", (json_int_t) t->references, "pages",
+                     (json_int_t) t->pages, "revision", (json_int_t) t->revision, "reason",
+                     utf8_json(t->reason, strlen(t->reason)), "live", table_list_live_json(t));
 }
 
-int table_list_print_json(const kvc_table_info *tables, size_t n)
+int table_list_print_json(const Kvcobra__ListTablesReply *list)
 {
     json_t *all = json_array();
 
-    for (size_t i = 0; i < n; i++) {
-        if (json_array_append_new(all, table_list_json(&tables[i])) < 0) {
+    for (size_t i = 0; i < list->n_tables; i++) {
+        if (json_array_append_new(all, table_list_json(list->tables[i])) < 0) {
             json_decref(all);
             return report_json(NULL);
         }
@@ -91,57 +70,57 @@ int table_list_print_json(const kvc_table_info *tables, size_t n)
 /* ---- text ---- */
 
 /* One line each for the live error, a shadow and a canary, if the table has them. */
-static void table_list_print_live(const kvc_table_info *t)
+static void table_list_print_live(const Kvcobra__TableInfo *t)
 {
     char hex[DIGEST_HEX_BYTES];
-    const kvc_fit *f = &t->fit;
-    const char *name = digest_short(t->digest, hex);
+    const Kvcobra__Fit *f = t->fit;
+    const char *name = digest_short(t->digest.data, hex);
 
     if (f->tokens > 0)
-        terminal_print(stdout, 2,
-                       "%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name,
-                       f->error[KVC_K], f->error[KVC_V], (uintmax_t) f->tokens,
-                       table_list_saturation(f, KVC_K), table_list_saturation(f, KVC_V));
+        terminal_print(
+            stdout, 2, "%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name,
+            f->error_k, f->error_v, (uintmax_t) f->tokens, table_list_saturation(f->saturated_k, f->coded_k),
+            table_list_saturation(f->saturated_v, f->coded_v));
 
-    if (t->state == KVC_TABLE_SHADOW)
+    if (t->state == KVCOBRA__TABLE_STATE__TABLE_SHADOW)
         terminal_print(stdout, 2, "%s: shadow for %.4g %% of new chunks\n", name, t->shadow_ppm / 1e4);
 
     if (f->shadow_tokens > 0)
         terminal_print(
             stdout, 2,
             "%s: error of keys %.4f, values %.4f; the active table on the same %ju tokens: %.4f, %.4f\n",
-            name, f->shadow_error[KVC_K], f->shadow_error[KVC_V], (uintmax_t) f->shadow_tokens,
-            f->active_error[KVC_K], f->active_error[KVC_V]);
+            name, f->shadow_error_k, f->shadow_error_v, (uintmax_t) f->shadow_tokens, f->active_error_k,
+            f->active_error_v);
 
     if (t->canary_share > 0 || t->canary_tenants > 0)
         terminal_print(stdout, 2, "%s: canary for %.3g %% of new sequences and all of %u tenants\n", name,
                        t->canary_share / 2.56, t->canary_tenants);
 }
 
-int table_list_print_text(const kvc_table_info *tables, size_t n)
+int table_list_print_text(const Kvcobra__ListTablesReply *list)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<table\t<model\t<state\t>bpd\t>file\t>references\t>pages\t<reason");
 
-    if (n == 0) {
+    if (list->n_tables == 0) {
         puts("the daemon has no tables");
         return COMMAND_OK;
     }
 
-    for (size_t i = 0; i < n; i++) {
-        const kvc_table_info *t = &tables[i];
+    for (size_t i = 0; i < list->n_tables; i++) {
+        const Kvcobra__TableInfo *t = list->tables[i];
         char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
 
-        report_row(r, "%s\t%s\t%s\t%.3f\t%s\t%ju\t%ju\t%.*s", digest_short(t->digest, digest),
-                   digest_short(t->model_digest, model), table_list_state_name(t->state), t->bpd_code,
+        report_row(r, "%s\t%s\t%s\t%.3f\t%s\t%ju\t%ju\t%s", digest_short(t->digest.data, digest),
+                   digest_short(t->model_digest.data, model), operator_table_state(t->state), t->bpd_code,
                    human_bytes(t->file_bytes, size), (uintmax_t) t->references, (uintmax_t) t->pages,
-                   (int) sizeof(t->reason), t->reason);
+                   t->reason);
     }
 
     if (report_print(r, stdout) < 0)
         return command_fail("out of memory");
 
-    for (size_t i = 0; i < n; i++)
-        table_list_print_live(&tables[i]);
+    for (size_t i = 0; i < list->n_tables; i++)
+        table_list_print_live(list->tables[i]);
     return COMMAND_OK;
 }

@@ -311,6 +311,32 @@ static void test_evicts_until_nothing_is_left(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "no page evicted"));
 }
 
+/* What is to be kept is not sent. */
+static void test_limits_of_a_tenant(void)
+{
+    Kvcobra__SetQuotaReply reply = KVCOBRA__SET_QUOTA_REPLY__INIT, got;
+    Kvcobra__SetQuota *sent;
+
+    reply.quota_bytes = 64;
+    reply.pool_bytes = 1000;
+    peer_reset();
+    peer.replies[0] = &reply.base;
+    CU_ASSERT_EQUAL(operator_set_quota(client, "uid-1", 64, OPERATOR_QUOTA_KEEP, &got, NULL), 0);
+    CU_ASSERT_TRUE(got.quota_bytes == 64 && got.pool_bytes == 1000 && !got.base.unknown_fields);
+    sent = kvcobra__set_quota__unpack(NULL, peer.n_request, peer.request);
+    CU_ASSERT_TRUE_FATAL(sent != NULL);
+    CU_ASSERT_TRUE(sent->quota_bytes == 64 && !sent->set_guarantee && strcmp(sent->tenant, "uid-1") == 0);
+    kvcobra__set_quota__free_unpacked(sent, NULL);
+
+    peer_reset();
+    peer.replies[0] = &reply.base;
+    CU_ASSERT_EQUAL(operator_set_quota(client, "uid-1", OPERATOR_QUOTA_KEEP, 0, &got, NULL), 0);
+    sent = kvcobra__set_quota__unpack(NULL, peer.n_request, peer.request);
+    CU_ASSERT_TRUE_FATAL(sent != NULL);
+    CU_ASSERT_TRUE(sent->quota_bytes == 0 && sent->set_guarantee && sent->guarantee_bytes == 0);
+    kvcobra__set_quota__free_unpacked(sent, NULL);
+}
+
 /* A prompt of 512 tokens and one chunk: two requests, of which only the second one flushes. */
 static void test_flushes_the_end_of_a_long_prefix(void)
 {
@@ -381,6 +407,7 @@ const struct test_case test_cases[] = {
     TEST(test_tables_that_are_not_valid),
     TEST(test_status_in_parts),
     TEST(test_evicts_until_nothing_is_left),
+    TEST(test_limits_of_a_tenant),
     TEST(test_flushes_the_end_of_a_long_prefix),
     TEST(test_places_that_are_not_valid),
     TEST_END,
