@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "client/kvcobra-operator.h"
+#include "client/kvcobra-call.h"
 
 struct engine;
 struct errmsg;

@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/command/client_model.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/terminal.h"
 
 enum { OPT_SOCKET = 0x1101, OPT_TIMEOUT, OPT_YES };
@@ -107,15 +108,14 @@ static int operator_open_own(struct operator_options *o, kvc_client **ret_client
 /* --socket may name the socket of clients, too. Return: an exit code. */
 static int operator_ask_whose(kvc_client *c, bool *ret_is_own)
 {
-    const kvc_status_sizes sizes = {
-        .struct_bytes = sizeof(sizes), .status_bytes = sizeof(kvc_status), .tenant_bytes = 0};
-    kvc_status *s = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
+    const Kvcobra__GetStatus get = KVCOBRA__GET_STATUS__INIT;
+    struct errmsg e = {""};
 
-    if (kvc_status_get(c, &sizes, &s) < 0)
-        return operator_fail(c);
+    if (operator_call(c, KVCOBRA__REQUEST__BODY_GET_STATUS, &get.base, &s, &e) < 0)
+        return command_fail("%s", e.text);
 
     *ret_is_own = s->pid == 0; /* only operators learn it */
-    (void) kvc_status_free(s);
     return COMMAND_OK;
 }
 
@@ -138,11 +138,6 @@ int operator_run(struct operator_options *o, int (*request)(kvc_client *c, void 
             return code;
     }
     return request(c, ctx);
-}
-
-int operator_fail(const kvc_client *c)
-{
-    return command_fail("%s", kvc_last_error(c));
 }
 
 /* ---- questions ---- */
@@ -223,18 +218,19 @@ bool operator_digest_matches(const uint8_t digest[static KVC_DIGEST_BYTES], cons
 
 int operator_find_table(kvc_client *c, const char *text, uint8_t ret_digest[static KVC_DIGEST_BYTES])
 {
-    _cleanup_(freep) kvc_table_info *tables = NULL;
-    const kvc_table_info *match = NULL;
-    size_t n, n_matches = 0;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
+    const Kvcobra__TableInfo *match = NULL;
+    struct errmsg e = {""};
+    size_t n_matches = 0;
 
-    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
-        return operator_fail(c);
+    if (operator_list_tables(c, &list, &e) < 0)
+        return command_fail("%s", e.text);
 
-    for (size_t i = 0; i < n; i++) {
-        if (!operator_digest_matches(tables[i].digest, text))
+    for (size_t i = 0; i < list->n_tables; i++) {
+        if (!operator_digest_matches(list->tables[i]->digest.data, text))
             continue;
 
-        match = &tables[i];
+        match = list->tables[i];
         n_matches++;
     }
 
@@ -243,6 +239,6 @@ int operator_find_table(kvc_client *c, const char *text, uint8_t ret_digest[stat
     if (n_matches > 1)
         return command_fail("%zu tables begin with %s; give more digits", n_matches, text);
 
-    memcpy(ret_digest, match->digest, KVC_DIGEST_BYTES);
+    memcpy(ret_digest, match->digest.data, KVC_DIGEST_BYTES);
     return COMMAND_OK;
 }

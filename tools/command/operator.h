@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/kvcobra-operator.h"
+#include "client/kvcobra-call.h"
 #include "tools/command/command.h"
 
 #define OPERATOR_TENANTS_MAX 64
@@ -51,9 +51,6 @@ void operator_add_tenant(const struct argp_state *state, struct operator_tenants
  * Return: an exit code: COMMAND_FAILED without a connection, else that of @request.
  */
 int operator_run(struct operator_options *o, int (*request)(kvc_client *c, void *ctx), void *ctx);
-
-/* Prints kvc_last_error(). Return: COMMAND_FAILED. */
-int operator_fail(const kvc_client *c);
 
 /**
  * operator_confirm() - print what will happen on stderr, and ask unless --yes is given

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/errmsg.h"
 #include "tools/command/command.h"
 
 static const char uid_prefix[] = "uid-";
@@ -31,22 +32,22 @@ static int tenant_name_of_user(const char *text, char ret[static TENANT_NAME_BYT
 }
 
 int tenant_name_find(kvc_client *c, const char *text, char ret[static TENANT_NAME_BYTES],
-                     kvc_quota_state *ret_state)
+                     Kvcobra__SetQuotaReply *ret_limits)
 {
+    struct errmsg e = {""};
     int r;
 
-    ret_state->struct_bytes = sizeof(*ret_state);
     if (strlen(text) >= TENANT_NAME_BYTES)
         return command_fail("'%.40s...' is too long for the name of a tenant", text);
 
-    r = kvc_quota_set(c, text, KVC_QUOTA_KEEP, KVC_QUOTA_KEEP, ret_state);
+    r = operator_set_quota(c, text, OPERATOR_QUOTA_KEEP, OPERATOR_QUOTA_KEEP, ret_limits, &e);
     if (r == 0) {
         memcpy(ret, text, strlen(text) + 1);
         return COMMAND_OK;
     }
 
     if (r == -ENOENT && tenant_name_of_user(text, ret)) {
-        r = kvc_quota_set(c, ret, KVC_QUOTA_KEEP, KVC_QUOTA_KEEP, ret_state);
+        r = operator_set_quota(c, ret, OPERATOR_QUOTA_KEEP, OPERATOR_QUOTA_KEEP, ret_limits, &e);
         if (r == 0)
             return COMMAND_OK;
     }
@@ -56,13 +57,13 @@ int tenant_name_find(kvc_client *c, const char *text, char ret[static TENANT_NAM
             "there is no tenant '%s': a tenant is the name of a user, uid-N, or the name of a "
             "section [tenant NAME] of kvcobrad.conf; 'kvcobra status' lists those in use",
             text);
-    return operator_fail(c);
+    return command_fail("%s", e.text);
 }
 
 int tenant_names_find(kvc_client *c, const struct operator_tenants *typed, struct tenant_names *ret)
 {
     for (size_t i = 0; i < typed->n; i++) {
-        kvc_quota_state limits;
+        Kvcobra__SetQuotaReply limits;
         int code = tenant_name_find(c, typed->names[i], ret->text[i], &limits);
 
         if (code != COMMAND_OK)
@@ -72,9 +73,9 @@ int tenant_names_find(kvc_client *c, const struct operator_tenants *typed, struc
     return COMMAND_OK;
 }
 
-const char *tenant_name_show(const char *name, size_t name_bytes, char ret[static TENANT_NAME_BYTES])
+const char *tenant_name_show(const char *name, char ret[static TENANT_NAME_BYTES])
 {
-    size_t n = strnlen(name, name_bytes), at = strlen(uid_prefix);
+    size_t n = strlen(name), at = strlen(uid_prefix);
     const struct passwd *found = NULL;
     char digits[16] = "";
 
@@ -88,8 +89,8 @@ const char *tenant_name_show(const char *name, size_t name_bytes, char ret[stati
     }
 
     if (found)
-        (void) snprintf(ret, TENANT_NAME_BYTES, "%.*s (%s)", (int) n, name, found->pw_name);
+        (void) snprintf(ret, TENANT_NAME_BYTES, "%s (%s)", name, found->pw_name);
     else
-        (void) snprintf(ret, TENANT_NAME_BYTES, "%.*s", (int) n, name);
+        (void) snprintf(ret, TENANT_NAME_BYTES, "%s", name);
     return ret;
 }

@@ -6,20 +6,20 @@
 
 #include <stddef.h>
 
-#include "client/kvcobra-operator.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_pages.h"
 
 #define TENANT_NAME_BYTES 128
 
 /**
  * tenant_name_find() - the tenant that a person means, as the daemon names it
  * @text: a name of the daemon's; else, if it is that of a user of this host, this user's tenant "uid-N"
- * @ret_state: its limits; nothing is changed or created
+ * @ret_limits: its limits; nothing is changed or created
  *
  * Return: an exit code; COMMAND_FAILED with a sentence: neither.
  */
 int tenant_name_find(kvc_client *c, const char *text, char ret[static TENANT_NAME_BYTES],
-                     kvc_quota_state *ret_state);
+                     Kvcobra__SetQuotaReply *ret_limits);
 
 /* The tenants of repeated options --tenant, as the daemon names them. */
 struct tenant_names {
@@ -31,4 +31,4 @@ struct tenant_names {
 int tenant_names_find(kvc_client *c, const struct operator_tenants *typed, struct tenant_names *ret);
 
 /* "uid-1000 (alice)" for the tenant of a user of this host, else the name as it is. Returns @ret. */
-const char *tenant_name_show(const char *name, size_t name_bytes, char ret[static TENANT_NAME_BYTES]);
+const char *tenant_name_show(const char *name, char ret[static TENANT_NAME_BYTES]);

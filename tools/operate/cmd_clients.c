@@ -1,13 +1,15 @@
 /* kvcobra clients list|disconnect: sessions of a daemon's clients, what they hold, how to close one. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "client/kvcobra-operator.h"
+#include "base/errmsg.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_call.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
 #include "tools/command/tenant_name.h"
@@ -103,7 +105,7 @@ static const char *cmd_clients_program(uint32_t pid, char ret[static 32])
     return ret;
 }
 
-static json_t *cmd_clients_json(const kvc_session_info *s)
+static json_t *cmd_clients_json(const Kvcobra__SessionInfo *s)
 {
     char program[32];
 
@@ -117,36 +119,35 @@ static json_t *cmd_clients_json(const kvc_session_info *s)
         (json_int_t) s->arena_bytes, "hits", (json_int_t) s->hits, "misses", (json_int_t) s->misses);
 }
 
-static int cmd_clients_print_json(const kvc_session_info *sessions, size_t n, const char *tenant)
+static int cmd_clients_print_json(const Kvcobra__ListSessionsReply *list, const char *tenant)
 {
     json_t *all = json_array();
 
-    for (size_t i = 0; i < n; i++)
-        if (!tenant || strcmp(sessions[i].tenant, tenant) == 0)
-            if (json_array_append_new(all, cmd_clients_json(&sessions[i])) < 0) {
+    for (size_t i = 0; i < list->n_sessions; i++)
+        if (!tenant || strcmp(list->sessions[i]->tenant, tenant) == 0)
+            if (json_array_append_new(all, cmd_clients_json(list->sessions[i])) < 0) {
                 json_decref(all);
                 return report_json(NULL);
             }
     return report_json(all);
 }
 
-static int cmd_clients_print_text(const kvc_session_info *sessions, size_t n, const char *tenant)
+static int cmd_clients_print_text(const Kvcobra__ListSessionsReply *list, const char *tenant)
 {
     _cleanup_(report_freep) struct report *r = report_new(
         ">session\t>process\t<program\t<tenant\t<state\t>age\t>idle\t>held pages\t>leases\t>writing\t>hits\t>"
         "misses\t>arena\t<client");
     size_t n_shown = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        const kvc_session_info *s = &sessions[i];
+    for (size_t i = 0; i < list->n_sessions; i++) {
+        const Kvcobra__SessionInfo *s = list->sessions[i];
         char age[HUMAN_BYTES], idle[HUMAN_BYTES], arena[HUMAN_BYTES], program[32], name[TENANT_NAME_BYTES];
 
         if (tenant && strcmp(s->tenant, tenant) != 0)
             continue;
 
         report_row(r, "%ju\t%u\t%s\t%s\t%s\t%s\t%s\t%ju\t%ju\t%ju\t%ju\t%ju\t%s\t%s", (uintmax_t) s->session,
-                   s->pid, cmd_clients_program(s->pid, program),
-                   tenant_name_show(s->tenant, sizeof(s->tenant), name),
+                   s->pid, cmd_clients_program(s->pid, program), tenant_name_show(s->tenant, name),
                    s->connected ? "connected" : "detached", human_seconds((double) s->age_ms * 1e-3, age),
                    human_seconds((double) s->idle_ms * 1e-3, idle), (uintmax_t) s->held_pages,
                    (uintmax_t) s->leases, (uintmax_t) s->reservations, (uintmax_t) s->hits,
@@ -161,43 +162,91 @@ static int cmd_clients_print_text(const kvc_session_info *sessions, size_t n, co
     return COMMAND_OK;
 }
 
+/* The sessions behind number @after, whose numbers grow, so that the list ends. */
+static int cmd_clients_get_some(kvc_client *c, uint64_t after, Kvcobra__ListSessionsReply **ret,
+                                struct errmsg *e)
+{
+    _cleanup_(operator_message_freep) Kvcobra__ListSessionsReply *got = NULL;
+    Kvcobra__ListSessions list = KVCOBRA__LIST_SESSIONS__INIT;
+    int r;
+
+    list.after = after;
+    r = operator_call(c, KVCOBRA__REQUEST__BODY_LIST_SESSIONS, &list.base, &got, e);
+    if (r < 0)
+        return r;
+
+    for (size_t i = 0; i < got->n_sessions; i++) {
+        if (got->sessions[i]->session <= after)
+            return fail(e, -EPROTO, "kvcobrad's answer is not valid: sessions are not in order");
+        after = got->sessions[i]->session;
+    }
+
+    *ret = take_ptr(got);
+    return 0;
+}
+
+/* All sessions. Return: an exit code. */
+static int cmd_clients_get(kvc_client *c, Kvcobra__ListSessionsReply **ret)
+{
+    _cleanup_(operator_message_freep) Kvcobra__ListSessionsReply *all = NULL;
+    struct errmsg e = {""};
+    int r = cmd_clients_get_some(c, 0, &all, &e);
+
+    while (r == 0 && all->more && all->n_sessions > 0) {
+        _cleanup_(operator_message_freep) Kvcobra__ListSessionsReply *more = NULL;
+
+        r = cmd_clients_get_some(c, all->sessions[all->n_sessions - 1]->session, &more, &e);
+        if (r == 0) {
+            all->more = more->more && more->n_sessions > 0;
+            r = operator_merge(&all->base, &more->base, &e);
+        }
+    }
+    if (r < 0)
+        return command_fail("%s", e.text);
+
+    *ret = take_ptr(all);
+    return COMMAND_OK;
+}
+
 static int cmd_clients_list(kvc_client *c, const struct clients_options *o)
 {
-    _cleanup_(freep) kvc_session_info *sessions = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__ListSessionsReply *list = NULL;
     char tenant[TENANT_NAME_BYTES];
     const char *only = NULL;
-    size_t n;
+    int code;
 
     if (o->tenant) {
-        kvc_quota_state limits;
-        int code = tenant_name_find(c, o->tenant, tenant, &limits);
+        Kvcobra__SetQuotaReply limits;
 
+        code = tenant_name_find(c, o->tenant, tenant, &limits);
         if (code != COMMAND_OK)
             return code;
         only = tenant;
     }
 
-    if (kvc_session_list(c, sizeof(*sessions), &sessions, &n) < 0)
-        return operator_fail(c);
-    return o->operator.common.json ? cmd_clients_print_json(sessions, n, only)
-                                   : cmd_clients_print_text(sessions, n, only);
+    code = cmd_clients_get(c, &list);
+    if (code != COMMAND_OK)
+        return code;
+    return o->operator.common.json ? cmd_clients_print_json(list, only) : cmd_clients_print_text(list, only);
 }
 
 /* ---- disconnect ---- */
 
 static int cmd_clients_disconnect(kvc_client *c, const struct clients_options *o)
 {
-    _cleanup_(freep) kvc_session_info *sessions = NULL;
-    const kvc_session_info *x = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__DisconnectSessionReply *reply = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__ListSessionsReply *list = NULL;
+    Kvcobra__DisconnectSession disconnect = KVCOBRA__DISCONNECT_SESSION__INIT;
+    const Kvcobra__SessionInfo *x = NULL;
+    struct errmsg e = {""};
     char program[32];
-    uint32_t pid;
-    size_t n;
+    int code = cmd_clients_get(c, &list);
 
-    if (kvc_session_list(c, sizeof(*sessions), &sessions, &n) < 0)
-        return operator_fail(c);
-    for (size_t i = 0; i < n; i++)
-        if (sessions[i].session == o->session)
-            x = &sessions[i];
+    if (code != COMMAND_OK)
+        return code;
+    for (size_t i = 0; i < list->n_sessions; i++)
+        if (list->sessions[i]->session == o->session)
+            x = list->sessions[i];
     if (!x)
         return command_fail("there is no session %ju; 'kvcobra clients' lists them", (uintmax_t) o->session);
     if (!x->connected)
@@ -210,13 +259,15 @@ static int cmd_clients_disconnect(kvc_client *c, const struct clients_options *o
             "Pages that it holds stay until it exits. It may connect again.",
             (uintmax_t) x->session, x->pid, cmd_clients_program(x->pid, program), x->tenant))
         return COMMAND_FAILED;
-    if (kvc_session_disconnect(c, o->session, &pid) < 0)
-        return operator_fail(c);
+
+    disconnect.session = o->session;
+    if (operator_call(c, KVCOBRA__REQUEST__BODY_DISCONNECT_SESSION, &disconnect.base, &reply, &e) < 0)
+        return command_fail("%s", e.text);
 
     if (o->operator.common.json)
         return report_json(
-            json_pack("{s:I, s:I}", "session", (json_int_t) o->session, "pid", (json_int_t) pid));
-    printf("disconnected session %ju, process %u\n", (uintmax_t) o->session, pid);
+            json_pack("{s:I, s:I}", "session", (json_int_t) o->session, "pid", (json_int_t) reply->pid));
+    printf("disconnected session %ju, process %u\n", (uintmax_t) o->session, reply->pid);
     return COMMAND_OK;
 }
 

@@ -62,7 +62,7 @@ static const struct argp argp = {options, cmd_evict_parse, NULL, doc, operator_c
 static int cmd_evict_find_tenant(kvc_client *c, const char *text, char ret[static TENANT_NAME_BYTES])
 {
     _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
-    kvc_quota_state q;
+    Kvcobra__SetQuotaReply q;
     struct errmsg e = {""};
     bool found = false;
     int code = tenant_name_find(c, text, ret, &q);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "client/kvcobra-tiers.h"
+#include "base/errmsg.h"
 #include "tools/command/operator.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
@@ -105,7 +105,7 @@ static size_t cmd_flush_tokens(size_t n_chunks)
 
 struct flush_result {
     struct flush_plan plan;
-    kvc_flush_state state;
+    Kvcobra__FlushReply reply;
     size_t n_forgotten;  /* pages */
     size_t found_tokens; /* that clients still find */
 };
@@ -130,8 +130,8 @@ static int cmd_flush_print(const struct flush_options *o, const char *tenant, co
         int code = report_json(json_pack(
             "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tenant", tenant, "tokens",
             (json_int_t) cmd_flush_tokens(f->plan.n), "from", (json_int_t) cmd_flush_tokens(f->plan.first),
-            "forgotten_pages", (json_int_t) f->n_forgotten, "memory_pages", (json_int_t) f->state.pages,
-            "held", (json_int_t) f->state.held, "found_tokens", (json_int_t) f->found_tokens, "shared_tokens",
+            "forgotten_pages", (json_int_t) f->n_forgotten, "memory_pages", (json_int_t) f->reply.pages,
+            "held", (json_int_t) f->reply.held, "found_tokens", (json_int_t) f->found_tokens, "shared_tokens",
             (json_int_t) cmd_flush_tokens(f->plan.n_shared)));
 
         return code == COMMAND_OK && f->n_forgotten == 0 ? COMMAND_FAILED : code;
@@ -145,7 +145,7 @@ static int cmd_flush_print(const struct flush_options *o, const char *tenant, co
     else
         terminal_print(stdout, 2, "tokens %zu to %zu are forgotten, with what continues them: %zu pages%s\n",
                        cmd_flush_tokens(f->plan.first), cmd_flush_tokens(f->plan.n_found) - 1, f->n_forgotten,
-                       f->state.held > 0 ? "; sequences that hold some of them keep these" : "");
+                       f->reply.held > 0 ? "; sequences that hold some of them keep these" : "");
     cmd_flush_print_found(f);
     return f->n_forgotten > 0 ? COMMAND_OK : COMMAND_FAILED;
 }
@@ -167,15 +167,14 @@ static int cmd_flush_do(kvc_client *c, const struct flush_options *o, const stru
 {
     _cleanup_(prompt_places_deinit) struct prompt_places after = {.n_chunks = 0};
     const struct document *d = &o->prefix.document;
-    kvc_prefix_options named = s->options;
-    size_t n_left = 0;
+    size_t n_flushed = cmd_flush_tokens(f->plan.n - f->plan.first), n_left = 0;
+    struct errmsg e = {""};
     int code;
 
-    named.n_flushed_tokens = cmd_flush_tokens(f->plan.n - f->plan.first);
-    if (kvc_flush(c, &named, d->tokens, d->n_tokens, &f->state) < 0)
-        return operator_fail(c);
+    if (operator_flush(c, &s->prefix, d->tokens, d->n_tokens, n_flushed, &f->reply, &e) < 0)
+        return command_fail("%s", e.text);
 
-    code = prompt_places_load(c, &s->options, d, &after);
+    code = prompt_places_load(c, &s->prefix, d, false, &after);
     if (code != COMMAND_OK)
         return code;
 
@@ -190,15 +189,14 @@ static int cmd_flush_request(kvc_client *c, void *ctx)
 {
     _cleanup_(prompt_places_deinit) struct prompt_places places = {.n_chunks = 0};
     const struct flush_options *o = ctx;
-    struct flush_result f = {.state = {.struct_bytes = sizeof(f.state)}};
+    struct flush_result f = {.reply = KVCOBRA__FLUSH_REPLY__INIT};
     struct prefix_subject s;
     int code = prefix_options_find(&o->prefix, c, &s);
 
     if (code != COMMAND_OK)
         return code;
 
-    s.options.with_shared = 1;
-    code = prompt_places_load(c, &s.options, &o->prefix.document, &places);
+    code = prompt_places_load(c, &s.prefix, &o->prefix.document, true, &places);
     if (code != COMMAND_OK)
         return code;
 

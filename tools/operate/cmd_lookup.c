@@ -5,17 +5,18 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
-#include "client/kvcobra-operator.h"
-#include "client/kvcobra-tiers.h"
+#include "base/errmsg.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_pages.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/report.h"
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
 #include "tools/operate/prefix_options.h"
 #include "tools/operate/prompt_places.h"
 
-enum { KINDS = 2 };         /* of attention: not repeatable, and repeatable */
+enum { KINDS = OPERATOR_PLACES };
 enum { ELSEWHERE_MAX = 8 }; /* other tables, tenants and salts that are named */
 enum { TRIES_MAX = 256 };
 
@@ -55,9 +56,9 @@ static const struct argp argp = {NULL, cmd_lookup_parse, NULL, doc, prefix_optio
 static const char *cmd_lookup_reason(int reason)
 {
     switch (reason) {
-    case KVC_MISS_EVICTED:
+    case KVCOBRA__MISS_REASON__MISS_EVICTED:
         return "evicted or flushed";
-    case KVC_MISS_RETIRED_TABLE:
+    case KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE:
         return "table retired";
     default:
         return "never published, or forgotten";
@@ -68,18 +69,18 @@ static const char *cmd_lookup_reason(int reason)
 static const char *cmd_lookup_reason_key(int reason)
 {
     switch (reason) {
-    case KVC_MISS_NONE:
+    case KVCOBRA__MISS_REASON__MISS_NONE:
         return "";
-    case KVC_MISS_EVICTED:
+    case KVCOBRA__MISS_REASON__MISS_EVICTED:
         return "evicted";
-    case KVC_MISS_RETIRED_TABLE:
+    case KVCOBRA__MISS_REASON__MISS_RETIRED_TABLE:
         return "retired_table";
     default:
         return "unknown";
     }
 }
 
-static const char *cmd_lookup_where(const kvc_chunk_place *p)
+static const char *cmd_lookup_where(const Kvcobra__ChunkPlace *p)
 {
     if (p->in_memory)
         return p->on_disk ? "memory and disk" : "memory";
@@ -89,21 +90,27 @@ static const char *cmd_lookup_where(const kvc_chunk_place *p)
 }
 
 /* Whether two chunks stand in one row. The times of pins of one command differ by milliseconds. */
-static bool cmd_lookup_is_alike(const kvc_chunk_place *a, const kvc_chunk_place *b)
+static bool cmd_lookup_is_alike(const Kvcobra__ChunkPlace *a, const Kvcobra__ChunkPlace *b)
 {
     return a->in_memory == b->in_memory && a->on_disk == b->on_disk && a->in_cluster == b->in_cluster &&
            a->reason == b->reason && (a->holds > 0) == (b->holds > 0) &&
            a->pinned_ms / 10000 == b->pinned_ms / 10000;
 }
 
-/* How many tokens of @kind a client finds, also in slower tiers. @places: [n]. */
-static uint64_t cmd_lookup_findable(const kvc_chunk_place *places, size_t n, int kind)
+/* The first token of a place. */
+static uint64_t cmd_lookup_token(size_t place)
+{
+    return (uint64_t) (place / KINDS) * KVC_CHUNK_TOKENS;
+}
+
+/* How many tokens of @kind a client finds, also in slower tiers. */
+static uint64_t cmd_lookup_findable(const Kvcobra__LookupReply *found, int kind)
 {
     size_t i = (size_t) kind;
 
-    while (i < n && prompt_places_is_anywhere(&places[i]))
+    while (i < found->n_places && prompt_places_is_anywhere(found->places[i]))
         i += KINDS;
-    return (uint64_t) (i / KINDS) * KVC_CHUNK_TOKENS;
+    return cmd_lookup_token(i);
 }
 
 /* ---- elsewhere ---- */
@@ -117,106 +124,107 @@ struct elsewhere {
 struct lookup {
     const struct prefix_options *options;
     struct prefix_subject subject;
-    kvc_chunk_place *places; /* malloc'ed [n] */
-    size_t n;
+    Kvcobra__LookupReply *found;
     struct elsewhere elsewhere[ELSEWHERE_MAX];
     size_t n_elsewhere;
     unsigned n_tries;
 };
 
-/* Looks for the first page under other circumstances. What cannot be asked there is no failure. */
-static void cmd_lookup_try(kvc_client *c, struct lookup *l, const kvc_prefix_options *o)
+static bool cmd_lookup_has_first(const Kvcobra__LookupReply *found)
 {
-    _cleanup_(freep) kvc_chunk_place *places = NULL;
-    size_t n = 0;
+    return prompt_places_is_anywhere(found->places[0]) || prompt_places_is_anywhere(found->places[1]);
+}
+
+/* Looks for the first page under other circumstances. What cannot be asked there is no failure. */
+static void cmd_lookup_try(kvc_client *c, struct lookup *l, const Kvcobra__Prefix *p)
+{
+    _cleanup_(operator_message_freep) Kvcobra__LookupReply *found = NULL;
     struct elsewhere *e;
 
     if (l->n_elsewhere == ELSEWHERE_MAX || l->n_tries++ >= TRIES_MAX)
         return;
-    if (kvc_lookup(c, o, l->options->document.tokens, KVC_CHUNK_TOKENS, sizeof(*places), &places, &n) < 0)
+    if (operator_lookup(c, p, l->options->document.tokens, KVC_CHUNK_TOKENS, false, &found, NULL) < 0)
         return;
-    if (n < KINDS || (!prompt_places_is_anywhere(&places[0]) && !prompt_places_is_anywhere(&places[1])))
+    if (!cmd_lookup_has_first(found))
         return;
 
     e = &l->elsewhere[l->n_elsewhere++];
-    (void) snprintf(e->tenant, sizeof(e->tenant), "%s", o->tenant);
-    (void) digest_hex(o->table_digest, e->table);
-    e->without_salt = l->subject.options.salt_bytes > 0 && o->salt_bytes == 0;
+    (void) snprintf(e->tenant, sizeof(e->tenant), "%s", p->tenant);
+    (void) digest_hex(p->table_digest.data, e->table);
+    e->without_salt = l->subject.prefix.salt.len > 0 && p->salt.len == 0;
 }
 
 static void cmd_lookup_try_tables(kvc_client *c, struct lookup *l)
 {
-    _cleanup_(freep) kvc_table_info *tables = NULL;
-    size_t n = 0;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
 
-    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
+    if (operator_list_tables(c, &list, NULL) < 0)
         return;
 
-    for (size_t i = 0; i < n; i++) {
-        kvc_prefix_options o = l->subject.options;
+    for (size_t i = 0; i < list->n_tables; i++) {
+        const Kvcobra__TableInfo *t = list->tables[i];
+        Kvcobra__Prefix p = l->subject.prefix;
 
-        o.table_digest = tables[i].digest;
-        if (tables[i].state != KVC_TABLE_RETIRED &&
-            memcmp(tables[i].digest, l->subject.digest, KVC_DIGEST_BYTES) != 0)
-            cmd_lookup_try(c, l, &o);
+        p.table_digest = t->digest;
+        if (t->state != KVCOBRA__TABLE_STATE__TABLE_RETIRED &&
+            memcmp(t->digest.data, l->subject.digest, KVC_DIGEST_BYTES) != 0)
+            cmd_lookup_try(c, l, &p);
     }
 }
 
 static void cmd_lookup_try_tenants(kvc_client *c, struct lookup *l)
 {
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    kvc_status *s = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
 
-    if (kvc_status_get(c, &sizes, &s) < 0)
+    if (operator_get_status(c, &s, NULL) < 0)
         return;
 
     for (size_t i = 0; i < s->n_tenants; i++) {
-        kvc_prefix_options o = l->subject.options;
-        char name[TENANT_NAME_BYTES];
+        Kvcobra__Prefix p = l->subject.prefix;
 
-        (void) snprintf(name, sizeof(name), "%.*s", (int) sizeof(s->tenants[i].name), s->tenants[i].name);
-        o.tenant = name;
-        if (strcmp(name, l->subject.tenant) != 0)
-            cmd_lookup_try(c, l, &o);
+        p.tenant = s->tenants[i]->name;
+        if (strcmp(p.tenant, l->subject.tenant) != 0)
+            cmd_lookup_try(c, l, &p);
     }
-    (void) kvc_status_free(s);
 }
 
 static void cmd_lookup_try_all(kvc_client *c, struct lookup *l)
 {
-    kvc_prefix_options o = l->subject.options;
+    Kvcobra__Prefix p = l->subject.prefix;
 
-    if (prompt_places_is_anywhere(&l->places[0]) || prompt_places_is_anywhere(&l->places[1]))
+    if (cmd_lookup_has_first(l->found))
         return;
 
-    o.salt = NULL;
-    o.salt_bytes = 0;
-    if (l->subject.options.salt_bytes > 0)
-        cmd_lookup_try(c, l, &o);
+    p.salt = (ProtobufCBinaryData){0, NULL};
+    if (l->subject.prefix.salt.len > 0)
+        cmd_lookup_try(c, l, &p);
     cmd_lookup_try_tables(c, l);
     cmd_lookup_try_tenants(c, l);
 }
 
 /* ---- JSON ---- */
 
-static json_t *cmd_lookup_place_json(const kvc_chunk_place *p)
+static json_t *cmd_lookup_place_json(const struct lookup *l, size_t i)
 {
-    return json_pack("{s:I, s:I, s:b, s:b, s:b, s:I, s:f, s:s}", "first_token", (json_int_t) p->first_token,
-                     "tokens", (json_int_t) KVC_CHUNK_TOKENS, "memory", p->in_memory, "disk", p->on_disk,
-                     "cluster", p->in_cluster, "holds", (json_int_t) p->holds, "pinned_seconds",
-                     (double) p->pinned_ms * 1e-3, "reason", cmd_lookup_reason_key(p->reason));
+    const Kvcobra__ChunkPlace *p = l->found->places[i];
+
+    return json_pack("{s:I, s:I, s:b, s:b, s:b, s:I, s:f, s:s}", "first_token",
+                     (json_int_t) cmd_lookup_token(i), "tokens", (json_int_t) KVC_CHUNK_TOKENS, "memory",
+                     p->in_memory, "disk", p->on_disk, "cluster", p->in_cluster, "holds",
+                     (json_int_t) p->holds, "pinned_seconds", (double) p->pinned_ms * 1e-3, "reason",
+                     cmd_lookup_reason_key(p->reason));
 }
 
 static json_t *cmd_lookup_kind_json(const struct lookup *l, int kind)
 {
     json_t *chunks = json_array();
 
-    for (size_t i = (size_t) kind; chunks && i < l->n; i += KINDS)
-        if (json_array_append_new(chunks, cmd_lookup_place_json(&l->places[i])) < 0) {
+    for (size_t i = (size_t) kind; chunks && i < l->found->n_places; i += KINDS)
+        if (json_array_append_new(chunks, cmd_lookup_place_json(l, i)) < 0) {
             json_decref(chunks);
             return NULL;
         }
-    return json_pack("{s:I, s:o}", "findable_tokens", (json_int_t) cmd_lookup_findable(l->places, l->n, kind),
+    return json_pack("{s:I, s:o}", "findable_tokens", (json_int_t) cmd_lookup_findable(l->found, kind),
                      "chunks", chunks);
 }
 
@@ -242,18 +250,17 @@ static int cmd_lookup_print_json(const struct lookup *l)
 /* The chunks of one kind from the first one on that are alike. Returns the index behind them. */
 static size_t cmd_lookup_add_row(struct report *r, const struct lookup *l, size_t first)
 {
-    const kvc_chunk_place *p = &l->places[first];
+    const Kvcobra__ChunkPlace *p = l->found->places[first];
     size_t end = first;
     char pinned[HUMAN_BYTES] = "-";
 
-    while (end < l->n && cmd_lookup_is_alike(p, &l->places[end]))
+    while (end < l->found->n_places && cmd_lookup_is_alike(p, l->found->places[end]))
         end += KINDS;
     if (p->pinned_ms > 0)
         (void) human_seconds((double) p->pinned_ms * 1e-3, pinned);
-    report_row(r, "%ju to %ju\t%s\t%s\t%s\t%s", (uintmax_t) p->first_token,
-               (uintmax_t) (p->first_token + (end - first) / KINDS * KVC_CHUNK_TOKENS - 1),
-               cmd_lookup_where(p), p->holds > 0 ? "yes" : "no", pinned,
-               prompt_places_is_anywhere(p) ? "" : cmd_lookup_reason(p->reason));
+    report_row(r, "%ju to %ju\t%s\t%s\t%s\t%s", (uintmax_t) cmd_lookup_token(first),
+               (uintmax_t) (cmd_lookup_token(end) - 1), cmd_lookup_where(p), p->holds > 0 ? "yes" : "no",
+               pinned, prompt_places_is_anywhere(p) ? "" : cmd_lookup_reason(p->reason));
     return end;
 }
 
@@ -264,16 +271,16 @@ static int cmd_lookup_print_kind(const struct lookup *l, int kind)
 
     terminal_print(stdout, 2, "%sclients find %ju of %zu tokens\n",
                    kind == 1 ? "with repeatable attention, " : "",
-                   (uintmax_t) cmd_lookup_findable(l->places, l->n, kind), prefix_options_tokens(l->options));
-    for (size_t i = (size_t) kind; i < l->n;)
+                   (uintmax_t) cmd_lookup_findable(l->found, kind), prefix_options_tokens(l->options));
+    for (size_t i = (size_t) kind; i < l->found->n_places;)
         i = cmd_lookup_add_row(r, l, i);
     return report_print(r, stdout);
 }
 
 static bool cmd_lookup_has_any(const struct lookup *l, int kind)
 {
-    for (size_t i = (size_t) kind; i < l->n; i += KINDS)
-        if (prompt_places_is_anywhere(&l->places[i]))
+    for (size_t i = (size_t) kind; i < l->found->n_places; i += KINDS)
+        if (prompt_places_is_anywhere(l->found->places[i]))
             return true;
     return false;
 }
@@ -298,12 +305,13 @@ static int cmd_lookup_request(kvc_client *c, void *ctx)
 {
     struct lookup *l = ctx;
     const struct document *d = &l->options->document;
+    struct errmsg e = {""};
     int code = prefix_options_find(l->options, c, &l->subject);
 
     if (code != COMMAND_OK)
         return code;
-    if (kvc_lookup(c, &l->subject.options, d->tokens, d->n_tokens, sizeof(*l->places), &l->places, &l->n) < 0)
-        return operator_fail(c);
+    if (operator_lookup(c, &l->subject.prefix, d->tokens, d->n_tokens, false, &l->found, &e) < 0)
+        return command_fail("%s", e.text);
 
     cmd_lookup_try_all(c, l);
     return l->options->operator.common.json ? cmd_lookup_print_json(l) : cmd_lookup_print_text(l);
@@ -317,7 +325,7 @@ static int cmd_lookup_run(int argc, char **argv)
 
     command_parse(&argp, argc, argv, &o);
     code = prefix_options_run(&o, cmd_lookup_request, &l);
-    free(l.places);
+    operator_message_freep(&l.found);
     return code;
 }
 

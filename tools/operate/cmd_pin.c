@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/kvcobra-tiers.h"
+#include "base/errmsg.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"
@@ -94,28 +94,30 @@ static const struct argp pin_argp = {options, cmd_pin_parse, NULL, pin_doc, pref
 static const struct argp unpin_argp = {NULL, cmd_pin_parse, NULL, unpin_doc, prefix_options_children,
                                        NULL, NULL};
 
-static int cmd_pin_print(const struct pin_options *o, const char *tenant, const kvc_pin_state *s)
+static int cmd_pin_print(const struct pin_options *o, const char *tenant, const Kvcobra__PinReply *s)
 {
     char time[HUMAN_BYTES], bytes[HUMAN_BYTES], limit[HUMAN_BYTES];
 
     if (o->prefix.operator.common.json)
-        return report_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "tenant", tenant, "tokens",
-                                     (json_int_t) s->tokens, "pages", (json_int_t) s->pages, "missing",
-                                     (json_int_t) s->missing, "seconds", (json_int_t) (o->ms / 1000),
-                                     "pinned_bytes", (json_int_t) s->pinned_bytes, "limit_bytes",
-                                     (json_int_t) s->limit_bytes));
+        return report_json(json_pack(
+            "{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "tenant", tenant, "tokens",
+            (json_int_t) prefix_options_tokens(&o->prefix), "pages", (json_int_t) s->pages, "missing",
+            (json_int_t) s->missing, "seconds", (json_int_t) (o->ms / 1000), "pinned_bytes",
+            (json_int_t) s->pinned_bytes, "limit_bytes", (json_int_t) s->limit_bytes));
 
     if (o->ms > 0)
         terminal_print(stdout, 2, "%ju pages are pinned for %s", (uintmax_t) s->pages,
                        human_seconds((double) o->ms * 1e-3, time));
     else
-        terminal_print(stdout, 2, "the pins of these %ju tokens have ended", (uintmax_t) s->tokens);
+        terminal_print(stdout, 2, "the pins of these %ju tokens have ended",
+                       (uintmax_t) prefix_options_tokens(&o->prefix));
     terminal_print(stdout, 2, "; tenant %s has %s pinned, at most %s\n", tenant,
                    human_bytes(s->pinned_bytes, bytes), human_bytes(s->limit_bytes, limit));
     if (o->ms > 0 && s->missing > 0)
         terminal_print(stdout, 2,
                        "%ju of %ju chunks of %d tokens have no page in memory: 'kvcobra lookup' says why\n",
-                       (uintmax_t) s->missing, (uintmax_t) (s->tokens / KVC_CHUNK_TOKENS), KVC_CHUNK_TOKENS);
+                       (uintmax_t) s->missing,
+                       (uintmax_t) (prefix_options_tokens(&o->prefix) / KVC_CHUNK_TOKENS), KVC_CHUNK_TOKENS);
     return COMMAND_OK;
 }
 
@@ -123,7 +125,8 @@ static int cmd_pin_request(kvc_client *c, void *ctx)
 {
     const struct pin_options *o = ctx;
     const struct document *d = &o->prefix.document;
-    kvc_pin_state state = {.struct_bytes = sizeof(state)};
+    Kvcobra__PinReply reply;
+    struct errmsg e = {""};
     struct prefix_subject s;
     int code = prefix_options_find(&o->prefix, c, &s);
 
@@ -134,10 +137,10 @@ static int cmd_pin_request(kvc_client *c, void *ctx)
                                        "else gets before the time is over.",
                                        prefix_options_tokens(&o->prefix), s.tenant))
         return COMMAND_FAILED;
-    if (kvc_pin(c, &s.options, d->tokens, d->n_tokens, o->ms, &state) < 0)
-        return operator_fail(c);
+    if (operator_pin(c, &s.prefix, d->tokens, d->n_tokens, o->ms, &reply, &e) < 0)
+        return command_fail("%s", e.text);
 
-    return cmd_pin_print(o, s.tenant, &state);
+    return cmd_pin_print(o, s.tenant, &reply);
 }
 
 static int cmd_pin_run(int argc, char **argv)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/kvcobra-operator.h"
+#include "base/errmsg.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
 #include "tools/command/report.h"
@@ -15,7 +15,7 @@ enum { OPT_MAX = 1, OPT_GUARANTEE };
 struct quota_options {
     struct operator_options operator;
     const char *tenant;
-    uint64_t max_bytes, guarantee_bytes; /* KVC_QUOTA_KEEP: not given */
+    uint64_t max_bytes, guarantee_bytes; /* OPERATOR_QUOTA_KEEP: not given */
 };
 
 static const char doc[] =
@@ -72,17 +72,17 @@ static const struct argp argp = {options, cmd_quota_parse, "TENANT", doc, operat
 
 static bool cmd_quota_only_shows(const struct quota_options *o)
 {
-    return o->max_bytes == KVC_QUOTA_KEEP && o->guarantee_bytes == KVC_QUOTA_KEEP;
+    return o->max_bytes == OPERATOR_QUOTA_KEEP && o->guarantee_bytes == OPERATOR_QUOTA_KEEP;
 }
 
 /*
  * Compares the new limits with each other, an arena and the pool. @q: the present limits.
  * Return: an exit code; COMMAND_FAILED with a sentence: no client of the tenant could store a page.
  */
-static int cmd_quota_check(const struct quota_options *o, const char *tenant, const kvc_quota_state *q)
+static int cmd_quota_check(const struct quota_options *o, const char *tenant, const Kvcobra__SetQuotaReply *q)
 {
-    uint64_t max = o->max_bytes == KVC_QUOTA_KEEP ? q->max_bytes : o->max_bytes;
-    uint64_t guarantee = o->guarantee_bytes == KVC_QUOTA_KEEP ? q->guarantee_bytes : o->guarantee_bytes;
+    uint64_t max = o->max_bytes == OPERATOR_QUOTA_KEEP ? q->quota_bytes : o->max_bytes;
+    uint64_t guarantee = o->guarantee_bytes == OPERATOR_QUOTA_KEEP ? q->guarantee_bytes : o->guarantee_bytes;
     char a[HUMAN_BYTES], b[HUMAN_BYTES];
 
     if (max <= q->client_arena_bytes)
@@ -97,11 +97,11 @@ static int cmd_quota_check(const struct quota_options *o, const char *tenant, co
         return command_fail("a guarantee of %s is more than the pool of %s", human_bytes(guarantee, a),
                             human_bytes(q->pool_bytes, b));
 
-    if (o->max_bytes != KVC_QUOTA_KEEP && max - q->client_arena_bytes > q->pool_bytes)
+    if (o->max_bytes != OPERATOR_QUOTA_KEEP && max - q->client_arena_bytes > q->pool_bytes)
         command_note(&o->operator.common,
                      "the maximum of %s is more than the pool of %s: the pool limits the tenant",
                      human_bytes(max, a), human_bytes(q->pool_bytes, b));
-    if (o->max_bytes != KVC_QUOTA_KEEP && q->client_arena_bytes > 0)
+    if (o->max_bytes != OPERATOR_QUOTA_KEEP && q->client_arena_bytes > 0)
         command_note(&o->operator.common, "%s is room for %ju clients with a page each (arenas of %s)",
                      human_bytes(max, a), (uintmax_t) ((max - 1) / q->client_arena_bytes),
                      human_bytes(q->client_arena_bytes, b));
@@ -111,13 +111,13 @@ static int cmd_quota_check(const struct quota_options *o, const char *tenant, co
 static bool cmd_quota_confirm(const struct quota_options *o, const char *tenant)
 {
     char max[HUMAN_BYTES + 96] = "", guarantee[HUMAN_BYTES + 64] = "", size[HUMAN_BYTES];
-    bool both = o->max_bytes != KVC_QUOTA_KEEP && o->guarantee_bytes != KVC_QUOTA_KEEP;
+    bool both = o->max_bytes != OPERATOR_QUOTA_KEEP && o->guarantee_bytes != OPERATOR_QUOTA_KEEP;
 
-    if (o->max_bytes != KVC_QUOTA_KEEP)
+    if (o->max_bytes != OPERATOR_QUOTA_KEEP)
         (void) snprintf(max, sizeof(max),
                         "maximum %s of pages and arenas (unheld pages above it are evicted now)",
                         human_bytes(o->max_bytes, size));
-    if (o->guarantee_bytes != KVC_QUOTA_KEEP)
+    if (o->guarantee_bytes != OPERATOR_QUOTA_KEEP)
         (void) snprintf(guarantee, sizeof(guarantee), "%s of the pool guaranteed",
                         human_bytes(o->guarantee_bytes, size));
 
@@ -125,7 +125,7 @@ static bool cmd_quota_confirm(const struct quota_options *o, const char *tenant)
                             guarantee);
 }
 
-static int cmd_quota_print(const struct quota_options *o, const char *tenant, const kvc_quota_state *q)
+static int cmd_quota_print(const struct quota_options *o, const char *tenant, const Kvcobra__SetQuotaReply *q)
 {
     char max[HUMAN_BYTES], old_max[HUMAN_BYTES], guarantee[HUMAN_BYTES], old_guarantee[HUMAN_BYTES],
         in_use[HUMAN_BYTES];
@@ -133,18 +133,18 @@ static int cmd_quota_print(const struct quota_options *o, const char *tenant, co
     if (o->operator.common.json)
         return report_json(
             json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "tenant", tenant, "quota_bytes",
-                      (json_int_t) q->max_bytes, "previous_bytes", (json_int_t) q->previous_max_bytes,
+                      (json_int_t) q->quota_bytes, "previous_bytes", (json_int_t) q->previous_bytes,
                       "guarantee_bytes", (json_int_t) q->guarantee_bytes, "previous_guarantee_bytes",
                       (json_int_t) q->previous_guarantee_bytes, "used_bytes", (json_int_t) q->used_bytes));
 
     if (cmd_quota_only_shows(o)) {
-        printf("%s: maximum %s, guaranteed %s, in use %s\n", tenant, human_bytes(q->max_bytes, max),
+        printf("%s: maximum %s, guaranteed %s, in use %s\n", tenant, human_bytes(q->quota_bytes, max),
                human_bytes(q->guarantee_bytes, guarantee), human_bytes(q->used_bytes, in_use));
         return COMMAND_OK;
     }
 
     printf("%s: maximum %s (was %s), guaranteed %s (was %s), in use %s\n", tenant,
-           human_bytes(q->max_bytes, max), human_bytes(q->previous_max_bytes, old_max),
+           human_bytes(q->quota_bytes, max), human_bytes(q->previous_bytes, old_max),
            human_bytes(q->guarantee_bytes, guarantee),
            human_bytes(q->previous_guarantee_bytes, old_guarantee), human_bytes(q->used_bytes, in_use));
     return COMMAND_OK;
@@ -153,7 +153,8 @@ static int cmd_quota_print(const struct quota_options *o, const char *tenant, co
 static int cmd_quota_request(kvc_client *c, void *ctx)
 {
     const struct quota_options *o = ctx;
-    kvc_quota_state q = {.struct_bytes = sizeof(q)};
+    Kvcobra__SetQuotaReply q;
+    struct errmsg e = {""};
     char tenant[TENANT_NAME_BYTES];
     int code = tenant_name_find(c, o->tenant, tenant, &q);
 
@@ -166,15 +167,15 @@ static int cmd_quota_request(kvc_client *c, void *ctx)
     if (!cmd_quota_confirm(o, tenant))
         return COMMAND_FAILED;
 
-    if (kvc_quota_set(c, tenant, o->max_bytes, o->guarantee_bytes, &q) < 0)
-        return operator_fail(c);
+    if (operator_set_quota(c, tenant, o->max_bytes, o->guarantee_bytes, &q, &e) < 0)
+        return command_fail("%s", e.text);
 
     return cmd_quota_print(o, tenant, &q);
 }
 
 static int cmd_quota_run(int argc, char **argv)
 {
-    struct quota_options o = {.max_bytes = KVC_QUOTA_KEEP, .guarantee_bytes = KVC_QUOTA_KEEP};
+    struct quota_options o = {.max_bytes = OPERATOR_QUOTA_KEEP, .guarantee_bytes = OPERATOR_QUOTA_KEEP};
 
     command_parse(&argp, argc, argv, &o);
     return operator_run(&o.operator, cmd_quota_request, &o);

@@ -10,9 +10,11 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
-#include "client/kvcobra-operator.h"
+#include "base/errmsg.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_pages.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/report.h"
 #include "tools/command/tenant_name.h"
 #include "tools/command/terminal.h"
@@ -41,19 +43,14 @@ static error_t cmd_status_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {NULL, cmd_status_parse, NULL, doc, operator_view_children, NULL, NULL};
 
-static void kvc_status_freep(kvc_status **s)
-{
-    *s = kvc_status_free(*s);
-}
-
-static const char *cmd_status_state_name(int state)
+static const char *cmd_status_state_name(Kvcobra__DeviceState state)
 {
     switch (state) {
-    case KVC_DEVICE_READY:
+    case KVCOBRA__DEVICE_STATE__DEVICE_READY:
         return "ready";
-    case KVC_DEVICE_OPENING:
+    case KVCOBRA__DEVICE_STATE__DEVICE_OPENING:
         return "opening";
-    case KVC_DEVICE_UNAVAILABLE:
+    case KVCOBRA__DEVICE_STATE__DEVICE_UNAVAILABLE:
         return "unavailable";
     default:
         return "?";
@@ -67,7 +64,7 @@ enum status_how { HOW_number, HOW_flag, HOW_text, HOW_own, HOW_daemon };
 struct status_field {
     enum status_how how;
     const char *unit, *json, *column;
-    size_t offset, bytes; /* in the public struct; 0: none of the same name */
+    size_t offset, bytes; /* in the struct of the message; 0: code of its own shows it */
 };
 
 #define AT_number(type, field) offsetof(type, field), sizeof(((type *) 0)->field)
@@ -79,25 +76,25 @@ struct status_field {
 
 static const struct status_field total_fields[] = {
 #define STATUS_TOTAL(how, field, type, unit, metric, json, column, help)                                     \
-    FIELD(kvc_status, how, field, unit, json, column)
+    FIELD(Kvcobra__StatusReply, how, field, unit, json, column)
 #include "proto/status_fields.def"
 };
 
 static const struct status_field device_fields[] = {
 #define STATUS_DEVICE(how, field, type, unit, metric, json, column, help)                                    \
-    FIELD(kvc_device_status, how, field, unit, json, column)
+    FIELD(Kvcobra__DeviceStatus, how, field, unit, json, column)
 #include "proto/status_fields.def"
 };
 
 static const struct status_field tenant_fields[] = {
 #define STATUS_TENANT(how, field, type, unit, metric, json, column, help)                                    \
-    FIELD(kvc_tenant_status, how, field, unit, json, column)
+    FIELD(Kvcobra__TenantStatus, how, field, unit, json, column)
 #include "proto/status_fields.def"
 };
 
 static const struct status_field space_fields[] = {
 #define STATUS_SPACE(how, field, type, unit, metric, json, column, help)                                     \
-    FIELD(kvc_space_status, how, field, unit, json, column)
+    FIELD(Kvcobra__SpaceStatus, how, field, unit, json, column)
 #include "proto/status_fields.def"
 };
 
@@ -114,6 +111,14 @@ static uint64_t cmd_status_number(const struct status_field *f, const void *from
     }
     memcpy(&wide, (const char *) from + f->offset, sizeof(wide));
     return wide;
+}
+
+static const char *cmd_status_text(const struct status_field *f, const void *from)
+{
+    const char *text;
+
+    memcpy(&text, (const char *) from + f->offset, sizeof(text));
+    return text;
 }
 
 /* ---- JSON ---- */
@@ -143,10 +148,8 @@ static int cmd_status_set_json(json_t *into, const char *path, json_t *value)
 
 static json_t *cmd_status_field_json(const struct status_field *f, const void *from)
 {
-    const char *text = (const char *) from + f->offset;
-
     if (f->how == HOW_text)
-        return utf8_json(text, strnlen(text, f->bytes));
+        return utf8_json(cmd_status_text(f, from), strlen(cmd_status_text(f, from)));
     if (f->how == HOW_flag)
         return json_boolean(cmd_status_number(f, from) != 0);
     return json_integer((json_int_t) cmd_status_number(f, from));
@@ -182,44 +185,44 @@ static json_t *cmd_status_checked_json(json_t *object, int r)
 
 static json_t *cmd_status_tenant_json(const void *row)
 {
-    const kvc_tenant_status *t = row;
+    const Kvcobra__TenantStatus *t = row;
     json_t *all = cmd_status_fields_json(tenant_fields, N_FIELDS(tenant_fields), t);
 
-    return cmd_status_checked_json(all, json_object_set_new(all, "advice", status_advice_json(&t->advice)));
+    return cmd_status_checked_json(all, json_object_set_new(all, "advice", status_advice_json(t->advice)));
 }
 
 static json_t *cmd_status_device_json(const void *row)
 {
-    const kvc_device_status *d = row;
+    const Kvcobra__DeviceStatus *d = row;
     json_t *all = cmd_status_fields_json(device_fields, N_FIELDS(device_fields), d);
 
     int r = json_object_set_new(all, "state", json_string(cmd_status_state_name(d->state)));
 
-    r |= json_object_set_new(all, "advice", status_advice_json(&d->advice));
+    r |= json_object_set_new(all, "advice", status_advice_json(d->advice));
     return cmd_status_checked_json(all, r);
 }
 
 static json_t *cmd_status_space_json(const void *row)
 {
-    const kvc_space_status *s = row;
+    const Kvcobra__SpaceStatus *s = row;
     json_t *all = cmd_status_fields_json(space_fields, N_FIELDS(space_fields), s);
     char digest[DIGEST_HEX_BYTES];
     int r = 0;
 
-    r |= json_object_set_new(all, "table", json_string(digest_hex(s->table_digest, digest)));
-    r |= json_object_set_new(all, "first_kv_head", json_integer(s->first_kv_head));
-    r |= json_object_set_new(all, "n_kv_heads", json_integer(s->n_kv_heads));
+    r |= json_object_set_new(all, "table", json_string(digest_hex(s->table_digest.data, digest)));
+    r |= json_object_set_new(all, "first_kv_head", json_integer(s->first_head));
+    r |= json_object_set_new(all, "n_kv_heads", json_integer(s->n_heads));
     return cmd_status_checked_json(all, r);
 }
 
-/* NULL anywhere (out of memory) makes the whole NULL: json_array_append_new() refuses it. */
-static json_t *cmd_status_list_json(const void *rows, size_t n, size_t row_bytes,
-                                    json_t *(*row_json)(const void *row))
+/* @rows: [n] pointers to messages. NULL anywhere (out of memory) makes the whole NULL:
+ * json_array_append_new() refuses it. */
+static json_t *cmd_status_list_json(void *rows, size_t n, json_t *(*row_json)(const void *row))
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < n; i++) {
-        if (json_array_append_new(all, row_json((const char *) rows + i * row_bytes)) < 0) {
+        if (json_array_append_new(all, row_json(((void **) rows)[i])) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -227,20 +230,17 @@ static json_t *cmd_status_list_json(const void *rows, size_t n, size_t row_bytes
     return all;
 }
 
-static int cmd_status_print_json(const kvc_status *s)
+static int cmd_status_print_json(const Kvcobra__StatusReply *s)
 {
     json_t *all = cmd_status_fields_json(total_fields, N_FIELDS(total_fields), s);
     int r = 0;
 
-    r |= json_object_set_new(
-        all, "tenants",
-        cmd_status_list_json(s->tenants, s->n_tenants, sizeof(*s->tenants), cmd_status_tenant_json));
-    r |= json_object_set_new(
-        all, "spaces",
-        cmd_status_list_json(s->spaces, s->n_spaces, sizeof(*s->spaces), cmd_status_space_json));
-    r |= json_object_set_new(
-        all, "devices",
-        cmd_status_list_json(s->devices, s->n_devices, sizeof(*s->devices), cmd_status_device_json));
+    r |= json_object_set_new(all, "tenants",
+                             cmd_status_list_json(s->tenants, s->n_tenants, cmd_status_tenant_json));
+    r |= json_object_set_new(all, "spaces",
+                             cmd_status_list_json(s->spaces, s->n_spaces, cmd_status_space_json));
+    r |= json_object_set_new(all, "devices",
+                             cmd_status_list_json(s->devices, s->n_devices, cmd_status_device_json));
     return report_json(cmd_status_checked_json(all, r));
 }
 
@@ -285,7 +285,7 @@ static void cmd_status_add_cell(FILE *line, const struct status_list *l, const s
     if (text)
         fputs(text, line);
     else if (f->how == HOW_text)
-        fprintf(line, "%.*s", (int) f->bytes, (const char *) row + f->offset);
+        fputs(cmd_status_text(f, row), line);
     else if (strcmp(f->unit, "bytes") == 0 && !l->exact)
         fputs(human_bytes(cmd_status_number(f, row), amount), line);
     else
@@ -328,13 +328,13 @@ static unsigned cmd_status_width(void)
     return width > 0 ? width : WIDTH_OF_FILES;
 }
 
-/* Return: 0; -ENOMEM. */
-static int cmd_status_print_list(const struct status_list *l, const void *rows, size_t n, size_t row_bytes)
+/* @rows: [n] pointers to messages. Return: 0; -ENOMEM. */
+static int cmd_status_print_list(const struct status_list *l, void *rows, size_t n)
 {
     _cleanup_(report_freep) struct report *r = cmd_status_new_report(l);
 
     for (size_t i = 0; i < n; i++) {
-        int failed = cmd_status_add_row(r, l, (const char *) rows + i * row_bytes);
+        int failed = cmd_status_add_row(r, l, ((void **) rows)[i]);
 
         if (failed < 0)
             return failed;
@@ -345,12 +345,12 @@ static int cmd_status_print_list(const struct status_list *l, const void *rows, 
 static const char *cmd_status_device_cell(const struct status_field *f, const void *row,
                                           char ret[static CELL_BYTES])
 {
-    const kvc_device_status *d = row;
+    const Kvcobra__DeviceStatus *d = row;
 
     (void) ret;
     if (f->how == HOW_own)
         return cmd_status_state_name(d->state);
-    if (f->how == HOW_text && ((const char *) row)[f->offset] == '\0')
+    if (f->how == HOW_text && cmd_status_text(f, row)[0] == '\0')
         return "-";
     return NULL;
 }
@@ -359,22 +359,22 @@ static const char *cmd_status_tenant_cell(const struct status_field *f, const vo
                                           char ret[static CELL_BYTES])
 {
     if (f->how == HOW_text)
-        return tenant_name_show((const char *) row + f->offset, f->bytes, ret);
+        return tenant_name_show(cmd_status_text(f, row), ret);
     if (f->how != HOW_flag)
         return NULL;
-    return ((const kvc_tenant_status *) row)->isolated ? "kernel" : "none";
+    return ((const Kvcobra__TenantStatus *) row)->isolated ? "kernel" : "none";
 }
 
 static const char *cmd_status_space_cell(const struct status_field *f, const void *row,
                                          char ret[static CELL_BYTES])
 {
-    const kvc_space_status *s = row;
+    const Kvcobra__SpaceStatus *s = row;
 
     if (f->how != HOW_own)
         return NULL;
     if (strcmp(f->column, "table") == 0)
-        return digest_short(s->table_digest, ret);
-    (void) snprintf(ret, CELL_BYTES, "%u to %u", s->first_kv_head, s->first_kv_head + s->n_kv_heads - 1);
+        return digest_short(s->table_digest.data, ret);
+    (void) snprintf(ret, CELL_BYTES, "%u to %u", s->first_head, s->first_head + s->n_heads - 1);
     return ret;
 }
 
@@ -382,13 +382,12 @@ static const char *cmd_status_space_cell(const struct status_field *f, const voi
 
 enum { HEAD_INDENT = 10 };
 
-static void cmd_status_print_head(const kvc_status *s)
+static void cmd_status_print_head(const Kvcobra__StatusReply *s)
 {
     char up[HUMAN_BYTES], pool[HUMAN_BYTES], extents[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES];
 
-    terminal_print(stdout, HEAD_INDENT, "kvcobrad  %.*s, process %ju, up %s, restart=%.*s\n",
-                   (int) sizeof(s->version), s->version, (uintmax_t) s->pid,
-                   human_seconds((double) s->uptime_ms * 1e-3, up), (int) sizeof(s->restart), s->restart);
+    terminal_print(stdout, HEAD_INDENT, "kvcobrad  %s, process %ju, up %s, restart=%s\n", s->version,
+                   (uintmax_t) s->pid, human_seconds((double) s->uptime_ms * 1e-3, up), s->restart);
     if (s->draining)
         terminal_print(stdout, HEAD_INDENT,
                        "draining  no new sessions, models and pages until 'kvcobra drain --off'\n");
@@ -412,34 +411,33 @@ static void cmd_status_print_head(const kvc_status *s)
         terminal_print(stdout, HEAD_INDENT, "mover     not running\n");
 }
 
-static void cmd_status_print_device_notes(const kvc_status *s)
+static void cmd_status_print_device_notes(const Kvcobra__StatusReply *s)
 {
     for (size_t i = 1; i < s->n_devices; i++) {
-        const kvc_device_status *d = &s->devices[i];
+        const Kvcobra__DeviceStatus *d = s->devices[i];
 
         if (d->message[0])
-            terminal_print(stdout, HEAD_INDENT, "%.*s: %.*s\n", (int) sizeof(d->name), d->name,
-                           (int) sizeof(d->message), d->message);
+            terminal_print(stdout, HEAD_INDENT, "%s: %s\n", d->name, d->message);
         if (d->quarantined_slots > 0)
             terminal_print(
                 stdout, HEAD_INDENT,
-                "%.*s: %ju pages of exited processes are not reused until their kernels have ended\n",
-                (int) sizeof(d->name), d->name, (uintmax_t) d->quarantined_slots);
+                "%s: %ju pages of exited processes are not reused until their kernels have ended\n", d->name,
+                (uintmax_t) d->quarantined_slots);
     }
 }
 
-static void cmd_status_print_pins(const kvc_status *s)
+static void cmd_status_print_pins(const Kvcobra__StatusReply *s)
 {
     char name[CELL_BYTES], bytes[HUMAN_BYTES];
 
     for (size_t i = 0; i < s->n_tenants; i++)
-        if (s->tenants[i].pinned_bytes > 0)
+        if (s->tenants[i]->pinned_bytes > 0)
             terminal_print(stdout, 2, "%s: %s of what is held is pinned by operators\n",
-                           tenant_name_show(s->tenants[i].name, sizeof(s->tenants[i].name), name),
-                           human_bytes(s->tenants[i].pinned_bytes, bytes));
+                           tenant_name_show(s->tenants[i]->name, name),
+                           human_bytes(s->tenants[i]->pinned_bytes, bytes));
 }
 
-static int cmd_status_print_text(const kvc_status *s)
+static int cmd_status_print_text(const Kvcobra__StatusReply *s)
 {
     static const struct status_list devices = {device_fields, N_FIELDS(device_fields), cmd_status_device_cell,
                                                false};
@@ -451,7 +449,7 @@ static int cmd_status_print_text(const kvc_status *s)
     cmd_status_print_head(s);
     if (s->n_devices > 1) { /* the first one is host memory, which the head has */
         putchar('\n');
-        if (cmd_status_print_list(&devices, s->devices + 1, s->n_devices - 1, sizeof(*s->devices)) < 0)
+        if (cmd_status_print_list(&devices, s->devices + 1, s->n_devices - 1) < 0)
             return command_fail("out of memory");
 
         cmd_status_print_device_notes(s);
@@ -459,7 +457,7 @@ static int cmd_status_print_text(const kvc_status *s)
 
     if (s->n_tenants > 0) {
         putchar('\n');
-        if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants, sizeof(*s->tenants)) < 0)
+        if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants) < 0)
             return command_fail("out of memory");
 
         cmd_status_print_pins(s);
@@ -467,7 +465,7 @@ static int cmd_status_print_text(const kvc_status *s)
 
     if (s->n_spaces > 0) {
         putchar('\n');
-        if (cmd_status_print_list(&spaces, s->spaces, s->n_spaces, sizeof(*s->spaces)) < 0)
+        if (cmd_status_print_list(&spaces, s->spaces, s->n_spaces) < 0)
             return command_fail("out of memory");
     }
 
@@ -478,39 +476,40 @@ static int cmd_status_print_text(const kvc_status *s)
 
 /* ---- a client's own view ---- */
 
-static int cmd_status_print_own_json(const kvc_status *s)
+static int cmd_status_print_own_json(const Kvcobra__StatusReply *s)
 {
-    return report_json(json_pack(
-        "{s:o, s:b, s:o}", "version", utf8_json(s->version, strnlen(s->version, sizeof(s->version))),
-        "draining", s->draining != 0, "tenants",
-        cmd_status_list_json(s->tenants, s->n_tenants, sizeof(*s->tenants), cmd_status_tenant_json)));
+    return report_json(json_pack("{s:o, s:b, s:o}", "version", utf8_json(s->version, strlen(s->version)),
+                                 "draining", s->draining != 0, "tenants",
+                                 cmd_status_list_json(s->tenants, s->n_tenants, cmd_status_tenant_json)));
 }
 
 /* The connection is one of clients: the daemon tells it about its own tenant. */
-static int cmd_status_print_own(kvc_client *c, const struct operator_options *o, const kvc_status *s)
+static int cmd_status_print_own(kvc_client *c, const struct operator_options *o,
+                                const Kvcobra__StatusReply *s)
 {
     static const struct status_list tenants = {tenant_fields, N_FIELDS(tenant_fields), cmd_status_tenant_cell,
                                                false};
-    _cleanup_(freep) kvc_table_info *tables = NULL;
-    size_t n_tables = 0;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
+    struct errmsg e = {""};
 
     if (o->common.json)
         return cmd_status_print_own_json(s);
-    if (kvc_table_list(c, sizeof(*tables), &tables, &n_tables) < 0)
-        return operator_fail(c);
+    if (operator_list_tables(c, &list, &e) < 0)
+        return command_fail("%s", e.text);
 
-    terminal_print(stdout, HEAD_INDENT, "kvcobrad  %.*s%s\n", (int) sizeof(s->version), s->version,
+    terminal_print(stdout, HEAD_INDENT, "kvcobrad  %s%s\n", s->version,
                    s->draining ? ", draining: no new sessions, models and pages" : "");
-    for (size_t i = 0; i < n_tables; i++) {
+    for (size_t i = 0; i < list->n_tables; i++) {
+        const Kvcobra__TableInfo *t = list->tables[i];
         char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
 
-        if (tables[i].state == KVC_TABLE_ACTIVE)
+        if (t->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE)
             terminal_print(stdout, HEAD_INDENT, "active    table %s of model %s, %.3f bits per number\n",
-                           digest_short(tables[i].digest, digest),
-                           digest_short(tables[i].model_digest, model), tables[i].bpd_code);
+                           digest_short(t->digest.data, digest), digest_short(t->model_digest.data, model),
+                           t->bpd_code);
     }
     putchar('\n');
-    if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants, sizeof(*s->tenants)) < 0)
+    if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants) < 0)
         return command_fail("out of memory");
 
     cmd_status_print_pins(s);
@@ -520,11 +519,11 @@ static int cmd_status_print_own(kvc_client *c, const struct operator_options *o,
 static int cmd_status_request(kvc_client *c, void *ctx)
 {
     const struct operator_options *o = ctx;
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    _cleanup_(kvc_status_freep) kvc_status *s = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
+    struct errmsg e = {""};
 
-    if (kvc_status_get(c, &sizes, &s) < 0)
-        return operator_fail(c);
+    if (operator_get_status(c, &s, &e) < 0)
+        return command_fail("%s", e.text);
 
     if (o->is_own)
         return cmd_status_print_own(c, o, s);

@@ -8,8 +8,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/errmsg.h"
 #include "tools/command/clock.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_pages.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/option.h"
 #include "tools/operate/top_history.h"
 #include "tools/operate/top_screen.h"
@@ -77,34 +80,30 @@ static const struct argp argp = {options, cmd_top_parse, NULL, doc, operator_soc
 
 /* One reading of the daemon, and the view's pointers to it. */
 struct top_reading {
-    kvc_status *status;
-    kvc_table_info *tables;
+    Kvcobra__StatusReply *status;
+    Kvcobra__ListTablesReply *tables;
     struct top_moment moment;
 };
 
 static void cmd_top_reading_deinit(struct top_reading *l)
 {
-    l->status = kvc_status_free(l->status);
-    free(l->tables);
+    operator_message_freep(&l->status);
+    operator_message_freep(&l->tables);
     *l = (struct top_reading){0};
 }
 
-static int cmd_top_read(kvc_client *c, struct top_reading *ret)
+/* Return: 0; a negative errno with a sentence. */
+static int cmd_top_read(kvc_client *c, struct top_reading *ret, struct errmsg *e)
 {
     _cleanup_(cmd_top_reading_deinit) struct top_reading l = {0};
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    size_t n = 0;
-    int r;
+    int r = operator_get_status(c, &l.status, e);
 
-    r = kvc_status_get(c, &sizes, &l.status);
+    if (r == 0)
+        r = operator_list_tables(c, &l.tables, e);
     if (r < 0)
         return r;
 
-    r = kvc_table_list(c, sizeof(*l.tables), &l.tables, &n);
-    if (r < 0)
-        return r;
-
-    l.moment = (struct top_moment){clock_seconds(), l.status, l.tables, n};
+    l.moment = (struct top_moment){clock_seconds(), l.status, l.tables};
     cmd_top_reading_deinit(ret);
     *ret = l;
     l = (struct top_reading){0};
@@ -115,9 +114,10 @@ static int cmd_top_print_once(kvc_client *c, const struct top_look *look)
 {
     _cleanup_(cmd_top_reading_deinit) struct top_reading l = {0};
     _cleanup_(freep) char *text = NULL;
+    struct errmsg e = {""};
 
-    if (cmd_top_read(c, &l) < 0)
-        return operator_fail(c);
+    if (cmd_top_read(c, &l, &e) < 0)
+        return command_fail("%s", e.text);
 
     text = top_view(&l.moment, NULL, look, PLAIN_WIDTH, 0);
     if (!text)
@@ -147,12 +147,13 @@ static void cmd_top_press(char key, const struct top_history *history, struct to
         look->help = !look->help;
 }
 
-/* Runs until a key or a signal quits. Return: 0; -errno of the client; 1: the terminal cannot be drawn on. */
-static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look)
+/* Runs until a key or a signal quits. Return: 0; a negative errno with a sentence; 1: the terminal cannot be
+ * drawn on. */
+static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look, struct errmsg *e)
 {
     _cleanup_(cmd_top_reading_deinit) struct top_reading before = {0}, now = {0};
     struct top_history history = {.n = 0};
-    int r = cmd_top_read(c, &now);
+    int r = cmd_top_read(c, &now, e);
 
     while (r == 0) {
         enum screen_event event;
@@ -172,7 +173,7 @@ static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look)
         cmd_top_reading_deinit(&before);
         before = now;
         now = (struct top_reading){0};
-        r = cmd_top_read(c, &now);
+        r = cmd_top_read(c, &now, e);
         if (r == 0)
             top_history_add(&history, &now.moment, &before.moment);
     }
@@ -186,6 +187,7 @@ static int cmd_top_request(kvc_client *c, void *ctx)
     const struct top_options *o = ctx;
     const char *no_color = getenv("NO_COLOR");
     struct top_look look = {.sort = o->sort};
+    struct errmsg e = {""};
     int r;
 
     if (!screen_is_possible())
@@ -198,10 +200,10 @@ static int cmd_top_request(kvc_client *c, void *ctx)
     if (r < 0)
         return command_fail("cannot draw on this terminal: %s", strerror(-r));
 
-    r = cmd_top_watch(c, o->interval, &look);
+    r = cmd_top_watch(c, o->interval, &look, &e);
     screen_leave();
     if (r < 0)
-        return operator_fail(c);
+        return command_fail("%s", e.text);
     if (r > 0)
         return command_fail("cannot draw on this terminal: it was closed");
 

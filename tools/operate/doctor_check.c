@@ -18,6 +18,8 @@
 #include "gpu/attend.h"
 #include "tools/command/client_model.h"
 #include "tools/command/human.h"
+#include "tools/command/operator_pages.h"
+#include "tools/command/operator_tables.h"
 
 enum { SOCKET_PATH_BYTES = 108 /* struct sockaddr_un */, MEMORY_NOTE_PERCENT = 80 };
 
@@ -177,7 +179,7 @@ void doctor_check_sockets(struct doctor *d, const char *client_path, const char 
 
 /* ---- the daemon ---- */
 
-static void doctor_check_pool(struct doctor *d, const kvc_status *s)
+static void doctor_check_pool(struct doctor *d, const Kvcobra__StatusReply *s)
 {
     char pool[HUMAN_BYTES], all[HUMAN_BYTES], used[HUMAN_BYTES];
     struct sysinfo info;
@@ -217,13 +219,13 @@ static uint64_t doctor_descriptor_limit(uint64_t pid)
     return limit;
 }
 
-static void doctor_check_descriptors(struct doctor *d, const kvc_status *s)
+static void doctor_check_descriptors(struct doctor *d, const Kvcobra__StatusReply *s)
 {
     /* sockets, pidfds and objects of a session, and two for each extent: as kvcobrad counts them */
     uint64_t limit = doctor_descriptor_limit(s->pid), used = 64 + s->sessions * 9;
 
     for (size_t i = 0; i < s->n_devices; i++)
-        used += s->devices[i].extent_bytes / (1 << 20) / 32;
+        used += s->devices[i]->extent_bytes / (1 << 20) / 32;
     if (limit == 0)
         doctor_add(d, DOCTOR_NOTE, "descriptors",
                    "the limit of process %" PRIu64 " cannot be read: run this as root", s->pid);
@@ -236,10 +238,10 @@ static void doctor_check_descriptors(struct doctor *d, const kvc_status *s)
         doctor_add(d, DOCTOR_OK, "descriptors", "a limit of %" PRIu64, limit);
 }
 
-static void doctor_check_tenants(struct doctor *d, const kvc_status *s)
+static void doctor_check_tenants(struct doctor *d, const Kvcobra__StatusReply *s)
 {
     for (size_t i = 0; i < s->n_tenants; i++) {
-        const kvc_tenant_status *t = &s->tenants[i];
+        const Kvcobra__TenantStatus *t = s->tenants[i];
 
         if (!t->isolated)
             doctor_add(d, DOCTOR_NOTE, "tenant",
@@ -254,33 +256,34 @@ static void doctor_check_tenants(struct doctor *d, const kvc_status *s)
 
 static void doctor_check_tables(struct doctor *d, kvc_client *control)
 {
-    _cleanup_(freep) kvc_table_info *tables = NULL;
-    size_t n, n_active = 0;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
+    struct errmsg e = {""};
+    size_t n_active = 0;
 
-    if (kvc_table_list(control, sizeof(*tables), &tables, &n) < 0) {
-        doctor_add(d, DOCTOR_WRONG, "tables", "%s", kvc_last_error(control));
+    if (operator_list_tables(control, &list, &e) < 0) {
+        doctor_add(d, DOCTOR_WRONG, "tables", "%s", e.text);
         return;
     }
 
-    for (size_t i = 0; i < n; i++)
-        n_active += tables[i].state == KVC_TABLE_ACTIVE;
+    for (size_t i = 0; i < list->n_tables; i++)
+        n_active += list->tables[i]->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE;
     if (n_active == 0)
         doctor_add(
             d, DOCTOR_NOTE, "tables",
             "no table is active, so no client can share pages: 'kvcobra table stage FILE' and 'kvcobra table "
             "activate FILE'");
     else
-        doctor_add(d, DOCTOR_OK, "tables", "%zu active, %zu in all", n_active, n);
+        doctor_add(d, DOCTOR_OK, "tables", "%zu active, %zu in all", n_active, list->n_tables);
 }
 
 void doctor_check_daemon(struct doctor *d, kvc_client *control)
 {
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
+    struct errmsg e = {""};
     char up[HUMAN_BYTES];
-    kvc_status *s;
 
-    if (kvc_status_get(control, &sizes, &s) < 0) {
-        doctor_add(d, DOCTOR_WRONG, "daemon", "%s", kvc_last_error(control));
+    if (operator_get_status(control, &s, &e) < 0) {
+        doctor_add(d, DOCTOR_WRONG, "daemon", "%s", e.text);
         return;
     }
 
@@ -303,11 +306,10 @@ void doctor_check_daemon(struct doctor *d, kvc_client *control)
     if (s->draining)
         doctor_add(d, DOCTOR_NOTE, "draining", "new work is refused until 'kvcobra drain --off'");
     for (size_t i = 0; i < s->n_devices; i++)
-        if (s->devices[i].state == KVC_DEVICE_UNAVAILABLE)
-            doctor_add(d, DOCTOR_WRONG, "GPU", "%s: %s", s->devices[i].name, s->devices[i].message);
+        if (s->devices[i]->state == KVCOBRA__DEVICE_STATE__DEVICE_UNAVAILABLE)
+            doctor_add(d, DOCTOR_WRONG, "GPU", "%s: %s", s->devices[i]->name, s->devices[i]->message);
     doctor_check_pool(d, s);
     doctor_check_descriptors(d, s);
     doctor_check_tenants(d, s);
     doctor_check_tables(d, control);
-    (void) kvc_status_free(s);
 }

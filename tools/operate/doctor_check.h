@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "client/kvcobra-operator.h"
+#include "client/kvcobra-call.h"
 
 enum doctor_result { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_WRONG };
 

@@ -188,7 +188,7 @@ int prefix_options_run(struct prefix_options *p, int (*request)(kvc_client *c, v
 static int prefix_options_find_tenant(const struct prefix_options *p, kvc_client *c,
                                       char ret[static TENANT_NAME_BYTES])
 {
-    kvc_quota_state quota;
+    Kvcobra__SetQuotaReply quota;
 
     ret[0] = '\0';
     if (!p->operator.is_own && !p->tenant)
@@ -204,14 +204,11 @@ int prefix_options_find(const struct prefix_options *p, kvc_client *c, struct pr
 
     if (code == COMMAND_OK)
         code = operator_find_table(c, p->table, ret->digest);
-    ret->options = (kvc_prefix_options){
-        .struct_bytes = sizeof(ret->options),
-        .tenant = ret->tenant,
-        .table_digest = ret->digest,
-        .salt = p->salt,
-        .salt_bytes = p->salt ? strlen(p->salt) : 0,
-        .first_kv_head = p->first_head,
-        .n_kv_heads = p->n_heads,
-    };
+    ret->prefix = (Kvcobra__Prefix) KVCOBRA__PREFIX__INIT;
+    ret->prefix.tenant = ret->tenant;
+    ret->prefix.table_digest = operator_digest(ret->digest);
+    ret->prefix.salt = (ProtobufCBinaryData){p->salt ? strlen(p->salt) : 0, (uint8_t *) p->salt};
+    ret->prefix.first_kv_head = p->first_head;
+    ret->prefix.n_kv_heads = p->n_heads;
     return code;
 }

@@ -1,15 +1,15 @@
 /*
  * The beginning of a prompt as the commands flush, lookup, pin and unpin take it: options --tenant, --table,
- * --prompt-file and --model or --tokens-file, --salt, --heads; its tokens; and what the library wants of it.
+ * --prompt-file and --model or --tokens-file, --salt, --heads; its tokens; and whose it is.
  */
 #pragma once
 
 #include <argp.h>
 #include <stdint.h>
 
-#include "client/kvcobra-tiers.h"
 #include "tools/command/document.h"
 #include "tools/command/operator.h"
+#include "tools/command/operator_prefix.h"
 #include "tools/command/tenant_name.h"
 
 struct prefix_options {
@@ -38,9 +38,9 @@ extern const struct argp_child prefix_options_children[], prefix_options_view_ch
  */
 int prefix_options_run(struct prefix_options *p, int (*request)(kvc_client *c, void *ctx), void *ctx);
 
-/* What the library wants; it points at the other members. Not to be copied. */
+/* Whose prefix it is, without its tokens; it points at the other members. Not to be copied. */
 struct prefix_subject {
-    kvc_prefix_options options;
+    Kvcobra__Prefix prefix;
     uint8_t digest[KVC_DIGEST_BYTES];
     char tenant[TENANT_NAME_BYTES];
 };

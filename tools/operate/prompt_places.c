@@ -1,31 +1,30 @@
 /* See prompt_places.h. */
 #include "tools/operate/prompt_places.h"
 
-#include <stdlib.h>
-
+#include "base/errmsg.h"
+#include "tools/command/command.h"
 #include "tools/command/document.h"
-#include "tools/command/operator.h"
 
-enum { KINDS = 2 }; /* of attention: not repeatable, and repeatable */
+enum { KINDS = OPERATOR_PLACES };
 
-int prompt_places_load(kvc_client *c, const kvc_prefix_options *o, const struct document *d,
+int prompt_places_load(kvc_client *c, const Kvcobra__Prefix *p, const struct document *d, bool with_shared,
                        struct prompt_places *ret)
 {
-    size_t n = 0;
+    struct errmsg e = {""};
 
-    if (kvc_lookup(c, o, d->tokens, d->n_tokens, sizeof(*ret->list), &ret->list, &n) < 0)
-        return operator_fail(c);
-    ret->n_chunks = n / KINDS;
+    if (operator_lookup(c, p, d->tokens, d->n_tokens, with_shared, &ret->reply, &e) < 0)
+        return command_fail("%s", e.text);
+    ret->n_chunks = ret->reply->n_places / KINDS;
     return COMMAND_OK;
 }
 
 void prompt_places_deinit(struct prompt_places *p)
 {
-    free(p->list);
-    *p = (struct prompt_places){.list = NULL};
+    operator_message_freep(&p->reply);
+    *p = (struct prompt_places){.reply = NULL};
 }
 
-bool prompt_places_is_anywhere(const kvc_chunk_place *p)
+bool prompt_places_is_anywhere(const Kvcobra__ChunkPlace *p)
 {
     return p->in_memory || p->on_disk || p->in_cluster;
 }
@@ -35,7 +34,7 @@ unsigned prompt_places_n_pages(const struct prompt_places *p, size_t chunk)
     unsigned n = 0;
 
     for (size_t k = 0; k < KINDS; k++)
-        n += prompt_places_is_anywhere(&p->list[chunk * KINDS + k]);
+        n += prompt_places_is_anywhere(p->reply->places[chunk * KINDS + k]);
     return n;
 }
 
@@ -44,7 +43,7 @@ bool prompt_places_is_shared(const struct prompt_places *p, size_t chunk)
     bool is = false;
 
     for (size_t k = 0; k < KINDS; k++) {
-        const kvc_chunk_place *x = &p->list[chunk * KINDS + k];
+        const Kvcobra__ChunkPlace *x = p->reply->places[chunk * KINDS + k];
 
         is |= x->is_shared && prompt_places_is_anywhere(x);
     }
@@ -58,7 +57,7 @@ size_t prompt_places_findable(const struct prompt_places *p)
     for (size_t k = 0; k < KINDS; k++) {
         size_t n = 0;
 
-        while (n < p->n_chunks && prompt_places_is_anywhere(&p->list[n * KINDS + k]))
+        while (n < p->n_chunks && prompt_places_is_anywhere(p->reply->places[n * KINDS + k]))
             n++;
         most = n > most ? n : most;
     }

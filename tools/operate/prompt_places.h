@@ -1,27 +1,27 @@
 /*
- * Where the pages of a prompt's chunks are, for the commands flush and lookup: what kvc_lookup() says, by
- * chunk. A chunk has two pages at most, one of them for repeatable attention.
+ * Where the pages of a prompt's chunks are, for the commands flush and lookup: what operator_lookup() says,
+ * by chunk. A chunk has two pages at most, one of them for repeatable attention.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "client/kvcobra-tiers.h"
+#include "tools/command/operator_prefix.h"
 
 struct document;
 
 struct prompt_places {
-    kvc_chunk_place *list; /* [2 * n_chunks] */
+    Kvcobra__LookupReply *reply; /* [2 * n_chunks] places */
     size_t n_chunks;
 };
 
 /* Return: an exit code; COMMAND_FAILED with a sentence. */
-int prompt_places_load(kvc_client *c, const kvc_prefix_options *o, const struct document *d,
+int prompt_places_load(kvc_client *c, const Kvcobra__Prefix *p, const struct document *d, bool with_shared,
                        struct prompt_places *ret);
 void prompt_places_deinit(struct prompt_places *p);
 
-bool prompt_places_is_anywhere(const kvc_chunk_place *p);
+bool prompt_places_is_anywhere(const Kvcobra__ChunkPlace *p);
 
 /* Pages of a chunk that are anywhere, 0 to 2; and whether one of these is shared. */
 unsigned prompt_places_n_pages(const struct prompt_places *p, size_t chunk);

@@ -20,14 +20,15 @@ static const char *status_advice_percent(uint64_t part, uint64_t all, char ret[s
     return ret;
 }
 
-static bool status_advice_is_empty(const kvc_advice *a)
+/* @a: NULL: the daemon keeps none for this tenant. */
+static bool status_advice_is_empty(const Kvcobra__Advice *a)
 {
-    return a->lookups == 0 && a->day_lookups == 0;
+    return !a || (a->lookups == 0 && a->day_lookups == 0);
 }
 
 /* ---- rows ---- */
 
-static void status_advice_add_windows(struct report *r, const char *name, const kvc_advice *a)
+static void status_advice_add_windows(struct report *r, const char *name, const Kvcobra__Advice *a)
 {
     char hour[CELL], hour_most[CELL], day[CELL], day_most[CELL];
 
@@ -38,7 +39,7 @@ static void status_advice_add_windows(struct report *r, const char *name, const 
                status_advice_percent(a->day_lookups - a->day_distinct, a->day_lookups, day_most));
 }
 
-static void status_advice_add_sizes(struct report *r, const char *name, const kvc_advice *a)
+static void status_advice_add_sizes(struct report *r, const char *name, const Kvcobra__Advice *a)
 {
     char capacity[HUMAN_BYTES], half[CELL], same[CELL], x2[CELL], x4[CELL], x8[CELL];
 
@@ -50,7 +51,7 @@ static void status_advice_add_sizes(struct report *r, const char *name, const kv
                status_advice_percent(a->hits_pool_8x, a->lookups, x8));
 }
 
-static void status_advice_add_bits(struct report *r, const char *name, const kvc_advice *a)
+static void status_advice_add_bits(struct report *r, const char *name, const Kvcobra__Advice *a)
 {
     char b16[CELL], b4[CELL], b3[CELL], b2[CELL];
 
@@ -63,41 +64,40 @@ static void status_advice_add_bits(struct report *r, const char *name, const kvc
 
 /* ---- tables ---- */
 
-typedef void status_advice_add_fn(struct report *r, const char *name, const kvc_advice *a);
+typedef void status_advice_add_fn(struct report *r, const char *name, const Kvcobra__Advice *a);
 
 /* A row per device, whose tenants it adds up, and one per tenant. */
-static int status_advice_print_table(const kvc_status *s, const char *columns, status_advice_add_fn *add,
-                                     FILE *f)
+static int status_advice_print_table(const Kvcobra__StatusReply *s, const char *columns,
+                                     status_advice_add_fn *add, FILE *f)
 {
     _cleanup_(report_freep) struct report *r = report_new(columns);
     char name[TENANT_NAME_BYTES];
 
     for (size_t i = 0; i < s->n_devices; i++) {
-        const kvc_device_status *d = &s->devices[i];
+        const Kvcobra__DeviceStatus *d = s->devices[i];
 
-        (void) snprintf(name, sizeof(name), s->n_devices > 1 ? "all (%.*s)" : "all", (int) sizeof(d->name),
-                        d->name);
-        if (!status_advice_is_empty(&d->advice))
-            add(r, name, &d->advice);
+        (void) snprintf(name, sizeof(name), s->n_devices > 1 ? "all (%s)" : "all", d->name);
+        if (!status_advice_is_empty(d->advice))
+            add(r, name, d->advice);
     }
     for (size_t i = 0; i < s->n_tenants; i++) {
-        const kvc_tenant_status *t = &s->tenants[i];
+        const Kvcobra__TenantStatus *t = s->tenants[i];
 
-        if (!status_advice_is_empty(&t->advice))
-            add(r, tenant_name_show(t->name, sizeof(t->name), name), &t->advice);
+        if (!status_advice_is_empty(t->advice))
+            add(r, tenant_name_show(t->name, name), t->advice);
     }
 
     (void) fputc('\n', f);
     return report_print(r, f);
 }
 
-int status_advice_print(const kvc_status *s, FILE *f)
+int status_advice_print(const Kvcobra__StatusReply *s, FILE *f)
 {
     bool empty = true;
     int r;
 
     for (size_t i = 0; i < s->n_devices; i++)
-        empty = empty && status_advice_is_empty(&s->devices[i].advice);
+        empty = empty && status_advice_is_empty(s->devices[i]->advice);
     if (empty)
         return 0;
 
@@ -117,7 +117,7 @@ int status_advice_print(const kvc_status *s, FILE *f)
 #define ADD_number(all, a, field, json) json_object_set_new(all, json, json_integer((json_int_t) (a)->field))
 #define ADD_own(all, a, field, json) 0
 
-json_t *status_advice_json(const kvc_advice *a)
+json_t *status_advice_json(const Kvcobra__Advice *a)
 {
     json_t *all;
     int r;

@@ -8,12 +8,12 @@ enum { ROWS = 4, LABEL_COLUMNS = 8, WIDTH_MIN = LABEL_COLUMNS + 4 };
 
 /* ---- samples ---- */
 
-static void top_history_sum(const kvc_status *s, uint64_t *hits, uint64_t *misses)
+static void top_history_sum(const Kvcobra__StatusReply *s, uint64_t *hits, uint64_t *misses)
 {
     *hits = *misses = 0;
     for (size_t i = 0; i < s->n_tenants; i++) {
-        *hits += s->tenants[i].hits;
-        *misses += s->tenants[i].misses;
+        *hits += s->tenants[i]->hits;
+        *misses += s->tenants[i]->misses;
     }
 }
 

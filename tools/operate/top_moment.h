@@ -1,13 +1,10 @@
 /* One reading of a daemon by `kvcobra top`: what its view and its history are made from. */
 #pragma once
 
-#include <stddef.h>
-
-#include "client/kvcobra-operator.h"
+#include "proto/kvcobra.pb-c.h"
 
 struct top_moment {
     double seconds; /* of clock_seconds() at the reading */
-    const kvc_status *status;
-    const kvc_table_info *tables; /* [n_tables] */
-    size_t n_tables;
+    const Kvcobra__StatusReply *status;
+    const Kvcobra__ListTablesReply *tables;
 };

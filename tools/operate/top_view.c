@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/command/human.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/tenant_name.h"
 #include "tools/operate/top_amounts.h"
 #include "tools/operate/top_history.h"
@@ -111,37 +112,38 @@ static void top_view_bar(uint64_t part, uint64_t whole, char ret[static BAR_CELL
     ret[BAR_CELLS] = '\0';
 }
 
-static void top_view_gpu_line(const struct top_view_screen *s, const kvc_device_status *d)
+static void top_view_gpu_line(const struct top_view_screen *s, const Kvcobra__DeviceStatus *d)
 {
     char pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1];
 
-    if (d->state == KVC_DEVICE_READY) {
+    if (d->state == KVCOBRA__DEVICE_STATE__DEVICE_READY) {
         top_view_bar(d->page_bytes, d->pool_bytes, cells);
         top_view_line(s, "%-5.15s [%s] %s in pages of %s, %s waste", d->name, cells,
                       human_bytes(d->page_bytes, pages), human_bytes(d->pool_bytes, pool),
                       human_bytes(d->waste_bytes, waste));
     } else {
-        top_view_styled(s, d->state == KVC_DEVICE_OPENING ? STYLE_NOTE : STYLE_WRONG, "%-5.15s %s", d->name,
-                        d->state == KVC_DEVICE_OPENING ? "is being opened" : d->message);
+        top_view_styled(s, d->state == KVCOBRA__DEVICE_STATE__DEVICE_OPENING ? STYLE_NOTE : STYLE_WRONG,
+                        "%-5.15s %s", d->name,
+                        d->state == KVCOBRA__DEVICE_STATE__DEVICE_OPENING ? "is being opened" : d->message);
     }
 }
 
 static void top_view_head(const struct top_view_screen *s, const struct top_moment *now,
                           const struct top_moment *before)
 {
-    const kvc_status *st = now->status;
+    const Kvcobra__StatusReply *st = now->status;
     char up[HUMAN_BYTES], pool[HUMAN_BYTES], pages[HUMAN_BYTES], waste[HUMAN_BYTES], cells[BAR_CELLS + 1],
         r[16];
 
     top_view_styled(s, st->draining ? STYLE_WRONG : STYLE_PLAIN,
-                    "kvcobrad %.*s  process %ju  up %s  restart=%.*s%s", (int) sizeof(st->version),
-                    st->version, (uintmax_t) st->pid, human_seconds((double) st->uptime_ms * 1e-3, up),
-                    (int) sizeof(st->restart), st->restart, st->draining ? "  DRAINING" : "");
+                    "kvcobrad %s  process %ju  up %s  restart=%s%s", st->version, (uintmax_t) st->pid,
+                    human_seconds((double) st->uptime_ms * 1e-3, up), st->restart,
+                    st->draining ? "  DRAINING" : "");
     top_view_bar(st->page_bytes, st->pool_bytes, cells);
     top_view_line(s, "pool  [%s] %s in pages of %s, %s waste", cells, human_bytes(st->page_bytes, pages),
                   human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));
     for (size_t i = 1; i < st->n_devices; i++)
-        top_view_gpu_line(s, &st->devices[i]);
+        top_view_gpu_line(s, st->devices[i]);
     top_view_line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused",
                   (uintmax_t) st->sessions, (uintmax_t) st->leases, (uintmax_t) st->held_pages,
                   top_amounts_rate(top_amounts_growth(st->evictions, before ? before->status->evictions : 0),
@@ -151,17 +153,17 @@ static void top_view_head(const struct top_view_screen *s, const struct top_mome
 
 /* ---- tenants ---- */
 
-static const kvc_tenant_status *top_view_earlier_tenant(const struct top_moment *before, const char *name)
+static const Kvcobra__TenantStatus *top_view_earlier_tenant(const struct top_moment *before, const char *name)
 {
     for (size_t i = 0; before && i < before->status->n_tenants; i++)
-        if (strcmp(before->status->tenants[i].name, name) == 0)
-            return &before->status->tenants[i];
+        if (strcmp(before->status->tenants[i]->name, name) == 0)
+            return before->status->tenants[i];
     return NULL;
 }
 
 /* A tenant and how its counters grew. */
 struct top_view_tenant {
-    const kvc_tenant_status *now;
+    const Kvcobra__TenantStatus *now;
     uint64_t hits, misses, evictions;
     double seconds;
 };
@@ -206,12 +208,13 @@ static int top_view_compare(const void *a, const void *b, void *ctx)
 static struct top_view_tenant *top_view_sort_tenants(const struct top_moment *now,
                                                      const struct top_moment *before, enum top_sort sort)
 {
-    static const kvc_tenant_status none;
+    static const Kvcobra__TenantStatus none = KVCOBRA__TENANT_STATUS__INIT;
     size_t n = now->status->n_tenants;
     struct top_view_tenant *all = calloc(n + 1, sizeof(*all));
 
     for (size_t i = 0; all && i < n; i++) {
-        const kvc_tenant_status *t = &now->status->tenants[i], *b = top_view_earlier_tenant(before, t->name);
+        const Kvcobra__TenantStatus *t = now->status->tenants[i],
+                                    *b = top_view_earlier_tenant(before, t->name);
 
         b = b ? b : &none;
         all[i] = (struct top_view_tenant){.now = t,
@@ -275,7 +278,7 @@ static unsigned top_view_fit_columns(unsigned width, int *ret_name_columns)
 static const char *top_view_tenant_cell(const struct top_view_tenant *t, enum top_column column,
                                         char ret[static HUMAN_BYTES])
 {
-    const kvc_tenant_status *x = t->now;
+    const Kvcobra__TenantStatus *x = t->now;
 
     switch (column) {
     case USED:
@@ -318,9 +321,9 @@ static void top_view_tenant_line(const struct top_view_screen *s, const struct t
     size_t n;
 
     if (t && name_columns > NAME_COLUMNS)
-        (void) tenant_name_show(t->now->name, sizeof(t->now->name), name);
+        (void) tenant_name_show(t->now->name, name);
     else if (t)
-        (void) snprintf(name, sizeof(name), "%.*s", (int) sizeof(t->now->name), t->now->name);
+        (void) snprintf(name, sizeof(name), "%s", t->now->name);
 
     n = (size_t) snprintf(line, sizeof(line), "%-*.*s", name_columns, name_columns, name);
     for (unsigned c = 0; c < N_COLUMNS; c++)
@@ -353,22 +356,22 @@ static bool top_view_left_out(unsigned shown, char *ret, size_t room)
 
 static int top_view_by_pages(const void *a, const void *b)
 {
-    const kvc_space_status *x = *(const kvc_space_status *const *) a,
-                           *y = *(const kvc_space_status *const *) b;
+    const Kvcobra__SpaceStatus *x = *(const Kvcobra__SpaceStatus *const *) a,
+                               *y = *(const Kvcobra__SpaceStatus *const *) b;
 
     if (x->pages != y->pages)
         return x->pages < y->pages ? 1 : -1;
-    return memcmp(x->table_digest, y->table_digest, sizeof(x->table_digest));
+    return memcmp(x->table_digest.data, y->table_digest.data, KVC_DIGEST_BYTES);
 }
 
-static const kvc_space_status *top_view_earlier_space(const struct top_moment *before,
-                                                      const kvc_space_status *x)
+static const Kvcobra__SpaceStatus *top_view_earlier_space(const struct top_moment *before,
+                                                          const Kvcobra__SpaceStatus *x)
 {
     for (size_t i = 0; before && i < before->status->n_spaces; i++) {
-        const kvc_space_status *y = &before->status->spaces[i];
+        const Kvcobra__SpaceStatus *y = before->status->spaces[i];
 
-        if (memcmp(x->table_digest, y->table_digest, sizeof(x->table_digest)) == 0 &&
-            x->first_kv_head == y->first_kv_head && x->n_kv_heads == y->n_kv_heads)
+        if (memcmp(x->table_digest.data, y->table_digest.data, KVC_DIGEST_BYTES) == 0 &&
+            x->first_head == y->first_head && x->n_heads == y->n_heads)
             return y;
     }
     return NULL;
@@ -376,33 +379,24 @@ static const kvc_space_status *top_view_earlier_space(const struct top_moment *b
 
 static const char *top_view_state_of(const struct top_moment *now, const uint8_t *digest)
 {
-    static const char *const names[] = {
-        [KVC_TABLE_STAGED] = "staged",    [KVC_TABLE_VERIFIED] = "verified", [KVC_TABLE_SHADOW] = "shadow",
-        [KVC_TABLE_ACTIVE] = "active",    [KVC_TABLE_DRAINING] = "draining", [KVC_TABLE_RETIRED] = "retired",
-        [KVC_TABLE_REJECTED] = "rejected"};
-
-    for (size_t i = 0; i < now->n_tables; i++) {
-        unsigned state = (unsigned) now->tables[i].state;
-
-        if (memcmp(now->tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
-            return state < sizeof(names) / sizeof(names[0]) && names[state] ? names[state] : "?";
-    }
-
+    for (size_t i = 0; i < now->tables->n_tables; i++)
+        if (memcmp(now->tables->tables[i]->digest.data, digest, KVC_DIGEST_BYTES) == 0)
+            return operator_table_state(now->tables->tables[i]->state);
     return "?";
 }
 
 static void top_view_space_line(const struct top_view_screen *s, const struct top_moment *now,
-                                const kvc_space_status *x, const kvc_space_status *b, double seconds)
+                                const Kvcobra__SpaceStatus *x, const Kvcobra__SpaceStatus *b, double seconds)
 {
-    static const kvc_space_status none;
+    static const Kvcobra__SpaceStatus none = KVCOBRA__SPACE_STATUS__INIT;
     char digest[DIGEST_HEX_BYTES], heads[24], pages[16], tokens[16], room[16], held[16], leased[16],
         evictions[16];
 
     if (!b)
         b = &none;
-    (void) snprintf(heads, sizeof(heads), "%u-%u", x->first_kv_head, x->first_kv_head + x->n_kv_heads - 1);
-    top_view_line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", digest_short(x->table_digest, digest),
-                  top_view_state_of(now, x->table_digest), heads, top_amounts_count(x->pages, pages),
+    (void) snprintf(heads, sizeof(heads), "%u-%u", x->first_head, x->first_head + x->n_heads - 1);
+    top_view_line(s, "%-12s %-8s %7s %6s %8s %8s %6s %8s %8s", digest_short(x->table_digest.data, digest),
+                  top_view_state_of(now, x->table_digest.data), heads, top_amounts_count(x->pages, pages),
                   top_amounts_count(x->tokens, tokens), top_amounts_count(x->tokens_free, room),
                   top_amounts_count(x->held_pages, held),
                   top_amounts_rate(top_amounts_growth(x->leased, b->leased), seconds, leased),
@@ -434,15 +428,15 @@ static size_t top_view_shown(size_t n, size_t room)
     return room > 0 ? room - 1 : 0;
 }
 
-static void *top_view_sorted(const void *items, size_t n, size_t size,
-                             int (*order)(const void *, const void *))
+/* The tables in the order of their pages. NULL: out of memory. */
+static const Kvcobra__SpaceStatus **top_view_sort_spaces(const Kvcobra__StatusReply *st)
 {
-    const void **p = calloc(n + 1, sizeof(*p));
+    const Kvcobra__SpaceStatus **p = calloc(st->n_spaces + 1, sizeof(*p));
 
-    for (size_t i = 0; p && i < n; i++)
-        p[i] = (const char *) items + i * size;
+    for (size_t i = 0; p && i < st->n_spaces; i++)
+        p[i] = st->spaces[i];
     if (p)
-        qsort(p, n, sizeof(*p), order);
+        qsort(p, st->n_spaces, sizeof(*p), top_view_by_pages);
     return p;
 }
 
@@ -473,10 +467,9 @@ static void top_view_help(const struct top_view_screen *s)
 static bool top_view_tables(const struct top_view_screen *s, const struct top_moment *now,
                             const struct top_moment *before, unsigned height)
 {
-    const kvc_status *st = now->status;
+    const Kvcobra__StatusReply *st = now->status;
     _cleanup_(freep) struct top_view_tenant *tenants = top_view_sort_tenants(now, before, s->look->sort);
-    _cleanup_(freep) const kvc_space_status **spaces =
-        top_view_sorted(st->spaces, st->n_spaces, sizeof(*st->spaces), top_view_by_pages);
+    _cleanup_(freep) const Kvcobra__SpaceStatus **spaces = top_view_sort_spaces(st);
     char left_out[160];
     int name_columns;
     unsigned shown = top_view_fit_columns(s->width, &name_columns), fixed = HEAD_LINES + TABLE_LINES + 1;

@@ -6,49 +6,64 @@
 #include <string.h>
 
 #include "tests/lib/test.h"
+#include "tools/command/operator_call.h"
 #include "tools/operate/top_history.h"
 
 const char test_suite[] = "top_view";
 
-static kvc_tenant_status tenants[40];
-static kvc_space_status spaces[30];
-static kvc_table_info table = {.state = KVC_TABLE_ACTIVE};
+static Kvcobra__TenantStatus tenants[40], *tenant_list[40];
+static Kvcobra__SpaceStatus spaces[30], *space_list[30];
+static char names[40][64];
+static uint8_t digests[30][KVC_DIGEST_BYTES];
 
-static kvc_status status_of(size_t n_tenants, size_t n_spaces)
+static Kvcobra__StatusReply status_of(size_t n_tenants, size_t n_spaces)
 {
-    kvc_status s = {.pid = 7,
-                    .uptime_ms = 10000,
-                    .pool_bytes = 1000 << 10,
-                    .page_bytes = 500 << 10,
-                    .sessions = 3,
-                    .version = "0.1.0",
-                    .restart = "kept",
-                    .n_tenants = n_tenants,
-                    .n_spaces = n_spaces,
-                    .tenants = tenants,
-                    .spaces = spaces};
+    Kvcobra__StatusReply s = KVCOBRA__STATUS_REPLY__INIT;
 
-    memset(tenants, 0, sizeof(tenants));
-    memset(spaces, 0, sizeof(spaces));
+    s.pid = 7;
+    s.uptime_ms = 10000;
+    s.pool_bytes = 1000 << 10;
+    s.page_bytes = 500 << 10;
+    s.sessions = 3;
+    s.version = (char *) "0.1.0";
+    s.restart = (char *) "kept";
+    s.n_tenants = n_tenants;
+    s.n_spaces = n_spaces;
+    s.tenants = tenant_list;
+    s.spaces = space_list;
     for (size_t i = 0; i < n_tenants; i++) {
-        (void) snprintf(tenants[i].name, sizeof(tenants[i].name), "uid-%zu", i);
+        tenants[i] = (Kvcobra__TenantStatus) KVCOBRA__TENANT_STATUS__INIT;
+        (void) snprintf(names[i], sizeof(names[i]), "uid-%zu", i);
+        tenants[i].name = names[i];
         tenants[i].used_bytes = i << 10;
+        tenant_list[i] = &tenants[i];
     }
     for (size_t i = 0; i < n_spaces; i++) {
-        spaces[i].table_digest[0] = (uint8_t) i;
-        spaces[i].n_kv_heads = 2;
+        spaces[i] = (Kvcobra__SpaceStatus) KVCOBRA__SPACE_STATUS__INIT;
+        digests[i][0] = (uint8_t) i;
+        spaces[i].table_digest = operator_digest(digests[i]);
+        spaces[i].n_heads = 2;
         spaces[i].pages = i;
+        space_list[i] = &spaces[i];
     }
     return s;
 }
 
 static struct top_look look; /* of view() */
 
-static char *view(const kvc_status *now, const kvc_status *before, double seconds, unsigned width,
-                  unsigned height)
+static char *view(const Kvcobra__StatusReply *now, const Kvcobra__StatusReply *before, double seconds,
+                  unsigned width, unsigned height)
 {
-    struct top_moment a = {100 + seconds, now, &table, 1}, b = {100, before, &table, 1};
-    char *text = top_view(&a, before ? &b : NULL, &look, width, height);
+    Kvcobra__TableInfo table = KVCOBRA__TABLE_INFO__INIT, *tables[] = {&table};
+    Kvcobra__ListTablesReply list = KVCOBRA__LIST_TABLES_REPLY__INIT;
+    struct top_moment a = {100 + seconds, now, &list}, b = {100, before, &list};
+    char *text;
+
+    table.state = KVCOBRA__TABLE_STATE__TABLE_ACTIVE;
+    table.digest = operator_digest(digests[0]);
+    list.tables = tables;
+    list.n_tables = 1;
+    text = top_view(&a, before ? &b : NULL, &look, width, height);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     return text;
@@ -87,9 +102,9 @@ static void check_size(const char *text, unsigned width, unsigned height)
 /* 300 hits and 100 misses, 5 evictions in 2 s: 75 %, 2.50 per second; earlier totals have no influence. */
 static void test_rates(void)
 {
-    kvc_tenant_status old_tenant;
-    kvc_space_status old_space;
-    kvc_status now = status_of(1, 1), before = now;
+    Kvcobra__StatusReply now = status_of(1, 1), before = now;
+    Kvcobra__TenantStatus old_tenant, *old_tenants[] = {&old_tenant};
+    Kvcobra__SpaceStatus old_space, *old_spaces[] = {&old_space};
     char *text;
 
     old_tenant = tenants[0];
@@ -98,8 +113,8 @@ static void test_rates(void)
     old_tenant.misses = 7000;
     old_tenant.evictions = 20;
     old_space.leased = 40;
-    before.tenants = &old_tenant;
-    before.spaces = &old_space;
+    before.tenants = old_tenants;
+    before.spaces = old_spaces;
     before.evictions = 20;
     tenants[0].hits = 1300;
     tenants[0].misses = 7100;
@@ -130,7 +145,7 @@ static void test_rates(void)
 /* Without look-ups there is no hit rate to show. */
 static void test_nothing(void)
 {
-    kvc_status now = status_of(1, 0);
+    Kvcobra__StatusReply now = status_of(1, 0);
     char *text = view(&now, &now, 2, 80, 24);
 
     CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "uid-0 "), "     -        0"));
@@ -144,17 +159,24 @@ static void test_nothing(void)
 /* A bar for a GPU that is ready, the reason for one that is not; host memory is in the head already. */
 static void test_gpus(void)
 {
-    kvc_device_status devices[4] = {
-        {.name = "cpu", .state = KVC_DEVICE_READY},
-        {.name = "gpu0", .state = KVC_DEVICE_READY, .pool_bytes = 1000 << 20, .page_bytes = 250 << 20},
-        {.name = "gpu1", .state = KVC_DEVICE_UNAVAILABLE, .message = "there is no driver\n"},
-        {.name = "gpu2", .state = KVC_DEVICE_OPENING},
-    };
-    kvc_status now = status_of(40, 30);
+    static const char *const device_names[] = {"cpu", "gpu0", "gpu1", "gpu2"};
+    Kvcobra__DeviceStatus devices[4], *list[4];
+    Kvcobra__StatusReply now = status_of(40, 30);
     char *text;
 
+    for (size_t i = 0; i < 4; i++) {
+        devices[i] = (Kvcobra__DeviceStatus) KVCOBRA__DEVICE_STATUS__INIT;
+        devices[i].name = (char *) device_names[i];
+        devices[i].state = KVCOBRA__DEVICE_STATE__DEVICE_READY;
+        list[i] = &devices[i];
+    }
+    devices[1].pool_bytes = 1000 << 20;
+    devices[1].page_bytes = 250 << 20;
+    devices[2].state = KVCOBRA__DEVICE_STATE__DEVICE_UNAVAILABLE;
+    devices[2].message = (char *) "there is no driver\n";
+    devices[3].state = KVCOBRA__DEVICE_STATE__DEVICE_OPENING;
     now.n_devices = 4;
-    now.devices = devices;
+    now.devices = list;
     text = view(&now, NULL, 0, 80, 24);
     CU_ASSERT_STRING_EQUAL(line_of(text, "gpu0 "),
                            "gpu0  [#####...............] 250.0 MiB in pages of 1000.0 MiB, 0 B waste");
@@ -176,7 +198,7 @@ static void test_sizes(void)
     static const unsigned sizes[][2] = {{80, 24}, {120, 40}, {40, 6}, {1, 1}, {200, 9}, {80, 0}};
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        kvc_status now = status_of(40, 30);
+        Kvcobra__StatusReply now = status_of(40, 30);
         char *text = view(&now, NULL, 0, sizes[i][0], sizes[i][1]);
 
         check_size(text, sizes[i][0], sizes[i][1]);
@@ -188,7 +210,7 @@ static void test_sizes(void)
  * sorted by use. */
 static void test_rows(void)
 {
-    kvc_status now = status_of(40, 30);
+    Kvcobra__StatusReply now = status_of(40, 30);
     char *text = view(&now, NULL, 0, 80, 24);
 
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\n... and 33 more\n"));
@@ -204,15 +226,14 @@ static void test_rows(void)
 
 static void test_hostile_names(void)
 {
-    kvc_status now = status_of(1, 0);
+    Kvcobra__StatusReply now = status_of(1, 0);
     char *text;
 
-    memcpy(tenants[0].name, "a\033[2J\n\xff\tb", 10);
+    memcpy(names[0], "a\033[2J\n\xff\tb", 10);
     text = view(&now, NULL, 0, 80, 24);
     check_size(text, 80, 24);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "a?[2J???b"));
-    memset(tenants[0].name, 'x', sizeof(tenants[0].name)); /* no NUL before the last byte */
-    tenants[0].name[sizeof(tenants[0].name) - 1] = '\0';
+    memset(names[0], 'x', sizeof(names[0]) - 1);
     free(text);
     text = view(&now, NULL, 0, 80, 24);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "\nxxxxxxxxxxxxxxxxx  "));
@@ -222,10 +243,10 @@ static void test_hostile_names(void)
 /* 60 columns: what is left out is named. 200: more columns, and names that are longer than 16. */
 static void test_columns(void)
 {
-    kvc_status now = status_of(1, 0);
+    Kvcobra__StatusReply now = status_of(1, 0);
     char *text;
 
-    (void) snprintf(tenants[0].name, sizeof(tenants[0].name), "a-tenant-with-a-long-name");
+    (void) snprintf(names[0], sizeof(names[0]), "a-tenant-with-a-long-name");
     text = view(&now, NULL, 0, 60, 24);
     check_size(text, 60, 24);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "no room for QUOTA, PAGES, LEASES\n"));
@@ -249,7 +270,7 @@ static void test_sorting(void)
 {
     static const char *const first[TOP_N_SORTS] = {"uid-2 ", "uid-0 ", "uid-1 ",
                                                    "uid-0 ", "uid-2 ", "uid-1 "};
-    kvc_status now = status_of(3, 0); /* used: 0, 1, 2 KiB */
+    Kvcobra__StatusReply now = status_of(3, 0); /* used: 0, 1, 2 KiB */
 
     tenants[1].pages = tenants[0].leases = 5;
     tenants[2].hits = tenants[2].misses = 1; /* 50 %; the others looked nothing up */
@@ -268,7 +289,7 @@ static void test_sorting(void)
 /* Escape sequences only with colour, help instead of the tables, the keys in the last line. */
 static void test_look(void)
 {
-    kvc_status now = status_of(1, 1);
+    Kvcobra__StatusReply now = status_of(1, 1);
     char *text;
 
     tenants[0].quota_bytes = 1000;
@@ -304,11 +325,17 @@ static const char *line_at(const char *text, unsigned n)
 /* Intervals of 2 s in which @found of ten chunks were found and @evicted pages were evicted. */
 static void add_interval(struct top_history *h, uint64_t found, uint64_t evicted)
 {
-    kvc_tenant_status t[2] = {{.hits = 100, .misses = 50}, {.hits = 100 + found, .misses = 50 + 10 - found}};
-    kvc_status s[2] = {{.n_tenants = 1, .tenants = &t[0], .pool_bytes = 1000, .page_bytes = 250},
-                       {.n_tenants = 1, .tenants = &t[1], .pool_bytes = 1000, .page_bytes = 250}};
-    struct top_moment before = {10, &s[0], NULL, 0}, now = {12, &s[1], NULL, 0};
+    Kvcobra__StatusReply s[2] = {status_of(1, 0), status_of(1, 0)};
+    Kvcobra__TenantStatus t[2] = {tenants[0], tenants[0]}, *lists[2][1] = {{&t[0]}, {&t[1]}};
+    struct top_moment before = {10, &s[0], NULL}, now = {12, &s[1], NULL};
 
+    for (size_t i = 0; i < 2; i++) {
+        t[i].hits = 100 + (i > 0 ? found : 0);
+        t[i].misses = 50 + (i > 0 ? 10 - found : 0);
+        s[i].tenants = lists[i];
+        s[i].pool_bytes = 1000;
+        s[i].page_bytes = 250;
+    }
     s[1].evictions = evicted;
     top_history_add(h, &now, &before);
 }
@@ -316,7 +343,7 @@ static void add_interval(struct top_history *h, uint64_t found, uint64_t evicted
 static void test_history(void)
 {
     static struct top_history h;
-    kvc_status now = status_of(0, 0);
+    Kvcobra__StatusReply now = status_of(0, 0);
     char *text;
 
     h = (struct top_history){.n = 0};
