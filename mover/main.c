@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/core_file.h"
@@ -46,7 +47,7 @@ static int main_give_up_privileges(void)
      * the driver works. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
-    if (close_range(MOVER_SOCKET_FD + 1, ~0U, 0) < 0 || chdir("/") < 0)
+    if (syscall(SYS_close_range, MOVER_SOCKET_FD + 1, ~0U, 0) < 0 || chdir("/") < 0)
         return -errno;
     core_file_limit();
     if (unsetenv("NOTIFY_SOCKET") < 0 || unsetenv("WATCHDOG_USEC") < 0 || unsetenv("WATCHDOG_PID") < 0)

@@ -18,7 +18,8 @@
 
 enum { END_TIMEOUT_MS = 1000 };
 
-/* Descriptors of the child. Return: 0; a positive errno, as posix_spawn() does. */
+/* Descriptors of the child: all others are close-on-exec, and the mover closes what a library left open
+ * before it does anything else. Return: 0; a positive errno, as posix_spawn() does. */
 static int mover_process_plan_descriptors(posix_spawn_file_actions_t *actions, int socket)
 {
     /* clears close-on-exec, also if both numbers are equal */
@@ -26,8 +27,6 @@ static int mover_process_plan_descriptors(posix_spawn_file_actions_t *actions, i
 
     if (r == 0)
         r = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (r == 0)
-        r = posix_spawn_file_actions_addclosefrom_np(actions, MOVER_SOCKET_FD + 1);
     return r;
 }
 
@@ -121,7 +120,7 @@ static void mover_process_log_end(const struct mover_process *p, int status)
     int level = p->killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0) ? LOG_INFO : LOG_WARNING;
 
     if (WIFSIGNALED(status))
-        log_event(level, "mover-ended", "pid=%ld signal=%s", (long) p->pid, sigabbrev_np(WTERMSIG(status)));
+        log_event(level, "mover-ended", "pid=%ld signal=%d", (long) p->pid, WTERMSIG(status));
     else
         log_event(level, "mover-ended", "pid=%ld status=%d", (long) p->pid, WEXITSTATUS(status));
 }

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/digest.h"
+#include "base/errno_name.h"
 #include "daemon/loop/metrics.h"
 #include "daemon/operator/metrics_advice.h"
 #include "daemon/operator/metrics_devices.h"
@@ -100,7 +101,7 @@ static void metrics_collect_requests(const struct server *s, struct metrics_text
 
     metrics_table_family(t, METRIC_ERRORS);
     for (int i = 1; i < METRICS_ERRNO_MAX; i++) {
-        const char *name = strerrorname_np(i);
+        const char *name = errno_name(i);
         const struct metric_label label[] = {{"errno", name ? name : "other"}, {NULL, NULL}};
 
         if (s->metrics.errors[i] > 0)
