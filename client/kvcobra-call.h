@@ -25,7 +25,8 @@ enum kvc_socket { KVC_SOCKET_CLIENTS = 0, KVC_SOCKET_OPERATORS = 1 };
  * @ret_path:  [ret_bytes] the path, with its final zero byte; untouched on failure
  *
  * The first of these: @path; the environment variable KVCOBRA_SOCKET, for operators KVCOBRA_OPERATOR_SOCKET;
- * the socket of the user's own daemon (kvcobrad --user) in $XDG_RUNTIME_DIR/kvcobra/, if it exists; that of
+ * the socket of the user's own daemon (kvcobrad --user) in $XDG_RUNTIME_DIR/kvcobra/,
+ * /run/user/UID/kvcobra/ or /tmp/kvcobra-UID/, if it exists and the folder is private to the user; that of
  * the system's daemon, /run/kvcobra/kvcobra.sock, for operators /run/kvcobra/operator.sock. Programs with
  * rights that their user lacks, such as setuid programs, ignore the environment.
  *

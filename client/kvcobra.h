@@ -74,8 +74,8 @@ KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
 
 /**
  * kvc_client_connect() - connect to kvcobrad
- * @path: Unix socket; NULL or "": that of $KVCOBRA_SOCKET, else $XDG_RUNTIME_DIR/kvcobra/kvcobra.sock if it
- *        exists (kvcobrad --user), else /run/kvcobra/kvcobra.sock; see kvc_socket_path()
+ * @path: Unix socket; NULL or "": the one that kvc_socket_path() finds. In the folders of kvcobrad --user,
+ *        only this user and root may serve a socket
  *
  * A client that never called this, or whose call failed, works embedded: it opens models with
  * kvc_model_open_table(), and its sequences are private.
@@ -85,7 +85,7 @@ KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
  * every page that they have. On a client that has lost its connection, this call tries at once.
  *
  * Return: 0, or
- *   -ENOENT, -ECONNREFUSED, -EACCES  no daemon, or no permission to connect
+ *   -ENOENT, -ECONNREFUSED, -EACCES  no daemon, no permission to connect, or another user serves it
  *   -EPROTO                          the peer is not kvcobrad, or has an incompatible version
  *   -ETIMEDOUT                       no answer within 12 s, or the time of kvc_client_connect_with()
  *   -EISCONN                         the client is already connected, or @path differs from the first call's

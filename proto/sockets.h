@@ -8,4 +8,4 @@
 #define SOCKET_OPERATORS "operator.sock"
 
 #define SOCKET_SYSTEM_FOLDER "/run/kvcobra"
-#define SOCKET_USER_FOLDER "kvcobra" /* in $XDG_RUNTIME_DIR, for kvcobrad --user */
+#define SOCKET_USER_FOLDER "kvcobra" /* for kvcobrad --user: user_folder.h */

@@ -21,6 +21,7 @@
 #include "base/fd_number.h"
 #include "client/connection/clock.h"
 #include "client/connection/socket_path.h"
+#include "proto/user_folder.h"
 
 enum {
     TIMEOUT_MS = 12000, /* a COMMIT of 512 pages copies and checks 200 MB, which takes up to 10 s */
@@ -151,6 +152,25 @@ static int connection_connect(int fd, const struct sockaddr_un *sa, uint32_t wai
     return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
+/* A socket in a folder of this user is a daemon of this user, or of root. The check counts where the folder
+ * is in /tmp and was another user's before: a program that serves the socket learns prompts and chooses
+ * pages. */
+static int connection_check_server(int fd, const char *path, struct errmsg *e)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+
+    if (!user_folder_has(path))
+        return 0;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) < 0)
+        return fail(e, -errno, "cannot read who serves %s: %s", path, strerror(errno));
+    if (peer.uid != 0 && peer.uid != geteuid())
+        return fail(e, -EACCES,
+                    "%s is served by user %lu, not by this one: remove it, and start your own kvcobrad", path,
+                    (unsigned long) peer.uid);
+    return 0;
+}
+
 /*
  * @wait_ms: longest wait for room in the queue of the listener. 0: connecting again does not wait, since it
  * is a part of calls with another purpose.
@@ -190,6 +210,9 @@ static int connection_open_socket(const char *path, uint32_t wait_ms, int *ret_f
         return fail(e, r, "cannot connect to kvcobrad at %s: %s", path, strerror(-r));
     }
 
+    r = connection_check_server(fd, path, e);
+    if (r < 0)
+        return r;
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
         return fail(e, -errno, "cannot make the socket non-blocking: %s", strerror(errno));
 

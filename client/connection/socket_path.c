@@ -10,6 +10,7 @@
 #include <sys/un.h>
 
 #include "proto/sockets.h"
+#include "proto/user_folder.h"
 
 static const struct socket_path_names {
     const char *variable, *file;
@@ -26,18 +27,22 @@ static const char *socket_path_variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* Whether the user's own kvcobrad has a socket; its path is then in @ret. */
+/* Whether the user's own kvcobrad has a socket; its path is then in @ret. Every folder is looked at, since
+ * the daemon may have been started where another one of them was the first. */
 static bool socket_path_of_user(const char *file, char *ret, size_t ret_bytes)
 {
-    const char *folder = socket_path_variable("XDG_RUNTIME_DIR");
+    char folder[USER_FOLDER_BYTES];
     struct stat st;
-    int n;
 
-    if (!folder || folder[0] != '/') /* relative folders are invalid: XDG Base Directory Specification */
-        return false;
+    for (unsigned i = 0; i < USER_FOLDERS; i++) {
+        int n = 0;
 
-    n = snprintf(ret, ret_bytes, "%s/" SOCKET_USER_FOLDER "/%s", folder, file);
-    return n > 0 && (size_t) n < ret_bytes && stat(ret, &st) == 0 && S_ISSOCK(st.st_mode);
+        if (user_folder_path(i, folder) && user_folder_is_private(folder))
+            n = snprintf(ret, ret_bytes, "%s/%s", folder, file);
+        if (n > 0 && (size_t) n < ret_bytes && lstat(ret, &st) == 0 && S_ISSOCK(st.st_mode))
+            return true;
+    }
+    return false;
 }
 
 int socket_path_find(bool of_operators, const char *path, char *ret_path, size_t ret_bytes)

@@ -48,9 +48,19 @@ def socket_path():
     """Where kvcobrad serves clients, found as kvc_socket_path() of libkvcobra finds it."""
     if os.environ.get("KVCOBRA_SOCKET"):
         return os.environ["KVCOBRA_SOCKET"]
-    own = os.environ.get("XDG_RUNTIME_DIR", "") + "/kvcobra/kvcobra.sock"
-    if os.environ.get("XDG_RUNTIME_DIR", "").startswith("/") and os.path.exists(own) and stat.S_ISSOCK(os.stat(own).st_mode):
-        return own
+    me = os.geteuid()
+    for above in (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{me}", "/tmp"):
+        folder = above + ("/kvcobra" if above != "/tmp" else f"/kvcobra-{me}")
+        try:
+            mode, owner = os.stat(above).st_mode, os.stat(above).st_uid
+            inner = os.lstat(folder)  # others may have made it in /tmp
+            if above != "/tmp" and (not above.startswith("/") or owner != me or mode & 0o022):
+                continue
+            if stat.S_ISDIR(inner.st_mode) and inner.st_uid == me and not inner.st_mode & 0o077 and \
+                    stat.S_ISSOCK(os.lstat(folder + "/kvcobra.sock").st_mode):
+                return folder + "/kvcobra.sock"
+        except OSError:
+            pass
     return "/run/kvcobra/kvcobra.sock"
 
 

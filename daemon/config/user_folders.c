@@ -2,6 +2,7 @@
 #include "daemon/config/user_folders.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,42 +12,45 @@
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
+#include "daemon/config/machine.h"
 #include "proto/sockets.h"
+#include "proto/user_folder.h"
 
-/*
- * The home and the runtime folder are made with the user's account and login. If they are missing, the
- * environment is another user's or wrong, and nothing would clean up what was made there.
- */
-static int user_folders_must_exist(const char *variable, const char *path, struct errmsg *e)
+#define GIB (UINT64_C(1) << 30)
+#define POOL_UNIT_BYTES (UINT64_C(64) << 20) /* an extent */
+#define POOL_BYTES_MAX (256 * GIB)           /* more must be asked for */
+
+/* The home is made with the user's account. If it is missing, the environment is another user's or wrong,
+ * and nothing would clean up what was made there. */
+static int user_folders_home_must_exist(const char *home, struct errmsg *e)
 {
     struct stat st;
 
-    if (stat(path, &st) < 0)
-        return fail(e, -errno, "--user: the folder %s of the environment variable %s: %s", path, variable,
+    if (stat(home, &st) < 0)
+        return fail(e, -errno, "--user: the folder %s of the environment variable HOME: %s", home,
                     strerror(errno));
     return S_ISDIR(st.st_mode)
                ? 0
-               : fail(e, -ENOTDIR, "--user: %s of the environment variable %s is no folder", path, variable);
+               : fail(e, -ENOTDIR, "--user: %s of the environment variable HOME is no folder", home);
 }
 
-/* A folder of the XDG Base Directory Specification. @in_home: its default below $HOME; NULL: it has none. */
+/* A folder of the XDG Base Directory Specification. @in_home: its default below $HOME. */
 static int user_folders_find(const char *variable, const char *in_home, char **ret, struct errmsg *e)
 {
     const char *value = secure_getenv(variable), *home = secure_getenv("HOME");
     int n, r = 0;
 
     if (value && value[0] == '/') {
-        r = in_home ? 0 : user_folders_must_exist(variable, value, e);
         n = asprintf(ret, "%s", value);
-    } else if (in_home && home && home[0] == '/') {
-        r = user_folders_must_exist("HOME", home, e);
+    } else if (home && home[0] == '/') {
+        r = user_folders_home_must_exist(home, e);
         n = asprintf(ret, "%s/%s", home, in_home);
     } else {
         return fail(
             e, -EINVAL,
-            "--user: the environment variable %s is not set to a folder%s%s: set it, or start kvcobrad "
+            "--user: neither HOME nor %s is set to a folder in the environment: set one, or start kvcobrad "
             "without --user and with --socket, --operator-socket and --state-dir",
-            variable, in_home ? ", and neither is " : "", in_home ? "HOME" : "");
+            variable);
     }
 
     if (n >= 0)
@@ -67,25 +71,40 @@ static int user_folders_set(struct config *c, const char *key, const char *folde
     return config_set(c, key, path, e);
 }
 
+/* A quarter of the memory, in whole extents of the default size: other programs of the user need the rest. */
+static int user_folders_set_pool(struct config *c, struct errmsg *e)
+{
+    uint64_t quarter = machine_memory_bytes() / 4, unit = quarter >= 4 * GIB ? GIB : POOL_UNIT_BYTES;
+    char text[32];
+
+    if (quarter < POOL_UNIT_BYTES) /* unknown, or too little for any pool: the default stays */
+        return 0;
+    quarter = quarter < POOL_BYTES_MAX ? quarter - quarter % unit : POOL_BYTES_MAX;
+    (void) snprintf(text, sizeof(text), "%" PRIu64 "M", quarter >> 20);
+    return config_set(c, "pool-bytes", text, e);
+}
+
 int user_folders_apply(struct config *c, char **ret_file, struct errmsg *e)
 {
-    _cleanup_(freep) char *runtime = NULL;
+    char runtime[USER_FOLDER_BYTES];
     _cleanup_(freep) char *state = NULL;
     _cleanup_(freep) char *settings = NULL;
-    int r = user_folders_find("XDG_RUNTIME_DIR", NULL, &runtime, e);
+    int r;
 
-    if (r == 0)
-        r = user_folders_find("XDG_STATE_HOME", ".local/state", &state, e);
+    user_folder_choose(runtime);
+    r = user_folders_find("XDG_STATE_HOME", ".local/state", &state, e);
     if (r == 0)
         r = user_folders_find("XDG_CONFIG_HOME", ".config", &settings, e);
     if (r == 0)
-        r = user_folders_set(c, "socket", runtime, SOCKET_USER_FOLDER "/" SOCKET_CLIENTS, e);
+        r = user_folders_set(c, "socket", runtime, SOCKET_CLIENTS, e);
     if (r == 0)
-        r = user_folders_set(c, "operator-socket", runtime, SOCKET_USER_FOLDER "/" SOCKET_OPERATORS, e);
+        r = user_folders_set(c, "operator-socket", runtime, SOCKET_OPERATORS, e);
     if (r == 0)
         r = user_folders_set(c, "state-dir", state, "kvcobra", e);
     if (r == 0)
         r = config_set(c, "socket-mode", "0600", e);
+    if (r == 0)
+        r = user_folders_set_pool(c, e);
     if (r == 0 && asprintf(ret_file, "%s/kvcobra/kvcobrad.conf", settings) < 0) {
         *ret_file = NULL;
         r = fail(e, -ENOMEM, "out of memory");
@@ -108,14 +127,20 @@ static int user_folders_make(char *path, struct errmsg *e)
     return 0;
 }
 
-/* The folder that @path is in. */
+/* The folder that @path is in. The folders of a user's sockets are checked, and nothing above them is made.
+ * */
 static int user_folders_make_parent(const char *path, struct errmsg *e)
 {
     const char *end = path ? strrchr(path, '/') : NULL;
     _cleanup_(freep) char *folder = end && end > path ? strndup(path, (size_t) (end - path)) : NULL;
+    _cleanup_(closep) int fd = -1;
 
     if (!end || end == path)
         return 0;
+    if (folder && user_folder_has(path)) {
+        fd = user_folder_open(folder, e);
+        return fd < 0 ? fd : 0;
+    }
     return folder ? user_folders_make(folder, e) : fail(e, -ENOMEM, "out of memory");
 }
 

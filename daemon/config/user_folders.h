@@ -1,6 +1,6 @@
 /*
  * The folders of kvcobrad --user: a daemon that an ordinary user runs for programs of its own, without
- * systemd and without root. Sockets are in $XDG_RUNTIME_DIR/kvcobra/, where kvc_socket_path() looks for them,
+ * systemd and without root. Sockets are in the folder of proto/user_folder.h, where kvc_socket_path() looks,
  * the state in $XDG_STATE_HOME/kvcobra/ (~/.local/state), the configuration in
  * $XDG_CONFIG_HOME/kvcobra/kvcobrad.conf (~/.config).
  */
@@ -10,7 +10,7 @@ struct config;
 struct errmsg;
 
 /**
- * user_folders_apply() - set the defaults of --user: sockets and their mode, the state folder
+ * user_folders_apply() - set the defaults of --user: sockets and their mode, the state folder, the pool
  * @ret_file: path of the configuration file, which need not exist; the caller frees
  *
  * Return: 0; -EINVAL: the environment has no such folder; -ENOMEM.

@@ -163,7 +163,7 @@ def program_page(version, program):
     out += [".It Ev KVCOBRA_SOCKET", "The clients' socket of the daemon.",
             ".It Ev KVCOBRA_OPERATOR_SOCKET", "The operators' socket.",
             ".It Ev XDG_RUNTIME_DIR", "The folder in which the sockets of",
-            ".Ql kvcobrad \\-\\-user", "are found.",
+            ".Ql kvcobrad \\-\\-user", "are found; without it /run/user/UID, or /tmp/kvcobra\\-UID.",
             ".It Ev NO_COLOR", "If it is set, no output has colours.", ".El"]
     out += [".Sh EXIT STATUS", *exit_status([])]
     out += [".Sh EXAMPLES", *mdoc.blocks([re.sub(r"^Example\. ", "", s) for s in lines[example:last]])]

@@ -91,10 +91,16 @@ if [ "$gib" -le 512 ]; then # the most that spans of 2 MiB can divide
 fi
 expect "a mistyped option" 2 "$KVCOBRAD" --sokcet x
 grep -qF "did you mean --socket?" "$dir/err" && ok "the nearest option" || not_ok "the nearest option"
-expect "no runtime folder" 78 env XDG_RUNTIME_DIR="$dir/none" "$KVCOBRAD" --user
-grep -q "$dir/none of the environment variable XDG_RUNTIME_DIR" "$dir/err" && ok "it is named" || not_ok "it is named"
+# a folder of the variable that is not there is not made, and another one is used
+expect "no runtime folder" 0 env XDG_RUNTIME_DIR="$dir/none" "$KVCOBRAD" --user --print-config
+grep -Eq "^socket = (/run/user/$(id -u)/kvcobra|/tmp/kvcobra-$(id -u))/kvcobra.sock" "$dir/out" && ok "another one is used" ||
+    not_ok "another one is used"
+chmod 755 "$XDG_RUNTIME_DIR/kvcobra"
+expect "a folder that others may read" 78 "$KVCOBRAD" --user
+grep -q "chmod 0700" "$dir/err" && ok "the sentence has the remedy" || not_ok "the sentence has the remedy"
+chmod 700 "$XDG_RUNTIME_DIR/kvcobra"
 expect "no home" 78 env HOME="$dir/none" "$KVCOBRAD" --user
 grep -q "$dir/none of the environment variable HOME" "$dir/err" && ok "it is named" || not_ok "it is named"
 [ ! -e "$dir/none" ] && ok "neither was made" || not_ok "neither was made"
-expect "no folder of the user" 1 env -u XDG_RUNTIME_DIR "$KVCOBRAD" --user --print-config
+expect "no folder of the user" 1 env -u HOME "$KVCOBRAD" --user --print-config
 finish

@@ -2,6 +2,7 @@
 #include "client/kvcobra-operator.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -120,5 +122,47 @@ static void test_refused(void)
     clear_environment();
 }
 
+/* In the folder of a user's own daemon, another user serves the socket. */
+static void test_other_user(void)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    kvc_client *c = NULL;
+    int fds[2], fd, status;
+    pid_t child;
+    char byte;
+
+    if (geteuid() != 0) {
+        test_skip("only root can become another user");
+        return;
+    }
+    clear_environment();
+    make_own(true);
+    CU_ASSERT_EQUAL(unlink(own), 0);
+    (void) strcpy(sa.sun_path, own);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CU_ASSERT_FATAL(fd >= 0 && bind(fd, (const struct sockaddr *) &sa, sizeof(sa)) == 0 && pipe(fds) == 0);
+
+    child = fork();
+    if (child == 0) { /* the kernel notes who listens */
+        bool listens = setgid(65534) == 0 && setuid(65534) == 0 && listen(fd, 1) == 0;
+
+        (void) !write(fds[1], listens ? "y" : "n", 1);
+        (void) pause();
+        _exit(0);
+    }
+    (void) close(fds[1]);
+    CU_ASSERT(read(fds[0], &byte, 1) == 1 && byte == 'y');
+    (void) close(fds[0]);
+
+    CU_ASSERT_EQUAL_FATAL(kvc_client_new(&c), 0);
+    CU_ASSERT_EQUAL(kvc_client_connect(c, NULL), -EACCES);
+    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(c), "served by user 65534"));
+    c = kvc_client_free(c);
+    (void) kill(child, SIGKILL);
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    (void) close(fd);
+    remove_own();
+}
+
 const struct test_case test_cases[] = {TEST(test_order), TEST(test_not_a_socket), TEST(test_refused),
-                                       TEST_END};
+                                       TEST(test_other_user), TEST_END};

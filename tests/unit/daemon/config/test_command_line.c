@@ -11,7 +11,9 @@
 #include "daemon/config/command_line.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
+#include "daemon/config/machine.h"
 #include "daemon/config/settings.h"
+#include "proto/user_folder.h"
 
 const char test_suite[] = "command_line";
 
@@ -120,7 +122,13 @@ static void test_user(void)
     CU_ASSERT_STRING_EQUAL(c.file, path);
     config_deinit(&c);
 
+    /* cron and containers have no such variable */
     CU_ASSERT_EQUAL(unsetenv("XDG_RUNTIME_DIR"), 0);
+    CU_ASSERT_EQUAL(load(argv, &c, &mode), 0);
+    CU_ASSERT(user_folder_has(c.socket_path) && user_folder_has(c.operator_socket_path));
+    CU_ASSERT(c.pool_bytes > 0 && c.pool_bytes <= machine_memory_bytes() / 4);
+    config_deinit(&c);
+    CU_ASSERT(unsetenv("HOME") == 0 && unsetenv("XDG_STATE_HOME") == 0);
     CU_ASSERT_EQUAL(load(argv, &c, &mode), -EINVAL);
     config_deinit(&c);
     (void) snprintf(command, sizeof(command), "rm -r %s", folder);
