@@ -180,12 +180,14 @@ void offload_status(const struct offload *o, struct offload_status *ret)
         cluster_link_status(cluster_tier_link(o->cluster->self), &ret->cluster);
         ret->shared = o->cluster->shared->counts;
         ret->n_unopened_shared = o->cluster->n_unopened;
+        ret->n_late_shared = o->cluster->n_late;
         ret->n_to_publish = o->cluster->shared->n_queued + o->cluster->n_puts;
     }
     ret->n_lost = o->store->n_lost;
     ret->n_writing = o->host ? o->host->n_puts : 0;
     ret->n_fetching = o->n_fetches;
     ret->n_unopened = o->host ? o->host->n_unopened : 0;
+    ret->n_late = o->host ? o->host->n_late : 0;
     ret->is_flushed = offload_is_flushed(o);
 }
 
@@ -418,8 +420,11 @@ int offload_new(const struct offload_rooms *rooms, struct keyring *ring, struct 
 
 void offload_stop(struct offload *o)
 {
-    if (o)
-        o->stopping = true;
+    if (!o)
+        return;
+
+    o->stopping = true;
+    offload_fetch_open_read(o);
 }
 
 struct offload *offload_free(struct offload *o, uint64_t wait_ms)
@@ -427,7 +432,7 @@ struct offload *offload_free(struct offload *o, uint64_t wait_ms)
     if (!o)
         return NULL;
 
-    o->stopping = true;
+    offload_stop(o);
     o->disk = disk_free(o->disk, wait_ms); /* ends what is on its way */
     offload_cluster_end(o);
     offload_fetch_expire(o, UINT64_MAX); /* what arrived */

@@ -73,10 +73,12 @@ struct offload_status {
     struct cluster_link_status cluster; /* has_cluster, as all that follows it */
     struct offload_shared_counts shared;
     uint64_t n_unopened_shared; /* pages from the cluster that did not open */
+    uint64_t n_late_shared;     /* pages from the cluster that no thread opened in time */
     uint32_t n_to_publish;      /* pages that wait to be written to the cluster, or are on their way */
     uint64_t n_lost;            /* evicted pages that the disk did not have */
     uint32_t n_writing, n_fetching;
     uint64_t n_unopened; /* pages from the disk that did not open */
+    uint64_t n_late;     /* pages from the disk that no thread opened in time */
     bool is_flushed;     /* offload_is_flushed() */
 };
 

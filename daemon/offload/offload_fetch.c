@@ -1,7 +1,8 @@
 /*
  * One page on its way from a tier: a slot is reserved, the tier reads, a thread opens the page into the slot,
- * and the page is published. All fetches stand in a list; those on their way also in a
- * tree by tenant and key, so that a key is fetched once.
+ * and the page is published. A page that was read waits in its buffer until a thread has a place for it: the
+ * buffers are few, so the tier reads no faster than threads open. All fetches stand in a list; those on their
+ * way also in a tree by tenant and key, so that a key is fetched once.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,6 +30,7 @@ struct offload_fetch {
     struct tier_request request;
     struct offload_tier *tier;
     struct offload_fetch *next, *prev; /* in offload.fetches */
+    struct offload_fetch *next_read;   /* in offload.first_read */
     struct offload *offload;
     struct tenant *tenant;   /* stays: the slot is charged to it */
     struct group *group;     /* of the slot, as long as it is COPYING */
@@ -239,12 +241,13 @@ static void offload_fetch_give_back(struct offload_fetch *f)
     f->tier->ops->give_back(f->tier->self, f->request.data);
 }
 
-static void offload_fetch_on_opened(struct work_item *work)
+/* The thread is done with the page, or had no time for it. */
+static void offload_fetch_conclude(struct offload_fetch *f)
 {
-    struct offload_fetch *f = (struct offload_fetch *) work;
     struct offload *o = f->offload;
 
     offload_fetch_give_back(f);
+    f->tier->n_late += f->work.expired && !o->stopping;
     if (f->work.expired || f->is_flushed || o->stopping) {
         offload_fetch_fail(f);
         return;
@@ -258,29 +261,74 @@ static void offload_fetch_on_opened(struct work_item *work)
     offload_fetch_publish(f);
 }
 
+static void offload_fetch_on_opened(struct work_item *work)
+{
+    struct offload_fetch *f = (struct offload_fetch *) work;
+    struct offload *o = f->offload;
+
+    offload_fetch_conclude(f);  /* frees @f, or it is here */
+    offload_fetch_open_read(o); /* its place is free */
+}
+
 /* ---- the tier ---- */
+
+/* Takes the first page that waits for a thread out of its queue, or the one behind @before. */
+static struct offload_fetch *offload_fetch_take_read(struct offload *o, struct offload_fetch *before)
+{
+    struct offload_fetch **at = before ? &before->next_read : &o->first_read, *f = *at;
+
+    *at = f->next_read;
+    if (!f->next_read)
+        o->last_read = before;
+    return f;
+}
+
+void offload_fetch_open_read(struct offload *o)
+{
+    struct offload_fetch *before = NULL, *f;
+
+    while ((f = before ? before->next_read : o->first_read)) {
+        bool is_late = work_clock_ms() >= f->work.deadline_ms;
+        int r = o->stopping || f->is_flushed || is_late
+                    ? -ETIMEDOUT
+                    : work_submit(o->rooms.work, &f->account->work_share, &f->work);
+
+        if (r == -EAGAIN) { /* its tenant has as many items as it may: others go on */
+            before = f;
+            continue;
+        }
+
+        (void) offload_fetch_take_read(o, before);
+        if (r == 0)
+            continue;
+
+        f->tier->n_late += is_late;
+        offload_fetch_give_back(f);
+        offload_fetch_fail(f);
+        before = NULL; /* who waited for the page may have begun or ended others */
+    }
+}
 
 /* The tier has read the page, or not. */
 static void offload_fetch_continue(struct offload_fetch *f, int result)
 {
     struct offload *o = f->offload;
-    int err = result;
 
-    if (err == 0 && o->stopping)
-        err = -ENODEV;
-    if (err == 0) {
-        f->keyring = keyring_ref(o->keyring);
-        f->work.run = offload_fetch_open;
-        f->work.done = offload_fetch_on_opened;
-        f->work.deadline_ms = work_clock_ms() + OFFLOAD_READ_MS;
-        err = work_submit(o->rooms.work, &f->account->work_share, &f->work);
-    }
-    if (err == 0)
+    if (result < 0) {
+        offload_fetch_fail(f);
         return;
+    }
 
-    if (result == 0)
-        offload_fetch_give_back(f);
-    offload_fetch_fail(f);
+    f->keyring = keyring_ref(o->keyring);
+    f->work.run = offload_fetch_open;
+    f->work.done = offload_fetch_on_opened;
+    f->work.deadline_ms = work_clock_ms() + OFFLOAD_READ_MS;
+    if (o->last_read)
+        o->last_read->next_read = f;
+    else
+        o->first_read = f;
+    o->last_read = f;
+    offload_fetch_open_read(o);
 }
 
 /* -EFBIG and -EBADMSG: the value is no page. */
@@ -446,6 +494,7 @@ static void offload_fetch_expire_waiters(struct offload_fetch *f, uint64_t now_m
 
 void offload_fetch_expire(struct offload *o, uint64_t now_ms)
 {
+    offload_fetch_open_read(o);
     for (struct offload_fetch *f = o->fetches, *next; f; f = next) {
         next = f->next;
         if (!f->is_here) {

@@ -70,6 +70,7 @@ struct offload_tier {
     uint64_t pause_until_ms; /* of PUTs, after one failed */
     struct offload_forget *forgets;
     uint64_t n_unopened;
+    uint64_t n_late;               /* pages that were read, and that no thread opened in time */
     struct offload_shared *shared; /* NULL: a tier of the host */
 };
 
@@ -109,7 +110,8 @@ struct offload {
 
     void *fetch_tree; /* of tsearch(): those on their way, by tenant and key */
     struct offload_fetch *fetches;
-    uint32_t n_fetches; /* in the list: on their way, or arrived and protected */
+    struct offload_fetch *first_read, *last_read; /* that were read and wait for a thread, in this order */
+    uint32_t n_fetches;                           /* in the list: on their way, or arrived and protected */
     uint32_t n_protected;
 };
 
@@ -181,6 +183,10 @@ void offload_cluster_end(struct offload *o);
 void offload_fetch_note_removed(struct offload *o, struct tenant *t, const struct chunk_key *key);
 
 void offload_fetch_expire(struct offload *o, uint64_t now_ms);
+
+/* Gives pages that were read to threads, as many as have a place; drops those that waited for too long, and
+ * all once the offloading stops. */
+void offload_fetch_open_read(struct offload *o);
 
 /* A fetch of the page finds nothing. */
 void offload_fetch_flush(struct offload *o, const struct tenant *t, const struct chunk_key *key);

@@ -39,6 +39,7 @@ static void metrics_tier_disk(const struct offload_status *o, struct metrics_tex
     metrics_table_one(t, METRIC_DISK_REFUSED, o->disk.n_refused);
     metrics_tier_failed(&o->disk, t);
     metrics_table_one(t, METRIC_DISK_UNOPENED, o->n_unopened);
+    metrics_table_one(t, METRIC_DISK_LATE, o->n_late);
     metrics_table_one(t, METRIC_DISK_DISCARDED, o->disk.n_discarded);
     metrics_table_one(t, METRIC_DISK_LOST, o->n_lost);
 }
@@ -62,6 +63,7 @@ static void metrics_tier_cluster(const struct offload_status *o, struct metrics_
     metrics_table_one(t, METRIC_CLUSTER_READ, o->shared.n_read);
     metrics_table_one(t, METRIC_CLUSTER_MISSED, o->shared.n_missed);
     metrics_table_one(t, METRIC_CLUSTER_UNOPENED, o->n_unopened_shared);
+    metrics_table_one(t, METRIC_CLUSTER_READ_LATE, o->n_late_shared);
     metrics_table_one(t, METRIC_CLUSTER_WRITTEN, o->shared.n_written);
     metrics_table_one(t, METRIC_CLUSTER_FAILED, o->shared.n_not_written);
     metrics_table_one(t, METRIC_CLUSTER_DROPPED, o->shared.n_dropped);

@@ -36,6 +36,7 @@ static void tier_fill_cluster(const struct offload_status *o, Kvcobra__ControlTi
     reply->cluster_dropped = o->shared.n_dropped;
     reply->cluster_late = o->cluster.n_late;
     reply->cluster_refreshed = o->shared.n_refreshed;
+    reply->cluster_opened_late = o->n_late_shared;
 }
 
 static void tier_fill(struct request *rq)
@@ -68,6 +69,7 @@ static void tier_fill(struct request *rq)
     reply->timeouts = o->disk.n_timeouts;
     reply->failed = o->disk.n_failed;
     reply->unopened = o->n_unopened;
+    reply->opened_late = o->n_late;
     reply->discarded = o->disk.n_discarded;
     reply->lost = o->n_lost;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_CONTROL_TIER;

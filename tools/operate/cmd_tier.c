@@ -137,12 +137,12 @@ static void cmd_tier_print_cluster(const Kvcobra__ControlTierReply *s)
     printf("written %ju pages, %s, %ju wait; read %ju pages, %s\n", (uintmax_t) s->cluster_written_pages,
            human_bytes(s->cluster_written_bytes, written), (uintmax_t) s->cluster_waiting,
            (uintmax_t) s->cluster_read_pages, human_bytes(s->cluster_read_bytes, back));
-    printf("looked for %ju, found %ju, did not come %ju, did not open %ju, not taken %ju, dropped %ju, timed "
-           "out "
-           "%ju, refreshed %ju\n",
-           (uintmax_t) s->cluster_asked, (uintmax_t) s->cluster_found, (uintmax_t) s->cluster_missed,
-           (uintmax_t) s->cluster_unopened, (uintmax_t) s->cluster_failed, (uintmax_t) s->cluster_dropped,
-           (uintmax_t) s->cluster_late, (uintmax_t) s->cluster_refreshed);
+    printf(
+        "looked for %ju, found %ju, did not come %ju, did not open %ju, were opened too late %ju, not taken "
+        "%ju, dropped %ju, timed out %ju, refreshed %ju\n",
+        (uintmax_t) s->cluster_asked, (uintmax_t) s->cluster_found, (uintmax_t) s->cluster_missed,
+        (uintmax_t) s->cluster_unopened, (uintmax_t) s->cluster_opened_late, (uintmax_t) s->cluster_failed,
+        (uintmax_t) s->cluster_dropped, (uintmax_t) s->cluster_late, (uintmax_t) s->cluster_refreshed);
 }
 
 static void cmd_tier_print_disk(const Kvcobra__ControlTierReply *s)
@@ -156,10 +156,11 @@ static void cmd_tier_print_disk(const Kvcobra__ControlTierReply *s)
     printf("written %ju pages, %s; read %ju pages, %s\n", (uintmax_t) s->written_pages,
            human_bytes(s->written_bytes, written), (uintmax_t) s->read_pages,
            human_bytes(s->read_bytes, back));
-    printf("not found %ju, refused %ju, timed out %ju, failed %ju, did not open %ju, replaced %ju, evicted "
-           "before they were written %ju\n",
+    printf("not found %ju, refused %ju, timed out %ju, failed %ju, did not open %ju, were opened too late "
+           "%ju, replaced %ju, evicted before they were written %ju\n",
            (uintmax_t) s->missed, (uintmax_t) s->refused, (uintmax_t) s->timeouts, (uintmax_t) s->failed,
-           (uintmax_t) s->unopened, (uintmax_t) s->discarded, (uintmax_t) s->lost);
+           (uintmax_t) s->unopened, (uintmax_t) s->opened_late, (uintmax_t) s->discarded,
+           (uintmax_t) s->lost);
 }
 
 static int cmd_tier_print(const struct tier_options *o, const Kvcobra__ControlTierReply *s)

@@ -118,7 +118,7 @@ void offload_fixture_open(struct offload_fixture *f)
     struct errmsg e = {""};
 
     if (!f->work)
-        assert(work_new(f->ev, 1, 64, &f->work, NULL) == 0);
+        assert(work_new(f->ev, 1, f->n_work_items > 0 ? f->n_work_items : 64, &f->work, NULL) == 0);
     rooms.work = f->work;
     if (offload_new(&rooms, f->ring, &f->offload, &e) < 0) {
         (void) fprintf(stderr, "%s\n", e.text);

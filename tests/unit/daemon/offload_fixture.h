@@ -30,6 +30,7 @@ struct offload_fixture {
     struct config config;
     struct ev *ev;
     struct work *work;
+    uint32_t n_work_items; /* that it takes; 0: 64 */
     struct keyring *ring;
     struct devices devices;
     struct pool_source source;

@@ -28,12 +28,18 @@ static struct store *store(void)
 }
 
 /* Pages 0 to PAGES - 1 of tenant 0 are on the disk only. */
-static void begin(void)
+static void begin_with_places(uint32_t n_work_items)
 {
     offload_fixture_init(&f, 2, OFFLOAD_PAGE_BYTES);
+    f.n_work_items = n_work_items;
     offload_fixture_open(&f);
     CU_ASSERT_EQUAL_FATAL(f.offload->state, DISK_READY);
     offload_fixture_write_out(&f, 0, 0, PAGES);
+}
+
+static void begin(void)
+{
+    begin_with_places(0);
 }
 
 static bool has_no_fetch(struct offload_fixture *x)
@@ -409,7 +415,93 @@ static void test_left_while_opening(void)
     offload_fixture_deinit(&f);
 }
 
+static bool has_read_all(struct offload_fixture *x)
+{
+    return x->tenants[0]->account->tier_shares[0].n_requests == 0;
+}
+
+/* Fetches all pages while the thread is busy and takes fewer, and waits until they were read. */
+static void read_without_places(struct offload_arrival a[static PAGES])
+{
+    begin_with_places(4);
+    block_thread();
+    for (unsigned i = 0; i < PAGES; i++)
+        CU_ASSERT_EQUAL(offload_fixture_fetch(&f, &a[i], 0, i), 0);
+    offload_fixture_run(&f, has_read_all);
+    CU_ASSERT(f.tenants[0]->account->work_share.n_items < PAGES);
+}
+
+/* A page that was read waits for a place at the threads, however many wait. */
+static void test_more_read_than_places(void)
+{
+    struct offload_arrival a[PAGES];
+
+    read_without_places(a);
+    (void) pthread_mutex_unlock(&blocker.gate);
+    for (unsigned i = 0; i < PAGES; i++) {
+        if (a[i].n_ended == 0)
+            offload_fixture_await(&a[i]);
+        CU_ASSERT_FATAL(a[i].n_ended == 1 && a[i].slot != SLOT_NONE);
+        CU_ASSERT_TRUE(offload_fixture_is_page(&f, 0, i, a[i].slot));
+        store_unhold(store(), PAGE(store(), a[i].slot));
+    }
+    CU_ASSERT_EQUAL(offload_fixture_status(&f).n_late, 0);
+    expect_nothing_left();
+    offload_fixture_deinit(&f);
+}
+
+/* What no thread opens in time is dropped and counted; the disk still has it. */
+static void test_opened_late(void)
+{
+    struct offload_arrival a[PAGES];
+
+    read_without_places(a);
+    for (unsigned i = 0; i < PAGES; i++) /* each one that ends makes room for the next */
+        work_expire(f.work, UINT64_MAX - 1);
+    for (unsigned i = 0; i < PAGES; i++)
+        CU_ASSERT(a[i].n_ended == 1 && a[i].slot == SLOT_NONE);
+    CU_ASSERT_EQUAL(offload_fixture_status(&f).n_late, PAGES);
+    (void) pthread_mutex_unlock(&blocker.gate);
+    expect_nothing_left();
+    CU_ASSERT_TRUE(offload_fixture_finds(&f, 0, 1));
+    expect_nothing_left();
+    offload_fixture_deinit(&f);
+}
+
+/* An operator flushes a page that waits for a place. */
+static void test_flushed_while_waiting(void)
+{
+    struct chunk_key key = offload_fixture_key(PAGES - 1);
+    struct offload_arrival a[PAGES];
+
+    read_without_places(a);
+    offload_fetch_flush(f.offload, f.tenants[0], &key);
+    (void) pthread_mutex_unlock(&blocker.gate);
+    for (unsigned i = 0; i < PAGES; i++) {
+        if (a[i].n_ended == 0)
+            offload_fixture_await(&a[i]);
+        CU_ASSERT_EQUAL(a[i].slot == SLOT_NONE, i == PAGES - 1);
+        if (a[i].slot != SLOT_NONE)
+            store_unhold(store(), PAGE(store(), a[i].slot));
+    }
+    CU_ASSERT_EQUAL(offload_fixture_status(&f).n_late, 0);
+    expect_nothing_left();
+    offload_fixture_deinit(&f);
+}
+
 /* ---- the end of the daemon ---- */
+
+static void test_end_while_waiting(void)
+{
+    struct offload_arrival a[PAGES];
+
+    read_without_places(a);
+    (void) pthread_mutex_unlock(&blocker.gate);
+    offload_fixture_close(&f);
+    for (unsigned i = 0; i < PAGES; i++)
+        CU_ASSERT(a[i].n_ended == 1 && a[i].slot == SLOT_NONE);
+    offload_fixture_deinit(&f);
+}
 
 static void test_end_while_reading(void)
 {
@@ -494,6 +586,10 @@ const struct test_case test_cases[] = {
     TEST(test_deadlines),
     TEST(test_many_left_while_reading),
     TEST(test_left_while_opening),
+    TEST(test_more_read_than_places),
+    TEST(test_opened_late),
+    TEST(test_flushed_while_waiting),
+    TEST(test_end_while_waiting),
     TEST(test_end_while_reading),
     TEST(test_end_while_opening),
     TEST(test_end_while_protected),
