@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the metadata of the Python package, as pip would: its name, version and dependencies, and its entry points.
 
-    python_metadata.py PYPROJECT FOLDER
+    python_metadata.py PYPROJECT FOLDER SCRIPTS      SCRIPTS: the folder of programs
 
 setuptools of Debian 12 cannot read the file's licence field, which is in the form of setuptools 77 and later.
 """
@@ -28,7 +28,16 @@ def main():
     lines = []
     for group, points in project["entry-points"].items():
         lines += [f"[{group}]"] + [f"{name} = {place}" for name, place in points.items()]
+    # the other programs of the project's wheel are packages of their own
+    scripts = {name: place for name, place in project["scripts"].items() if name.startswith("kvcobra-")}
+    lines += ["[console_scripts]"] + [f"{name} = {place}" for name, place in scripts.items()]
     write(folder, "entry_points.txt", lines)
+
+    os.makedirs(sys.argv[3], exist_ok=True)
+    for name, place in scripts.items():
+        module, function = place.split(":")
+        write(sys.argv[3], name, ["#!/usr/bin/python3", "import sys", f"from {module} import {function}", f"sys.exit({function}())"])
+        os.chmod(os.path.join(sys.argv[3], name), 0o755)
 
 
 def write(folder, name, lines):

@@ -34,7 +34,7 @@ static void lab_print_help(void)
 
 int lab_main(int argc, char **argv)
 {
-    static const struct program lab = {"kvcobra-lab", commands, lab_print_help};
+    static const struct program lab = {"kvcobra-lab", commands, NULL, lab_print_help};
 
     return program_main(&lab, argc, argv);
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "tools/command/command.h"
+#include "tools/command/extension.h"
 #include "tools/command/program.h"
 #include "tools/command/terminal.h"
 
@@ -15,6 +16,20 @@ static const struct command *const commands[] = {
     &cmd_flush,   &cmd_quota,     &cmd_drain,    &cmd_tier,        &cmd_bench,  &cmd_demo,    NULL,
 };
 
+/* Programs of the Python package */
+static const char python_package[] = "the Python package kvcobra (Debian: python3-kvcobra)";
+
+static int commands_run_llama_proxy(int argc, char **argv)
+{
+    static const struct extension x = {"kvcobra-llama-proxy", NULL, python_package, NULL};
+
+    return extension_run(&x, argv[0], argc, argv);
+}
+
+static const struct command llama_proxy = {"llama-proxy", "share the prompts of a llama-server",
+                                           commands_run_llama_proxy};
+static const struct command *const extensions[] = {&llama_proxy, NULL};
+
 static void commands_print_help(void)
 {
     terminal_print(stdout, 0, "%s",
@@ -25,6 +40,8 @@ static void commands_print_help(void)
                    "\n"
                    "Commands:\n");
     command_list(commands);
+    fputs("\nCommands of the Python package:\n", stdout);
+    command_list(extensions);
     terminal_print(stdout, HELP_INDENT, "%s",
                    "\n"
                    "Example. Measure which directions of the cache matter to a model:\n"
@@ -64,7 +81,7 @@ static void commands_print_help(void)
 
 int commands_main(int argc, char **argv)
 {
-    static const struct program kvcobra = {"kvcobra", commands, commands_print_help};
+    static const struct program kvcobra = {"kvcobra", commands, extensions, commands_print_help};
 
     return program_main(&kvcobra, argc, argv);
 }

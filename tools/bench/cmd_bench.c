@@ -3,16 +3,13 @@
  * define `const struct command bench_WHAT`, declared in bench.h and listed below. Those of the laboratory
  * are in kvcobra-lab, a program and a package of its own, which this command runs.
  */
-#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "tools/bench/bench.h"
 #include "tools/command/command.h"
-#include "tools/command/find_daemon.h"
+#include "tools/command/extension.h"
 #include "tools/command/terminal.h"
 
 static const struct command *const benches[] = {&bench_capacity, NULL};
@@ -26,26 +23,14 @@ static bool cmd_bench_is_of_laboratory(const char *name)
     return false;
 }
 
-/* Replaces this process by `kvcobra-lab bench ...`. @argv: [argc], then NULL; the first one is not passed. */
 static int cmd_bench_run_laboratory(int argc, char **argv)
 {
-    _cleanup_(freep) char **args = calloc((size_t) argc + 2, sizeof(*args));
-    char program[] = "kvcobra-lab", bench[] = "bench", path[PATH_MAX];
+    static const struct extension lab = {"kvcobra-lab", "../lab/kvcobra-lab", "the package kvcobra-lab",
+                                         "bench"};
+    char command[64];
 
-    if (!args)
-        return command_fail("out of memory");
-    if (find_lab(path, NULL) < 0)
-        return command_fail(
-            "'kvcobra bench %s' is run by kvcobra-lab, which is not here: install the package "
-            "kvcobra-lab",
-            argv[1]);
-
-    args[0] = program;
-    args[1] = bench;
-    for (int i = 1; i <= argc; i++)
-        args[i + 1] = argv[i];
-    (void) execv(path, args);
-    return command_fail("cannot run %s: %s", path, strerror(errno));
+    (void) snprintf(command, sizeof(command), "kvcobra bench %s", argv[1]);
+    return extension_run(&lab, command, argc, argv);
 }
 
 static int cmd_bench_run(int argc, char **argv)

@@ -109,8 +109,7 @@ int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], st
                 self);
 }
 
-/* @built: where it is in a build tree. */
-static int find_command(const char *name, const char *built, char ret[PATH_MAX], struct errmsg *e)
+int find_command(const char *name, const char *built, char ret[PATH_MAX], struct errmsg *e)
 {
     const char *const places[] = {name, built, NULL};
     char self[PATH_MAX];
@@ -127,9 +126,4 @@ static int find_command(const char *name, const char *built, char ret[PATH_MAX],
 int find_kvcobra(char ret[PATH_MAX], struct errmsg *e)
 {
     return find_command("kvcobra", "../tools/kvcobra", ret, e);
-}
-
-int find_lab(char ret[PATH_MAX], struct errmsg *e)
-{
-    return find_command("kvcobra-lab", "../lab/kvcobra-lab", ret, e);
 }

@@ -12,6 +12,15 @@
 
 enum { HELP_COLUMNS_MAX = 100 };
 
+static int program_dispatch(const struct program *p, int argc, char **argv)
+{
+    for (const struct command *const *c = p->extensions; c && *c; c++)
+        if (strcmp((*c)->name, argv[1]) == 0)
+            return command_dispatch(p->extensions, p->name, argc, argv);
+
+    return command_dispatch(p->commands, p->name, argc, argv);
+}
+
 /* `kvcobra help eval` runs `kvcobra eval --help`. */
 static int program_help(const struct program *p, int argc, char **argv)
 {
@@ -25,7 +34,7 @@ static int program_help(const struct program *p, int argc, char **argv)
         return COMMAND_OK;
     }
 
-    return command_dispatch(p->commands, p->name, 3, args);
+    return program_dispatch(p, 3, args);
 }
 
 static int program_print_version(const struct program *p)
@@ -49,8 +58,7 @@ static int program_run(const struct program *p, int argc, char **argv)
         return program_print_version(p);
 
     if (argc == 3 && argv[1][0] != '-' && strcmp(argv[2], "-h") == 0)
-        return command_dispatch(p->commands, p->name, 3,
-                                (char *[]){argv[0], argv[1], (char[]){"--help"}, NULL});
+        return program_dispatch(p, 3, (char *[]){argv[0], argv[1], (char[]){"--help"}, NULL});
     if (argc == 3 && argv[1][0] != '-' && strcmp(argv[2], "--version") == 0)
         return program_print_version(p);
 
@@ -58,7 +66,7 @@ static int program_run(const struct program *p, int argc, char **argv)
         return command_usage("'%s' is not an option of %s itself; put options after the command", argv[1],
                              p->name);
 
-    return command_dispatch(p->commands, p->name, argc, argv);
+    return program_dispatch(p, argc, argv);
 }
 
 /* argp fills help texts to 79 columns whatever the terminal has. The user's own format stays. */

@@ -6,6 +6,8 @@ struct command;
 struct program {
     const char *name;
     const struct command *const *commands; /* in the order of the help; ends with NULL */
+    const struct command *const
+        *extensions; /* those of other packages (extension.h); ends with NULL, or NULL */
     void (*print_help)(void);
 };
 

@@ -1,7 +1,7 @@
 # bash completion of kvcobra, kvcobra-lab and kvcobrad: commands and options come from --help, tables and tenants from the daemon
 
 _kvcobra_commands() { # the names in a list of commands
-    "$@" --help 2>/dev/null | sed -n '/^Commands:$\|^Measures on this machine:$/,/^$/s/^  \([a-z][a-z-]*\)  .*/\1/p'
+    "$@" --help 2>/dev/null | sed -n '/^Commands.*:$\|^Measures on this machine:$/,/^$/s/^  \([a-z][a-z-]*\)  .*/\1/p'
 }
 
 _kvcobra_options() {

@@ -1,7 +1,7 @@
 # fish completion of kvcobra, kvcobra-lab and kvcobrad: commands and options come from --help, tables and tenants from the daemon
 
 function __kvcobra_commands
-    command $argv --help 2>/dev/null | sed -n '/^Commands:$\|^Measures on this machine:$/,/^$/s/^  \([a-z][a-z-]*\)  *\(.*\)/\1\t\2/p'
+    command $argv --help 2>/dev/null | sed -n '/^Commands.*:$\|^Measures on this machine:$/,/^$/s/^  \([a-z][a-z-]*\)  *\(.*\)/\1\t\2/p'
 end
 
 function __kvcobra_options

@@ -26,8 +26,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m kvcobra", description="Compressed, shared key-value cache for language models.")
+def parser(program: str) -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog=program, description="Compressed, shared key-value cache for language models.")
     p.add_argument("--version", action=_Version, nargs=0, help="print the version of libkvcobra")
     p.set_defaults(run=None)
     commands = p.add_subparsers(title="commands", metavar="COMMAND")
@@ -126,9 +126,14 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def llama_proxy() -> int:
+    """The program kvcobra-llama-proxy, which 'kvcobra llama-proxy' runs."""
+    return main(["llama-proxy", *sys.argv[1:]], "kvcobra")
+
+
+def main(arguments: Optional[List[str]] = None, program: str = "python -m kvcobra") -> int:
     """The exit status. Failures are one sentence on standard error."""
-    p = parser()
+    p = parser(program)
     try:
         options = p.parse_args(arguments)
         if options.run is not None:

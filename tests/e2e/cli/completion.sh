@@ -10,6 +10,7 @@ PATH=$folder:$daemon_folder:$folder/../lab:$PATH
 export PATH
 KVCOBRA=$folder/kvcobra KVCOBRAD=$daemon_folder/kvcobrad
 commands=$("$KVCOBRA" --help | sed -n '/^Commands:$/,/^$/s/^  \([a-z-]*\) .*/\1/p')
+python_commands=$("$KVCOBRA" --help | sed -n '/^Commands of the Python package:$/,/^$/s/^  \([a-z-]*\) .*/\1/p')
 benches=$("$KVCOBRA" bench --help | sed -n '/^Measures on this machine:$/,/^$/s/^  \([a-z-]*\) .*/\1/p')
 [ "$(echo "$commands" | wc -w)" -ge 15 ] && ok "there are commands" || not_ok "there are commands"
 [ "$(echo "$benches" | wc -w)" -ge 1 ] && ok "there are benches" || not_ok "there are benches"
@@ -88,7 +89,7 @@ done 4<"$dir/values"
 for shell in bash fish; do
     command -v $shell >/dev/null 2>&1 || { skip "$shell is not here"; continue; }
     complete_$shell kvcobra ""
-    echo "$commands" >"$dir/want"
+    printf "%s\n" $commands $python_commands >"$dir/want"
     all_there "$shell: commands"
     complete_$shell kvcobra bench ""
     echo "$benches" >"$dir/want"
@@ -97,7 +98,7 @@ for shell in bash fish; do
     printf '%s\n' attend engine generate service solve >"$dir/want"
     all_there "$shell: benches of the laboratory"
     complete_$shell kvcobra help ""
-    echo "$commands" >"$dir/want"
+    printf "%s\n" $commands $python_commands >"$dir/want"
     all_there "$shell: help of commands"
     complete_$shell kvcobra dr
     [ "$(cat "$dir/out")" = drain ] && ok "$shell: a beginning" || not_ok "$shell: a beginning"

@@ -6,7 +6,8 @@ KVCOBRA=$1
 
 expect "help" 0 "$KVCOBRA" --help
 grep -q '^Usage: kvcobra COMMAND' "$dir/out" && ok "help is on stdout" || not_ok "help is on stdout"
-sed -n 's/^  \([a-z][a-z-]*\)  .*/\1/p' "$dir/out" >"$dir/commands"
+sed -n '/^Commands:$/,/^$/s/^  \([a-z][a-z-]*\)  .*/\1/p' "$dir/out" >"$dir/commands"
+sed -n '/^Commands of the Python package:$/,/^$/s/^  \([a-z][a-z-]*\)  .*/\1/p' "$dir/out" >"$dir/python-commands"
 for command in calibrate solve inspect eval generate table model model-id status bench demo; do
     grep -qx "$command" "$dir/commands" && ok "help lists $command" || not_ok "help lists $command"
 done
@@ -24,6 +25,19 @@ while read -r command; do
     expect "$command with an unknown option" 2 "$KVCOBRA" "$command" --no-such-option
     [ ! -s "$dir/out" ] && ok "$command: nothing on stdout" || not_ok "$command: nothing on stdout"
 done <"$dir/commands"
+
+# commands that are programs of the Python package
+[ -s "$dir/python-commands" ] && ok "help lists commands of the Python package" || not_ok "help lists commands of the Python package"
+mkdir "$dir/bin"
+while read -r command; do
+    expect_sentence "$command without its package" "install the Python package kvcobra" env PATH=/usr/bin:/bin "$KVCOBRA" "$command" x
+    printf '#!/bin/sh\nprintf "%%s|" "$@"\nexit 3\n' >"$dir/bin/kvcobra-$command"
+    chmod 755 "$dir/bin/kvcobra-$command"
+    expect "$command runs kvcobra-$command" 3 env PATH="$dir/bin:/usr/bin:/bin" "$KVCOBRA" "$command" "a b" --c
+    [ "$(cat "$dir/out")" = "a b|--c|" ] && ok "its arguments" || not_ok "its arguments: $(cat "$dir/out")"
+    expect "help of $command" 3 env PATH="$dir/bin:/usr/bin:/bin" "$KVCOBRA" help "$command"
+    [ "$(cat "$dir/out")" = "--help|" ] && ok "is its program's" || not_ok "is its program's: $(cat "$dir/out")"
+done <"$dir/python-commands"
 
 expect "no command" 2 "$KVCOBRA"
 expect "option before the command" 2 "$KVCOBRA" --json eval
