@@ -1,8 +1,9 @@
-"""A stand-in for llama-server: slots, slot files and completions, over HTTP. Keys and values of a token depend on the token and its position."""
+"""Stand-ins for llama-server (slots, slot files and completions, over HTTP) and for llama-cpp-python. Keys and values of a token depend on the token and its position."""
 import http.server
 import json
 import os
 import threading
+import types
 import urllib.parse
 
 import numpy
@@ -18,6 +19,63 @@ def vectors(tokens, layer, side):
     rows = [numpy.random.default_rng((token, position, layer, side)).standard_normal((support.N_KV_HEADS, support.HEAD_DIM))
             for position, token in enumerate(tokens)]
     return numpy.array(rows, numpy.float32)
+
+
+class Llama:
+    """A stand-in for llama_cpp.Llama: what kvcobra.llama.Shared uses of it. @takes: whether it takes states."""
+
+    def __init__(self, table, model_id, takes=True, logits_all=False, architecture="llama"):
+        self.client = kvcobra.Client(False)
+        self.model = kvcobra.Model(self.client, model_id, support.geometry(), table=table)
+        self.metadata = {"general.architecture": architecture}
+        self.model_path = "/none.gguf"
+        self.takes, self._logits_all = takes, logits_all
+        self._ctx = types.SimpleNamespace(ctx=self, kv_cache_clear=self.reset)
+        self.input_ids = numpy.zeros(4096, numpy.intc)
+        self.n_tokens = 0
+        self.n_evaluated = 0
+
+    def reset(self):
+        self.n_tokens = 0
+
+    def eval(self, tokens):
+        self.input_ids[self.n_tokens:self.n_tokens + len(tokens)] = tokens
+        self.n_tokens += len(tokens)
+        self.n_evaluated += len(tokens)
+
+    def generate(self, tokens, top_k=40, reset=True):
+        held = min(slots.common(self.input_ids[:self.n_tokens].tolist(), tokens), len(tokens) - 1) if reset else self.n_tokens
+        self.n_tokens = held
+        self.eval(tokens[held:] if reset else tokens)
+        for token in (7, 8, 9):
+            yield token
+            self.eval([token])
+
+    def state(self):
+        tokens = self.input_ids[:self.n_tokens].tolist()
+        with kvcobra.Sequence(self.model, keys="after", pairs="interleaved") as sequence:
+            for layer in range(support.N_LAYERS):
+                sequence.append(layer, vectors(tokens, layer, 0), vectors(tokens, layer, 1))
+            return states.write_state(sequence, states.Layout(1, 0, 0, 1), len(tokens))
+
+
+def llama_cpp():
+    """The module's functions of states."""
+    def get_data(llm, memory, size, number):
+        state = llm.state()
+        memory[:len(state)] = state
+        return len(state)
+
+    def set_data(llm, memory, size, number):
+        if not llm.takes:
+            return 0
+        llm.restored = states.check(llm.model, bytes(memory))[1]
+        return size
+
+    module = types.ModuleType("llama_cpp")
+    module.llama_state_seq_get_size = lambda llm, number: len(llm.state())
+    module.llama_state_seq_get_data, module.llama_state_seq_set_data = get_data, set_data
+    return module
 
 
 class LlamaServer:

@@ -4,15 +4,17 @@ import logging
 import os
 import struct
 import threading
+import sys
 import unittest
 import urllib.error
 import urllib.request
+from unittest import mock
 
 import support
-from llama_standin import PIECES, LlamaServer
+from llama_standin import PIECES, Llama, LlamaServer, llama_cpp
 
 import kvcobra
-from kvcobra.llama import gguf, pairs_of, slots
+from kvcobra.llama import Shared, gguf, pairs_of, slots
 from kvcobra.llama.proxy import Proxy, Upstream, serve
 from kvcobra.llama.sharing import Sharing, Slots
 
@@ -105,6 +107,82 @@ class SlotChoice(unittest.TestCase):
         s.give_back(a)
         waiting.join(support.TIMEOUT_S)
         self.assertEqual(taken, [a])
+
+
+class InPython(support.Case):
+    """kvcobra.llama.Shared with a stand-in for llama-cpp-python."""
+
+    PROMPT = [i * i % 997 for i in range(700)]
+
+    def setUp(self):
+        super().setUp()
+        self.daemon = support.Daemon("--pool-bytes=256M", "--arena-bytes=8M")
+        self.addCleanup(self.daemon.__exit__, None, None, None)
+        self.daemon.activate(self.table)
+        patch = mock.patch.dict(sys.modules, {"llama_cpp": llama_cpp()})
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def shared(self, **options):
+        llm = Llama(self.table, self.model_id, **options)
+        self.addCleanup(llm.client.close)
+        shared = Shared(llm, kvcobra.Client(self.daemon.socket), self.model_id.hex()[:8])
+        self.addCleanup(shared.close)
+        return llm, shared
+
+    def test_one_computes_another_takes(self):
+        llm, shared = self.shared()
+        self.assertEqual(list(llm.generate(self.PROMPT)), [7, 8, 9])
+        self.assertEqual((shared.found_tokens, shared.published_tokens), (0, 640))
+        other, taking = self.shared()
+        self.assertEqual(list(other.generate(self.PROMPT, top_k=1)), [7, 8, 9])
+        self.assertEqual((taking.found_tokens, taking.published_tokens, other.restored), (640, 0, 640))
+        self.assertEqual(other.n_evaluated, 4 + 60 + 3, "the probe, what was not found, and the answer")
+        self.assertEqual(other.input_ids[:700].tolist(), self.PROMPT)
+        self.assertEqual(list(other.generate(self.PROMPT[:300])), [7, 8, 9])
+        self.assertEqual(taking.found_tokens, 640, "the context has that beginning itself")
+        taking.close()
+        self.assertNotIn("generate", vars(other))
+
+    def test_what_follows_a_text_is_no_prompt(self):
+        llm, shared = self.shared()
+        list(llm.generate(self.PROMPT))
+        other, taking = self.shared()
+        other.eval(self.PROMPT[:4])
+        list(other.generate(self.PROMPT[4:], reset=False))
+        self.assertEqual(taking.found_tokens, 0)
+
+    def test_an_answer_that_is_not_read_to_its_end(self):
+        llm, shared = self.shared()
+        answer = llm.generate(self.PROMPT)
+        next(answer)
+        answer.close()
+        self.assertEqual(shared.published_tokens, 640)
+
+    def test_states_that_are_not_taken(self):
+        list(self.shared()[0].generate(self.PROMPT))
+        for options, reason in (({"takes": False}, "does not take the state"), ({"logits_all": True}, "logits_all")):
+            llm, shared = self.shared(**options)
+            with self.assertLogs("kvcobra.llama", "WARNING") as logs:
+                self.assertEqual(list(llm.generate(self.PROMPT)), [7, 8, 9])
+            self.assertEqual(len(logs.output), 1)
+            self.assertIn(reason, logs.output[0])
+            self.assertEqual(shared.found_tokens, 0)
+            self.assertEqual(llm.input_ids[:700].tolist(), self.PROMPT)
+            self.assertEqual(list(llm.generate(self.PROMPT)), [7, 8, 9])
+
+    def test_unknown_architecture(self):
+        with self.assertRaisesRegex(ValueError, "not known for the architecture 'new'"):
+            self.shared(architecture="new")
+
+    def test_daemon_that_ends(self):
+        llm, shared = self.shared()
+        list(llm.generate(self.PROMPT))
+        self.daemon.kill()
+        llm.reset()
+        self.assertEqual(list(llm.generate(self.PROMPT[::-1])), [7, 8, 9])
+        with self.assertRaises(kvcobra.Error):
+            Shared(llm, kvcobra.Client(self.daemon.socket), self.model_id)
 
 
 class WithServers(support.Case):
