@@ -91,7 +91,7 @@ static void fleet_on_set(struct command *c, int result, const struct reply *r)
 {
     struct fleet *f = c->ctx;
 
-    (void) result, (void) r;
+    f->n_missing += result == 0 && r->kind == REPLY_STATUS;
     c->kind = COMMAND_GET;
     c->value_bytes = sizeof(f->text);
     c->done = fleet_on_get;

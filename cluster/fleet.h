@@ -29,6 +29,7 @@ struct fleet { /* zeroed at first */
     bool runs;                     /* the command is on its way */
     uint64_t next_ms, deadline_ms; /* of the next comparison, of the one that runs */
     struct errmsg why;             /* REFUSED, or JOINING after an attempt; else empty */
+    uint64_t n_missing;            /* times that the key was not there, and was set */
     uint64_t n_reasons;            /* of JOINING, that differed from the one before */
 };
 

@@ -79,6 +79,7 @@ static void link_reply_status(struct link *l, uint64_t id)
     r.counters[CLUSTER_COUNTER_REDIRECTED] = counts.n_redirected;
     r.counters[CLUSTER_COUNTER_REFRESHED] = counts.n_refreshed;
     r.counters[CLUSTER_COUNTER_NODE_FAILURES] = counts.n_node_failures;
+    r.counters[CLUSTER_COUNTER_LOSSES] = counts.n_node_joins + l->fleet.n_missing;
     (void) snprintf(r.sentence, sizeof(r.sentence), "%.255s", link_sentence(l, state));
     link_reply(l, &r);
 }

@@ -114,6 +114,7 @@ static void router_changed(void *ctx, struct node *n)
     if (!is_ready)
         errmsg_set(&r->why, "%.100s port %u: %.200s", node_host(n), (unsigned) node_port(n), node_why(n));
     r->wants_refresh = true;
+    r->counts.n_node_joins += is_ready;
     if (is_ready)
         log_event(LOG_INFO, "node-ready", "host=\"%s\" port=%u", node_host(n), (unsigned) node_port(n));
     else if (log_is_due(node_n_failures(n)))

@@ -43,7 +43,7 @@ enum router_mode {
 
 struct router_counts {
     unsigned n_nodes, n_ready;
-    uint64_t n_redirected, n_refreshed, n_node_failures;
+    uint64_t n_redirected, n_refreshed, n_node_failures, n_node_joins;
 };
 
 /* @s: borrowed. Return: 0; errno with a sentence. */

@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLUSTER_WIRE_VERSION 2
+#define CLUSTER_WIRE_VERSION 3
 /* of a name: a keyed hash; the name in the cluster is a prefix and its hexadecimal digits */
 #define CLUSTER_NAME_BYTES 16
 #define CLUSTER_FLEET_BYTES 16   /* keyring_fleet() */
@@ -84,6 +84,9 @@ enum cluster_counter {
     CLUSTER_COUNTER_REDIRECTED,
     CLUSTER_COUNTER_REFRESHED, /* maps of slots */
     CLUSTER_COUNTER_NODE_FAILURES,
+    /* times that values may have gone: the fleet's key was missing, a node answers for the first time or
+     * anew */
+    CLUSTER_COUNTER_LOSSES,
     CLUSTER_N_COUNTERS
 };
 

@@ -240,6 +240,14 @@ static bool cluster_tier_is_partial(void *tier, int result)
     return status.counters[CLUSTER_COUNTER_NODES_READY] > 0;
 }
 
+static uint64_t cluster_tier_losses(void *tier)
+{
+    struct cluster_link_status status;
+
+    cluster_link_status(((const struct cluster_tier *) tier)->link, &status);
+    return status.counters[CLUSTER_COUNTER_LOSSES];
+}
+
 const struct tier_ops cluster_tier_ops = {
     .name = "cluster",
     .is_shared = true,
@@ -251,5 +259,6 @@ const struct tier_ops cluster_tier_ops = {
     .make_name = cluster_tier_make_name,
     .look = cluster_tier_look,
     .touch = cluster_tier_touch,
+    .losses = cluster_tier_losses,
     .is_partial = cluster_tier_is_partial,
 };

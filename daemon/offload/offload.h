@@ -64,6 +64,7 @@ struct offload_shared_counts {             /* of a shared tier, since the start 
     uint64_t n_not_written; /* the cluster did not take them */
     uint64_t n_dropped;     /* no place in the queue, too large, or evicted before their turn */
     uint64_t n_refreshed;   /* names whose time to live was set anew */
+    uint64_t n_refilled;    /* pages that the tier had lost, and that were queued again */
     uint64_t n_pauses;      /* of offload_look(), after pages that did not come */
 };
 

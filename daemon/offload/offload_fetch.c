@@ -177,6 +177,9 @@ static void offload_fetch_publish(struct offload_fetch *f)
     }
 
     f->slot.slot->is_on_disk = !f->tier->shared && !f->was_removed;
+    for (unsigned i = 0; i < f->offload->n_tiers; i++)
+        if (f->offload->tiers[i].shared && &f->offload->tiers[i] != f->tier)
+            offload_refill_note(&f->offload->tiers[i], &f->slot);
     if (f->tier->shared) {
         offload_look_note(f->tier, true);
         if (f->tier->ops->touch)

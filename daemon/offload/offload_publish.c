@@ -19,7 +19,12 @@ static uint32_t offload_publish_key_start(const struct slot *slot)
     return start;
 }
 
-static void offload_publish_append(struct offload_shared *x, struct offload_published page)
+struct offload_published offload_publish_of(const struct page_handle *h)
+{
+    return (struct offload_published){h->number, offload_publish_key_start(h->slot), h->slot->generation};
+}
+
+void offload_publish_append(struct offload_shared *x, struct offload_published page)
 {
     if (x->n_queued == OFFLOAD_PUBLISH_MAX) { /* children of what waits: parents are worth more */
         x->counts.n_dropped++;
@@ -51,9 +56,7 @@ void offload_note_published(struct offload *o, const struct page_handle *h)
 
         if (!t->shared || !offload_admits(t, h->group->tenant))
             continue;
-        offload_publish_append(
-            t->shared,
-            (struct offload_published){h->number, offload_publish_key_start(h->slot), h->slot->generation});
+        offload_publish_append(t->shared, offload_publish_of(h));
         offload_publish_pump(t);
     }
 }
@@ -112,4 +115,5 @@ void offload_shared_tick(struct offload_tier *t)
     offload_publish_pump(t);
     if (t->ops->touch)
         offload_refresh_go_on(t);
+    offload_refill_go_on(t);
 }

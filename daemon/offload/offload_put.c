@@ -130,6 +130,7 @@ static void offload_put_conclude_shared(struct offload_put *p, int result)
         n->n_present++;
     } else {
         n->n_not_written++;
+        t->shared->n_failed += result != -ENOSPC; /* a full tier would not take it later, either */
         if (!t->ops->is_partial || !t->ops->is_partial(t->self, result))
             t->pause_until_ms = ev_now_ms(t->offload->rooms.ev) + OFFLOAD_PAUSE_MS;
     }

@@ -4,6 +4,7 @@
  *     offload_look.c     which pages of a request the shared tiers have
  *     offload_publish.c  the queue of pages that clients committed, on their way there
  *     offload_refresh.c  times to live of pages in use
+ *     offload_refill.c   pages that the tier lost, and that are still in memory
  *
  * Only tenants that the configuration names reach a shared tier, and only pages in host memory. What the tier
  * does not answer is a miss, or a page that is not written.
@@ -42,13 +43,27 @@ struct offload_refresh {
     struct offload_touched touched[OFFLOAD_TOUCHED_MAX]; /* fetched pages, by their names */
 };
 
+struct offload_refill {
+    struct offload_cursor at;
+    bool runs, is_sent;
+    bool repeats;     /* not all names were answered: another pass is due */
+    uint64_t losses;  /* of the tier when the last pass began */
+    uint64_t next_ms; /* when the next pass may begin */
+    struct tier_look look;
+    uint8_t names[TIER_NAMES_MAX][TIER_NAME_BYTES];
+    bool found[TIER_NAMES_MAX];
+    struct offload_published pages[TIER_NAMES_MAX]; /* by name */
+};
+
 struct offload_shared {
     bool was_ready;                                      /* as the control pages of tenants say */
     struct offload_published queue[OFFLOAD_PUBLISH_MAX]; /* a ring */
     uint32_t first, n_queued;
+    uint64_t n_failed; /* PUTs, but for those to a full tier */
     uint32_t n_broken; /* pages in a row that the tier said to have and did not give */
     uint64_t look_pause_until_ms;
     struct offload_refresh refresh;
+    struct offload_refill refill;
     struct offload_shared_counts counts;
 };
 
@@ -67,6 +82,11 @@ void offload_look_note(struct offload_tier *t, bool came);
 /* A part of the work of a shared tier: when it becomes ready, and regularly. */
 void offload_shared_tick(struct offload_tier *t);
 
+/* Adds a page to the queue, without beginning to write it. */
+void offload_publish_append(struct offload_shared *x, struct offload_published page);
+/* How the queue names the page. */
+struct offload_published offload_publish_of(const struct page_handle *h);
+
 /* Begins to write pages of the queue. */
 void offload_publish_pump(struct offload_tier *t);
 
@@ -76,3 +96,10 @@ void offload_publish_pump(struct offload_tier *t);
 void offload_refresh_go_on(struct offload_tier *t);
 /* The page was fetched, and may leave memory before the next pass. */
 void offload_refresh_note(struct offload_tier *t, const uint8_t name[static TIER_NAME_BYTES]);
+
+/* ---- offload_refill.c ---- */
+
+/* A part of a pass, if one is due. */
+void offload_refill_go_on(struct offload_tier *t);
+/* The page came from another tier: this one is asked whether it has it, too. */
+void offload_refill_note(struct offload_tier *t, const struct page_handle *h);

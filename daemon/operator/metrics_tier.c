@@ -69,6 +69,7 @@ static void metrics_tier_cluster(const struct offload_status *o, struct metrics_
     metrics_table_one(t, METRIC_CLUSTER_DROPPED, o->shared.n_dropped);
     metrics_table_one(t, METRIC_CLUSTER_LATE, o->cluster.n_late);
     metrics_table_one(t, METRIC_CLUSTER_REFRESHED, o->shared.n_refreshed);
+    metrics_table_one(t, METRIC_CLUSTER_REFILLED, o->shared.n_refilled);
 }
 
 void metrics_tier_collect(const struct server *s, struct metrics_text *t)

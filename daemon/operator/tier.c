@@ -37,6 +37,7 @@ static void tier_fill_cluster(const struct offload_status *o, Kvcobra__ControlTi
     reply->cluster_late = o->cluster.n_late;
     reply->cluster_refreshed = o->shared.n_refreshed;
     reply->cluster_opened_late = o->n_late_shared;
+    reply->cluster_refilled = o->shared.n_refilled;
 }
 
 static void tier_fill(struct request *rq)

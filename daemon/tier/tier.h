@@ -122,6 +122,8 @@ struct tier_ops {
                       uint8_t ret[static TIER_NAME_BYTES]);
     int (*look)(void *tier, struct tier_look *l);   /* Return: as submit() */
     int (*touch)(void *tier, struct tier_touch *t); /* Return: as submit(); NULL: pages live for ever */
+    /* How often the tier may have lost pages. It rises; NULL: never. */
+    uint64_t (*losses)(void *tier);
     /* Whether a PUT with this result says nothing about the next one, which has its place elsewhere. */
     bool (*is_partial)(void *tier, int result);
 };

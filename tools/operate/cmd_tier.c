@@ -139,10 +139,11 @@ static void cmd_tier_print_cluster(const Kvcobra__ControlTierReply *s)
            (uintmax_t) s->cluster_read_pages, human_bytes(s->cluster_read_bytes, back));
     printf(
         "looked for %ju, found %ju, did not come %ju, did not open %ju, were opened too late %ju, not taken "
-        "%ju, dropped %ju, timed out %ju, refreshed %ju\n",
+        "%ju, dropped %ju, timed out %ju, refreshed %ju, written again %ju\n",
         (uintmax_t) s->cluster_asked, (uintmax_t) s->cluster_found, (uintmax_t) s->cluster_missed,
         (uintmax_t) s->cluster_unopened, (uintmax_t) s->cluster_opened_late, (uintmax_t) s->cluster_failed,
-        (uintmax_t) s->cluster_dropped, (uintmax_t) s->cluster_late, (uintmax_t) s->cluster_refreshed);
+        (uintmax_t) s->cluster_dropped, (uintmax_t) s->cluster_late, (uintmax_t) s->cluster_refreshed,
+        (uintmax_t) s->cluster_refilled);
 }
 
 static void cmd_tier_print_disk(const Kvcobra__ControlTierReply *s)

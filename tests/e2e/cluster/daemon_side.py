@@ -13,11 +13,11 @@ import subprocess
 from servers import LIMIT_S, started, wait_until
 
 HELLO, EXISTS, GET, PUT, TOUCH, STATUS, REMOVE = range(1, 8)
-VERSION = 2
+VERSION = 3
 REQUEST = struct.Struct("<HHIQIIQQQ16s")
 REPLY = struct.Struct("<HHiQQII")
 COUNTERS = ("state", "nodes", "nodes_ready", "waiting", "found", "missed", "read", "read_bytes", "written", "written_bytes",
-            "failed", "late", "redirected", "refreshed", "node_failures")
+            "failed", "late", "redirected", "refreshed", "node_failures", "losses")
 READY, REFUSED = 1, 2
 MEMORY_BYTES = 32 << 20
 FLEET = bytes(range(16))

@@ -28,6 +28,7 @@ struct folder_tier {
     struct tier_look *looks[LOOKS_MAX];
     unsigned n_looks;
     bool is_ready;
+    uint64_t n_losses;
 };
 
 static const char *folder_tier_file(const uint8_t name[static TIER_NAME_BYTES], char ret[static HEX_BYTES])
@@ -187,6 +188,11 @@ static void folder_tier_make_name(void *tier, const struct tier_group *g, const 
     (void) crypto_generichash_final(&st, ret, TIER_NAME_BYTES);
 }
 
+static uint64_t folder_tier_losses(void *tier)
+{
+    return ((const struct folder_tier *) tier)->n_losses;
+}
+
 const struct tier_ops folder_tier_ops = {
     .name = "folder",
     .is_shared = true,
@@ -196,6 +202,7 @@ const struct tier_ops folder_tier_ops = {
     .fits = folder_tier_fits,
     .is_ready = folder_tier_is_ready,
     .make_name = folder_tier_make_name,
+    .losses = folder_tier_losses,
     .look = folder_tier_look,
 };
 
@@ -263,6 +270,12 @@ void folder_tier_damage(const struct folder_tier *t)
 static void folder_tier_remove_file(int folder_fd, const char *file)
 {
     (void) unlinkat(folder_fd, file, 0);
+}
+
+void folder_tier_lose(struct folder_tier *t)
+{
+    (void) folder_tier_each(t, folder_tier_remove_file);
+    t->n_losses++;
 }
 
 void folder_tier_free(struct folder_tier *t)

@@ -266,7 +266,65 @@ static void test_not_ready(void)
     end();
 }
 
+static bool has_refilled(struct offload_fixture *x)
+{
+    offload_shared_tick(tier);
+    return !tier->shared->refill.runs && !tier->shared->refill.is_sent && tier->shared->refill.look.n == 0 &&
+           tier->shared->n_queued == 0 && has_no_put(x);
+}
+
+/* A tier that lost its pages gets those again that are in memory, and each of them once. */
+static void test_refill(void)
+{
+    enum { PAGES = 6 };
+    uint32_t slots[PAGES];
+
+    begin(false);
+    for (unsigned i = 0; i < PAGES; i++) {
+        slots[i] = offload_fixture_publish(&f, 0, i);
+        offload_note_published(f.offload, PAGE(store(), slots[i]));
+    }
+    offload_fixture_run(&f, has_no_put);
+    offload_fixture_run(&f, has_refilled);
+    CU_ASSERT(folder_tier_files(folder) == PAGES && tier->shared->counts.n_refilled == 0);
+
+    folder_tier_lose(folder);
+    CU_ASSERT_EQUAL(folder_tier_files(folder), 0);
+    offload_fixture_run(&f, has_refilled);
+    CU_ASSERT_EQUAL(folder_tier_files(folder), PAGES);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_refilled, PAGES);
+    for (unsigned i = 0; i < PAGES; i++) {
+        store_unhold(store(), PAGE(store(), slots[i]));
+        offload_fixture_drop(&f, 0, i);
+        CU_ASSERT_TRUE(fetches(i, tier));
+    }
+    end();
+}
+
+/* A page that comes from the disk, and that the other tier lost, is written there again. */
+static void test_refill_from_disk(void)
+{
+    begin(true);
+    write_out(3);
+    folder_tier_damage(folder); /* it has the file, which is enough for it */
+    CU_ASSERT_TRUE(fetches(3, NULL));
+    offload_fixture_run(&f, has_refilled);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_refilled, 0);
+    offload_fixture_drop(&f, 0, 3);
+
+    folder_tier_lose(folder);
+    offload_fixture_run(&f, has_refilled); /* nothing is in memory */
+    CU_ASSERT_EQUAL(folder_tier_files(folder), 0);
+    CU_ASSERT_TRUE(fetches(3, NULL));
+    offload_fixture_run(&f, has_refilled);
+    CU_ASSERT_EQUAL(folder_tier_files(folder), 1);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_refilled, 1);
+    offload_fixture_drop(&f, 0, 3);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_read, 0);
+    end();
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_round_trip),         TEST(test_damaged),   TEST(test_beside_the_disk),
-    TEST(test_flushed_on_its_way), TEST(test_not_ready), TEST_END,
+    TEST(test_refill),          TEST(test_refill_from_disk),   TEST(test_round_trip), TEST(test_damaged),
+    TEST(test_beside_the_disk), TEST(test_flushed_on_its_way), TEST(test_not_ready),  TEST_END,
 };
