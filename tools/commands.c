@@ -10,10 +10,11 @@ enum { HELP_INDENT = 4 };
 
 /* In the order of a first use. */
 static const struct command *const commands[] = {
-    &cmd_inspect, &cmd_calibrate, &cmd_merge,    &cmd_solve,       &cmd_eval,   &cmd_compare, &cmd_generate,
-    &cmd_table,   &cmd_model,     &cmd_model_id, &cmd_recalibrate, &cmd_doctor, &cmd_ping,    &cmd_status,
-    &cmd_top,     &cmd_clients,   &cmd_monitor,  &cmd_lookup,      &cmd_pin,    &cmd_unpin,   &cmd_evict,
-    &cmd_flush,   &cmd_quota,     &cmd_drain,    &cmd_tier,        &cmd_bench,  &cmd_demo,    NULL,
+    &cmd_inspect,  &cmd_calibrate, &cmd_merge, &cmd_solve,    &cmd_eval,        &cmd_compare,
+    &cmd_generate, &cmd_table,     &cmd_model, &cmd_model_id, &cmd_recalibrate, &cmd_up,
+    &cmd_down,     &cmd_doctor,    &cmd_ping,  &cmd_status,   &cmd_top,         &cmd_clients,
+    &cmd_monitor,  &cmd_lookup,    &cmd_pin,   &cmd_unpin,    &cmd_evict,       &cmd_flush,
+    &cmd_quota,    &cmd_drain,     &cmd_tier,  &cmd_bench,    &cmd_demo,        NULL,
 };
 
 /* Programs of the Python package */
@@ -58,10 +59,9 @@ static void commands_print_help(void)
                    "\n"
                    "  kvcobra eval model.gguf --table model-3.table --text book.txt\n"
                    "\n"
-                   "Share the cache. Run the daemon in one terminal; activate a table in another:\n"
+                   "Share the cache. Start a daemon, and activate a table:\n"
                    "\n"
-                   "  kvcobrad --user\n"
-                   "\n"
+                   "  kvcobra up\n"
                    "  kvcobra table stage model-3.table\n"
                    "  kvcobra table activate model-3.table\n"
                    "  kvcobra generate model.gguf --prompt-file manual.txt --share\n"

@@ -60,7 +60,7 @@ int client_open_at(enum kvc_socket which, const char *path, uint32_t timeout_ms,
     if ((r == -ENOENT || r == -ECONNREFUSED) && !(path && *path))
         return fail(e, r,
                     "%s; start one with 'systemctl start kvcobrad.socket kvcobrad-operator.socket' or "
-                    "'kvcobrad --user', or give --socket",
+                    "'kvcobra up', or give --socket",
                     why.text);
     return r < 0 ? fail(e, r, "%s", why.text) : 0;
 }

@@ -57,9 +57,9 @@ struct command {
 };
 
 extern const struct command cmd_bench, cmd_calibrate, cmd_clients, cmd_compare, cmd_demo, cmd_doctor,
-    cmd_drain, cmd_eval, cmd_evict, cmd_flush, cmd_generate, cmd_inspect, cmd_lookup, cmd_merge, cmd_model,
-    cmd_model_id, cmd_monitor, cmd_pin, cmd_ping, cmd_quota, cmd_recalibrate, cmd_solve, cmd_status,
-    cmd_table, cmd_tier, cmd_top, cmd_unpin;
+    cmd_down, cmd_drain, cmd_eval, cmd_evict, cmd_flush, cmd_generate, cmd_inspect, cmd_lookup, cmd_merge,
+    cmd_model, cmd_model_id, cmd_monitor, cmd_pin, cmd_ping, cmd_quota, cmd_recalibrate, cmd_solve,
+    cmd_status, cmd_table, cmd_tier, cmd_top, cmd_unpin, cmd_up;
 
 /* ---- options ---- */
 

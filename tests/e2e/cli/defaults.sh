@@ -19,7 +19,7 @@ head -c 1500 "$ROOT/README.md" >"$dir/prompt.txt"
 
 # without a daemon, a sentence says how to get one
 if [ ! -e /run/kvcobra/operator.sock ]; then
-    expect_sentence "status without a daemon" "kvcobrad --user" "$KVCOBRA" status
+    expect_sentence "status without a daemon" "kvcobra up" "$KVCOBRA" status
 fi
 if [ ! -d /run/kvcobra ]; then
     expect "the default folder does not exist" 1 "$KVCOBRAD"

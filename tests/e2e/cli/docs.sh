@@ -17,21 +17,14 @@ unset XDG_STATE_HOME XDG_CONFIG_HOME
 cp "$ROOT/DESIGN.md" "$dir/files/calibration.txt"
 cp "$ROOT/daemon/README.md" "$dir/files/book.txt"
 
-# without the preparation, which the lines above are, the daemon, which must be watched, and its end
-sed -n 's/^    \(kvcobra .*\|kvcobrad .*\|head .*\)/\1/p' "$ROOT/docs/tutorial.md" |
+trap 'kvcobra down >/dev/null 2>&1 || true; cleanup' EXIT
+
+# without the preparation, which the lines above are
+sed -n 's/^    \(kvcobra .*\|head .*\)/\1/p' "$ROOT/docs/tutorial.md" |
     sed 's/head -c 6000/head -c 3000/' >"$dir/commands" # the tiny model has a token per byte
 [ "$(wc -l <"$dir/commands")" -ge 14 ] && ok "the tutorial has commands" || not_ok "the tutorial has commands"
 n_shared=0
 while read -r command <&4; do
-    case $command in
-    kvcobrad*)
-        mkfifo "$dir/ready"
-        (cd "$dir/files" && exec ${command%&} --spare-extents 0 --ready-fd 3) 3>"$dir/ready" 2>"$dir/daemon.log" &
-        daemon_pid=$!
-        [ "$(wc -c <"$dir/ready")" -gt 0 ] && ok "$command" || not_ok "$command"
-        continue
-        ;;
-    esac
     got=0
     shown=
     (cd "$dir/files" && timeout 600 sh -euc "$command" </dev/null) >"$dir/out" 2>"$dir/err" || got=$?

@@ -1,0 +1,52 @@
+/* kvcobra down: ends the daemon that kvcobra up or kvcobrad --user started. */
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "tools/command/command.h"
+#include "tools/command/report.h"
+#include "tools/command/terminal.h"
+#include "tools/operate/own_daemon.h"
+
+static const char doc[] =
+    "End this user's own daemon, which 'kvcobra up' or 'kvcobrad --user' started, and wait for its end. Its "
+    "pool is "
+    "lost; tables stay, and programs that run continue without it. If no such daemon runs, nothing is done."
+    "\vExample:\n\n"
+    "  kvcobra down";
+
+static error_t cmd_down_parse(int key, char *arg, struct argp_state *state)
+{
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = state->input;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", arg);
+        return 0;
+    }
+
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = {NULL, cmd_down_parse, NULL, doc, common_children, NULL, NULL};
+
+static int cmd_down_run(int argc, char **argv)
+{
+    _cleanup_(own_daemon_deinit) struct own_daemon d = OWN_DAEMON_INIT;
+    struct common_options o = {0};
+    struct errmsg e = {""};
+
+    command_parse(&argp, argc, argv, &o);
+    if (own_daemon_open(&d, &e) < 0 || (d.pid > 0 && own_daemon_end(&d, &e) < 0))
+        return command_fail("%s", e.text);
+
+    if (o.json)
+        return report_json(json_pack("{s:b, s:I}", "ended", d.pid > 0, "pid", (json_int_t) d.pid));
+    if (d.pid > 0)
+        terminal_print(stdout, 2, "kvcobrad, process %ld, has ended; its pool is lost, its tables stay\n",
+                       (long) d.pid);
+    else
+        terminal_print(stdout, 2, "no kvcobrad of this user runs\n");
+    return COMMAND_OK;
+}
+
+const struct command cmd_down = {"down", "end the daemon that 'kvcobra up' started", cmd_down_run};

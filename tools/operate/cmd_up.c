@@ -1,0 +1,132 @@
+/* kvcobra up: a daemon of the user's own in the background, and with --model a table of that model. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "proto/sockets.h"
+#include "tools/command/client_model.h"
+#include "tools/command/command.h"
+#include "tools/command/find_daemon.h"
+#include "tools/command/human.h"
+#include "tools/command/operator_call.h"
+#include "tools/command/operator_pages.h"
+#include "tools/command/report.h"
+#include "tools/command/terminal.h"
+#include "tools/operate/own_daemon.h"
+#include "tools/operate/own_table.h"
+
+enum { OPT_DAEMON = 1, OPT_MODEL };
+
+struct up_options {
+    struct common_options common;
+    const char *daemon, *model;
+};
+
+static const char doc[] =
+    "Start a daemon for the programs of this user in the background, unless it runs already, and print where "
+    "it is. It "
+    "needs neither root nor systemd. Its pool takes a quarter of the memory, or what kvcobrad.conf says, as "
+    "it "
+    "fills; it ends with the daemon. Its log is a file beside its sockets. 'kvcobra down' ends it.\n\n"
+    "With --model, a table of the model is made, staged and activated, which takes about a minute for a "
+    "small "
+    "model. The daemon serves meanwhile: an engine may start, and shares prompts from then on.\vExamples:\n\n"
+    "  kvcobra up\n"
+    "  kvcobra up --model model.gguf";
+
+static const struct argp_option options[] = {
+    {"daemon", OPT_DAEMON, "PATH", 0, "The kvcobrad to start (default: beside this program, else in PATH)",
+     1},
+    {"model", OPT_MODEL, "MODEL", 0,
+     "Make a table of this model: a GGUF file, a folder with config.json and safetensors, or the name of a "
+     "model on Hugging Face that is in the cache of this user. Folders need the Python package with "
+     "kvcobra[transformers]",
+     1},
+    {0},
+};
+
+static error_t cmd_up_parse(int key, char *arg, struct argp_state *state)
+{
+    struct up_options *o = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &o->common;
+        return 0;
+    case OPT_DAEMON:
+        o->daemon = arg;
+        return 0;
+    case OPT_MODEL:
+        o->model = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one argument too many", arg);
+        return 0;
+    }
+
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp argp = {options, cmd_up_parse, NULL, doc, common_children, NULL, NULL};
+
+/* @started: by this process; else it was running. */
+static int cmd_up_print(const struct up_options *o, const struct own_daemon *d, uint64_t pool_bytes,
+                        bool started)
+{
+    const char *variable = getenv("KVCOBRA_SOCKET");
+    char socket[OWN_DAEMON_PATH_BYTES], size[HUMAN_BYTES];
+
+    (void) snprintf(socket, sizeof(socket), "%s/" SOCKET_CLIENTS, d->folder);
+    if (variable && *variable && strcmp(variable, socket) != 0)
+        command_note(&o->common, "KVCOBRA_SOCKET is %s here: programs use that daemon, until it is unset",
+                     variable);
+    if (o->common.json)
+        return report_json(json_pack("{s:b, s:I, s:s, s:s, s:I}", "started", started, "pid",
+                                     (json_int_t) d->pid, "socket", socket, "log", d->log, "pool_bytes",
+                                     (json_int_t) pool_bytes));
+
+    terminal_print(stdout, 10, "kvcobrad  %s, process %ld\n", started ? "started" : "runs", (long) d->pid);
+    terminal_print(stdout, 10, "socket    %s; programs of this user find it\n", socket);
+    terminal_print(stdout, 10, "pool      up to %s of memory; a restart loses what is in it\n",
+                   human_bytes(pool_bytes, size));
+    terminal_print(stdout, 10, "log       %s\n", d->log);
+    return fflush(stdout) == 0 ? COMMAND_OK : command_fail("the output could not be written");
+}
+
+static int cmd_up_run(int argc, char **argv)
+{
+    _cleanup_(own_daemon_deinit) struct own_daemon d = OWN_DAEMON_INIT;
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *status = NULL;
+    _cleanup_(kvc_client_freep) kvc_client *c = NULL;
+    char self[PATH_MAX], program[PATH_MAX], operators[OWN_DAEMON_PATH_BYTES];
+    struct up_options o = {.daemon = NULL};
+    struct own_table table = {.name = NULL};
+    struct errmsg e = {""};
+    bool started = false;
+    int code;
+
+    command_parse(&argp, argc, argv, &o);
+    if (o.model && own_table_find_model(&table, o.model, &e) < 0) /* before anything is started */
+        return command_fail("%s", e.text);
+    if (own_daemon_open(&d, &e) < 0)
+        return command_fail("%s", e.text);
+    if (d.pid == 0) {
+        if (find_daemon(o.daemon, self, program, &e) < 0 || own_daemon_start(&d, program, &e) < 0)
+            return command_fail("%s", e.text);
+        started = true;
+    }
+
+    (void) snprintf(operators, sizeof(operators), "%s/" SOCKET_OPERATORS, d.folder);
+    if (client_open_at(KVC_SOCKET_OPERATORS, operators, 0, &c, &e) < 0 ||
+        operator_get_status(c, &status, &e) < 0)
+        return command_fail("%s", e.text);
+    code = cmd_up_print(&o, &d, status->pool_bytes, started);
+    if (code != COMMAND_OK || !o.model)
+        return code;
+
+    own_daemon_deinit(&d); /* others may act while the table is made */
+    return own_table_make(&table, c, operators, &o.common);
+}
+
+const struct command cmd_up = {"up", "start a daemon of your own in the background", cmd_up_run};
