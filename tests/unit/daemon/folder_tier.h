@@ -20,5 +20,5 @@ void folder_tier_free(struct folder_tier *t); /* no request is on its way; the f
 
 void folder_tier_set_ready(struct folder_tier *t, bool is_ready);
 unsigned folder_tier_files(const struct folder_tier *t);
-void folder_tier_lose(struct folder_tier *t); /* all files, and says so */
+void folder_tier_lose(struct folder_tier *t);         /* all files, and says so */
 void folder_tier_damage(const struct folder_tier *t); /* changes a byte of each file */
