@@ -94,10 +94,10 @@ def main():
         name = os.path.basename(page)
         check(name == "README.md" or f"({name})" in index, f"docs/README.md does not name {name}")
     pictures = os.path.join(docs, "pictures")
-    concepts = open(os.path.join(docs, "concepts.md"), encoding="utf-8").read()
+    with_pictures = "".join(open(os.path.join(*path), encoding="utf-8").read() for path in ((docs, "concepts.md"), (root, "README.md")))
     for name in sorted(os.listdir(pictures)):
         check_picture(os.path.join(pictures, name))
-        check(f"(pictures/{name})" in concepts, f"no page shows {name}")
+        check(f"pictures/{name})" in with_pictures, f"no page shows {name}")
     check_versions(root, os.path.join(docs, "compatibility.md"))
     check(n_commands > 40, f"only {n_commands} commands were found")
     for sentence in failures:
