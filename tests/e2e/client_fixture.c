@@ -20,16 +20,17 @@
 
 void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES])
 {
+    struct errmsg e = {""};
     void *bytes;
     size_t n_bytes;
     int r = random_table_bytes(&sc->g, seed, bpd, true, &bytes, &n_bytes);
 
     assert(r == 0);
-    r = kvc_table_stage(sc->control, bytes, n_bytes, ret_digest);
+    r = operator_stage_table(sc->control, bytes, n_bytes, ret_digest, &e);
     if (r == 0)
-        r = kvc_table_activate(sc->control, ret_digest, 0, NULL);
+        r = operator_activate_table(sc->control, ret_digest, 0, NULL, &e);
     if (r != 0)
-        printf("    activate: %s\n", kvc_last_error(sc->control));
+        printf("    activate: %s\n", e.text);
     assert(r == 0);
     free(sc->bytes);
     sc->bytes = bytes;
@@ -107,36 +108,71 @@ struct embedded scene_private(const struct scene *sc)
 
 void scene_reconnect(kvc_client *c, const char *path)
 {
-    kvc_table_info *tables = NULL;
-    size_t n = 0;
+    Kvcobra__ListTablesReply *tables = NULL;
 
-    if (kvc_table_list(c, sizeof(*tables), &tables, &n) < 0)
+    if (operator_list_tables(c, &tables, NULL) < 0)
         CU_ASSERT_EQUAL_FATAL(kvc_client_connect(c, path), 0);
-    free(tables);
+    operator_message_freep(&tables);
 }
 
-kvc_status *scene_status(struct scene *sc)
+Kvcobra__StatusReply *scene_status(struct scene *sc)
 {
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    kvc_status *s = NULL;
-    int r = kvc_status_get(sc->control, &sizes, &s);
+    Kvcobra__StatusReply *s = NULL;
+    struct errmsg e = {""};
+    int r = operator_get_status(sc->control, &s, &e);
 
     if (r < 0)
-        printf("    status: %s\n", kvc_last_error(sc->control));
+        printf("    status: %s\n", e.text);
     assert(r == 0);
     return s;
 }
 
-bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s))
+uint64_t scene_evict(kvc_client *control, const char *tenant)
+{
+    Kvcobra__EvictReply reply = KVCOBRA__EVICT_REPLY__INIT;
+
+    CU_ASSERT_EQUAL_FATAL(operator_evict(control, tenant, NULL, &reply, NULL), 0);
+    return reply.pages;
+}
+
+int scene_control_tier(kvc_client *control, Kvcobra__TierAction action, const char *tenant,
+                       Kvcobra__ControlTierReply **ret)
+{
+    Kvcobra__ControlTier m = KVCOBRA__CONTROL_TIER__INIT;
+    Kvcobra__ControlTierReply *got = NULL;
+    int r;
+
+    m.action = action;
+    if (tenant)
+        m.tenant = (char *) tenant;
+    r = operator_call(control, KVCOBRA__REQUEST__BODY_CONTROL_TIER, &m.base, &got, NULL);
+    if (ret)
+        *ret = got;
+    else
+        operator_message_freep(&got);
+    return r;
+}
+
+const Kvcobra__ControlTierReply *scene_tier(kvc_client *control, Kvcobra__TierAction action)
+{
+    static Kvcobra__ControlTierReply *last;
+
+    operator_message_freep(&last);
+    last = NULL;
+    CU_ASSERT_EQUAL_FATAL(scene_control_tier(control, action, NULL, &last), 0);
+    return last;
+}
+
+bool scene_wait(struct scene *sc, bool (*is_good)(const Kvcobra__StatusReply *s))
 {
     struct wait w = wait_begin();
     bool good;
 
     do {
-        kvc_status *s = scene_status(sc);
+        Kvcobra__StatusReply *s = scene_status(sc);
 
         good = is_good(s);
-        s = kvc_status_free(s);
+        s = scene_status_free(s);
     } while (!good && wait_again(&w));
     return good;
 }

@@ -8,9 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/kvcobra-operator.h"
+#include "base/cleanup.h"
+#include "base/errmsg.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/unit/client/embedded.h"
+#include "tools/command/operator_pages.h"
+#include "tools/command/operator_prefix.h"
+#include "tools/command/operator_tables.h"
 
 struct scene {
     struct daemon daemon;
@@ -40,10 +44,22 @@ struct embedded scene_private(const struct scene *sc);
 /* Notices the loss of a daemon, by a request, and connects to the next one at once. */
 void scene_reconnect(kvc_client *c, const char *path);
 
-/* STATUS now; free with kvc_status_free(). */
-kvc_status *scene_status(struct scene *sc);
+/* STATUS now. */
+Kvcobra__StatusReply *scene_status(struct scene *sc);
+static inline Kvcobra__StatusReply *scene_status_free(Kvcobra__StatusReply *s)
+{
+    operator_message_freep(&s);
+    return NULL;
+}
+/* Evicts what no client holds, of a tenant or, with NULL, of all. Return: the number of pages. Asserts. */
+uint64_t scene_evict(kvc_client *control, const char *tenant);
+/* The tiers after an action, which must succeed; valid until the next call. */
+const Kvcobra__ControlTierReply *scene_tier(kvc_client *control, Kvcobra__TierAction action);
+/* An action of the tiers, of pages of @tenant alone, if it is not NULL. */
+int scene_control_tier(kvc_client *control, Kvcobra__TierAction action, const char *tenant,
+                       Kvcobra__ControlTierReply **ret);
 /* Reads STATUS until @is_good accepts it; false after the limit of wait.h. */
-bool scene_wait(struct scene *sc, bool (*is_good)(const kvc_status *s));
+bool scene_wait(struct scene *sc, bool (*is_good)(const Kvcobra__StatusReply *s));
 
 /* Token ids of @text: [n], the caller frees. */
 uint32_t *scene_tokens(uint32_t text, size_t n);

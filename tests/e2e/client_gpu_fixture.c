@@ -46,7 +46,7 @@ void gpu_scene_start(struct scene *sc, unsigned n_preallocated)
     scene_start(sc, random_table_geometry(2, 4, 2, 64), 3, 1, a.args);
 }
 
-bool gpu_nothing_held(const kvc_status *s)
+bool gpu_nothing_held(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 0 && s->leases == 0;
 }

@@ -31,7 +31,7 @@ enum { GPU_PROMPT = 512, GPU_SHARED = 448 };
 void gpu_scene_start(struct scene *sc, unsigned n_preallocated);
 
 /* True if no page is held; for scene_wait(). */
-bool gpu_nothing_held(const kvc_status *s);
+bool gpu_nothing_held(const Kvcobra__StatusReply *s);
 
 /* Runs one child in a scene of its own, and waits until nothing is held. */
 void gpu_scene_run(bool (*run)(const struct scene *sc, int from_parent, int to_parent));

@@ -21,16 +21,15 @@ const char *const prompts_args[] = {"--pool-bytes=16M",
 
 void prompts_open_client(struct prompts *p)
 {
-    kvc_table_info *tables = NULL;
-    size_t n = 0;
+    Kvcobra__ListTablesReply *tables = NULL;
 
     p->m = scene_client(&p->sc);
     p->tokens = scene_tokens(0, TOKENS);
     (void) snprintf(p->tenant, sizeof(p->tenant), "uid-%lu", (unsigned long) geteuid());
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(p->sc.control, sizeof(*tables), &tables, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(n, 1);
-    memcpy(p->digest, tables[0].digest, sizeof(p->digest));
-    free(tables);
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(p->sc.control, &tables, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(tables->n_tables, 1);
+    memcpy(p->digest, tables->tables[0]->digest.data, sizeof(p->digest));
+    operator_message_freep(&tables);
 }
 
 void prompts_begin(struct prompts *p)
@@ -48,10 +47,14 @@ void prompts_finish(struct prompts *p)
     supervisor_finish();
 }
 
-kvc_prefix_options prompts_options(const struct prompts *p)
+Kvcobra__Prefix prompts_prefix(const struct prompts *p, const char *salt)
 {
-    return (kvc_prefix_options){
-        .struct_bytes = sizeof(kvc_prefix_options), .tenant = p->tenant, .table_digest = p->digest};
+    Kvcobra__Prefix prefix = KVCOBRA__PREFIX__INIT;
+
+    prefix.tenant = (char *) p->tenant;
+    prefix.table_digest = operator_digest(p->digest);
+    prefix.salt = (ProtobufCBinaryData){salt ? strlen(salt) : 0, (uint8_t *) salt};
+    return prefix;
 }
 
 /* ---- texts ---- */

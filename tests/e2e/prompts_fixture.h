@@ -4,7 +4,6 @@
  */
 #pragma once
 
-#include "client/kvcobra-tiers.h"
 #include "tests/e2e/client_fixture.h"
 
 /* More tokens than one message has (WIRE_ITEMS_MAX): keys go from message to message. */
@@ -25,7 +24,8 @@ void prompts_finish(struct prompts *p);
 /* A client of the daemon of p->sc. */
 void prompts_open_client(struct prompts *p);
 
-kvc_prefix_options prompts_options(const struct prompts *p);
+/* The prefix of text 0 without its tokens. @salt: may be NULL. */
+Kvcobra__Prefix prompts_prefix(const struct prompts *p, const char *salt);
 
 kvc_seq *prompts_new_seq(const struct embedded *m, const char *salt, uint32_t flags);
 /* A sequence with the first SHARED tokens published at least. */

@@ -52,23 +52,23 @@ static size_t request(const struct embedded *m, uint32_t text, uint32_t flags, b
     return found / 64;
 }
 
-static kvc_advice advice(struct scene *sc, bool of_the_device)
+static Kvcobra__Advice advice(struct scene *sc, bool of_the_device)
 {
-    kvc_status *s = scene_status(sc);
-    kvc_advice a = {0};
+    Kvcobra__StatusReply *s = scene_status(sc);
+    Kvcobra__Advice a = KVCOBRA__ADVICE__INIT;
 
     for (size_t i = 0; i < s->n_tenants && !of_the_device; i++)
-        if (s->tenants[i].advice.day_lookups > 0)
-            a = s->tenants[i].advice;
-    if (of_the_device)
-        a = s->devices[0].advice;
-    s = kvc_status_free(s);
+        if (s->tenants[i]->advice && s->tenants[i]->advice->day_lookups > 0)
+            a = *s->tenants[i]->advice; /* numbers alone */
+    if (of_the_device && s->devices[0]->advice)
+        a = *s->devices[0]->advice;
+    s = scene_status_free(s);
     return a;
 }
 
 /* ---- a pool that is too small ---- */
 
-static void check_cycle(const kvc_advice *a, uint64_t n_found)
+static void check_cycle(const Kvcobra__Advice *a, uint64_t n_found)
 {
     CU_ASSERT_EQUAL(a->lookups, ROUNDS * CYCLE);
     CU_ASSERT_EQUAL(a->hour_lookups, ROUNDS * CYCLE);
@@ -95,7 +95,7 @@ static void test_small_pool(void)
     struct scene sc;
     struct embedded m;
     uint64_t n_found = 0;
-    kvc_advice a;
+    Kvcobra__Advice a;
 
     scene_start(&sc, small(), 3, 1, args);
     m = scene_client(&sc);
@@ -118,14 +118,14 @@ static void test_small_pool(void)
 
 static void hits_and_misses(struct scene *sc, uint64_t *ret_hits, uint64_t *ret_misses)
 {
-    kvc_status *s = scene_status(sc);
+    Kvcobra__StatusReply *s = scene_status(sc);
 
     *ret_hits = *ret_misses = 0;
     for (size_t i = 0; i < s->n_tenants; i++) {
-        *ret_hits += s->tenants[i].hits;
-        *ret_misses += s->tenants[i].misses;
+        *ret_hits += s->tenants[i]->hits;
+        *ret_misses += s->tenants[i]->misses;
     }
-    s = kvc_status_free(s);
+    s = scene_status_free(s);
 }
 
 static void test_what_counts(void)
@@ -133,7 +133,7 @@ static void test_what_counts(void)
     struct scene sc;
     struct embedded m, other;
     uint64_t hits, misses, hits_after, misses_after;
-    kvc_advice a;
+    Kvcobra__Advice a;
 
     scene_start(&sc, small(), 3, 1, NULL);
     m = scene_client(&sc);
@@ -168,7 +168,7 @@ static void test_restart_begins_anew(void)
     struct daemon d;
     struct scene sc;
     struct embedded m;
-    kvc_advice a;
+    Kvcobra__Advice a;
 
     CU_ASSERT_FATAL(daemon_start(&d, DAEMON_BY_PATH | DAEMON_WITH_STATE, NULL));
     scene_attach(&sc, &d, small(), 3, 1);

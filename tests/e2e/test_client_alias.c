@@ -71,18 +71,53 @@ static size_t match(const struct embedded *m)
     return n;
 }
 
-/* The number of aliases; the first one is in *ret. */
-static size_t list(kvc_client *c, kvc_model_alias_info *ret)
-{
-    kvc_model_alias_info *aliases = NULL;
-    size_t n = 0;
+/* ---- requests ---- */
 
-    CU_ASSERT_EQUAL_FATAL(kvc_model_alias_list(c, sizeof(*aliases), &aliases, &n), 0);
-    if (n > 0)
-        *ret = aliases[0];
-    free(aliases);
-    return n;
+static int alias_as(kvc_client *c, const uint8_t *alias, const uint8_t *model)
+{
+    _cleanup_(operator_message_freep) Kvcobra__AliasModelReply *reply = NULL;
+    Kvcobra__AliasModel m = KVCOBRA__ALIAS_MODEL__INIT;
+    int r;
+
+    m.alias = operator_digest(alias);
+    m.model = operator_digest(model);
+    r = operator_call(c, KVCOBRA__REQUEST__BODY_ALIAS_MODEL, &m.base, &reply, NULL);
+    return r < 0 ? r : operator_outcome(reply->outcome, NULL);
 }
+
+/* @ret_model: that it was an alias of; may be NULL */
+static int unalias(kvc_client *c, const uint8_t *alias, uint8_t *ret_model)
+{
+    _cleanup_(operator_message_freep) Kvcobra__UnaliasModelReply *reply = NULL;
+    Kvcobra__UnaliasModel m = KVCOBRA__UNALIAS_MODEL__INIT;
+    int r;
+
+    m.alias = operator_digest(alias);
+    r = operator_call(c, KVCOBRA__REQUEST__BODY_UNALIAS_MODEL, &m.base, &reply, NULL);
+    if (r == 0 && ret_model)
+        memcpy(ret_model, reply->model.data, KVC_DIGEST_BYTES);
+    return r;
+}
+
+struct first_alias {
+    uint8_t alias[KVC_DIGEST_BYTES], model[KVC_DIGEST_BYTES];
+};
+
+/* The number of aliases; the first one is in *ret. */
+static size_t list(kvc_client *c, struct first_alias *ret)
+{
+    _cleanup_(operator_message_freep) Kvcobra__ListAliasesReply *got = NULL;
+    const Kvcobra__ListAliases m = KVCOBRA__LIST_ALIASES__INIT;
+
+    CU_ASSERT_EQUAL_FATAL(operator_call(c, KVCOBRA__REQUEST__BODY_LIST_ALIASES, &m.base, &got, NULL), 0);
+    if (got->n_aliases > 0) {
+        memcpy(ret->alias, got->aliases[0]->alias.data, KVC_DIGEST_BYTES);
+        memcpy(ret->model, got->aliases[0]->model.data, KVC_DIGEST_BYTES);
+    }
+    return got->n_aliases;
+}
+
+/* ---- tests ---- */
 
 /* The geometry of @digest's active table; @n_layers 0: it has none. */
 static void geometry_is(const struct embedded *m, const uint8_t *digest, uint32_t n_layers)
@@ -99,7 +134,7 @@ static void geometry_is(const struct embedded *m, const uint8_t *digest, uint32_
 static void test_pages_are_shared(void)
 {
     uint8_t model[KVC_DIGEST_BYTES], alias[KVC_DIGEST_BYTES];
-    kvc_model_alias_info first = {.struct_bytes = 0};
+    struct first_alias first = {{0}, {0}};
     struct embedded a, b;
     struct scene sc;
 
@@ -108,10 +143,10 @@ static void test_pages_are_shared(void)
     CU_ASSERT_EQUAL(open_digest(&sc, alias, &a), -ENODATA);
     embedded_free(&a);
 
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, model), 0);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, model), 1);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, model), 0);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, model), 1);
     CU_ASSERT_EQUAL_FATAL(list(sc.control, &first), 1);
-    CU_ASSERT(first.struct_bytes == sizeof(first) && memcmp(first.alias, alias, sizeof(alias)) == 0 &&
+    CU_ASSERT(memcmp(first.alias, alias, sizeof(alias)) == 0 &&
               memcmp(first.model, model, sizeof(model)) == 0);
 
     CU_ASSERT_EQUAL_FATAL(open_digest(&sc, alias, &a), 0);
@@ -135,11 +170,11 @@ static void test_end_of_an_alias(void)
 
     scene_start(&sc, small(), 3, 1, pool);
     model_and_alias(&sc, model, alias);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, model), 0);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, model), 0);
     CU_ASSERT_EQUAL_FATAL(open_digest(&sc, alias, &a), 0);
-    CU_ASSERT_EQUAL(kvc_model_unalias(sc.control, alias, was), 0);
+    CU_ASSERT_EQUAL(unalias(sc.control, alias, was), 0);
     CU_ASSERT_EQUAL(memcmp(was, model, sizeof(was)), 0);
-    CU_ASSERT_EQUAL(kvc_model_unalias(sc.control, alias, NULL), -ENOENT);
+    CU_ASSERT_EQUAL(unalias(sc.control, alias, NULL), -ENOENT);
     publish(&a);
     CU_ASSERT_EQUAL(match(&a), SHARED);
     CU_ASSERT_EQUAL(open_digest(&sc, alias, &late), -ENODATA);
@@ -155,7 +190,7 @@ static void test_refusals(void)
 {
     uint8_t model[KVC_DIGEST_BYTES], alias[KVC_DIGEST_BYTES];
     uint8_t digest[KVC_DIGEST_BYTES];
-    kvc_model_alias_info first;
+    struct first_alias first = {{0}, {0}};
     struct embedded m;
     struct scene sc;
     void *bytes;
@@ -164,20 +199,21 @@ static void test_refusals(void)
     scene_start(&sc, small(), 3, 1, pool);
     model_and_alias(&sc, model, alias);
     m = scene_client(&sc);
-    CU_ASSERT_EQUAL(kvc_model_alias(m.client, alias, model), -EPERM);
-    CU_ASSERT_EQUAL(kvc_model_unalias(m.client, alias, NULL), -EPERM);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, model, model), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, NULL, model), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, model, alias), -EBUSY); /* it has a table */
+    CU_ASSERT_EQUAL(alias_as(m.client, alias, model), -EPERM);
+    CU_ASSERT_EQUAL(unalias(m.client, alias, NULL), -EPERM);
+    CU_ASSERT_EQUAL(alias_as(sc.control, model, model), -EINVAL);
+    CU_ASSERT_EQUAL(alias_as(sc.control, NULL, model), -EINVAL);
+    CU_ASSERT_EQUAL(alias_as(sc.control, model, alias), -EBUSY); /* it has a table */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(sc.control), "tables of its own"));
     CU_ASSERT_EQUAL(list(sc.control, &first), 0);
 
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, model), 0);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, model), 0);
     CU_ASSERT_EQUAL_FATAL(random_table_bytes_of(&sc.g, alias, 2, 3, &bytes, &n), 0);
-    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, bytes, n, digest), -EBUSY); /* no client would use it */
+    CU_ASSERT_EQUAL(operator_stage_table(sc.control, bytes, n, digest, NULL),
+                    -EBUSY); /* no client would use it */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(sc.control), "alias"));
-    CU_ASSERT_EQUAL(kvc_model_unalias(sc.control, alias, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, bytes, n, digest), 0);
+    CU_ASSERT_EQUAL(unalias(sc.control, alias, NULL), 0);
+    CU_ASSERT_EQUAL(operator_stage_table(sc.control, bytes, n, digest, NULL), 0);
     free(bytes);
     embedded_free(&m);
     scene_end(&sc);
@@ -187,7 +223,7 @@ static void test_refusals(void)
 static void test_restart(void)
 {
     uint8_t model[KVC_DIGEST_BYTES], alias[KVC_DIGEST_BYTES];
-    kvc_model_alias_info first = {.struct_bytes = 0};
+    struct first_alias first = {{0}, {0}};
     struct embedded a, b;
     struct daemon d;
     struct scene sc;
@@ -195,7 +231,7 @@ static void test_restart(void)
     assert(daemon_start(&d, DAEMON_WITH_STATE, pool));
     scene_attach(&sc, &d, small(), 3, 1);
     model_and_alias(&sc, model, alias);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, model), 0);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, model), 0);
     CU_ASSERT_EQUAL_FATAL(open_digest(&sc, alias, &a), 0);
     CU_ASSERT_FATAL(daemon_end(&sc.daemon));
     CU_ASSERT_FATAL(daemon_start_again(&sc.daemon, pool));
@@ -220,8 +256,8 @@ static void activate_other(const struct scene *sc, const uint8_t model[KVC_DIGES
     size_t n;
 
     CU_ASSERT_EQUAL_FATAL(random_table_bytes_of(&sc->g, model, 2, 3, &bytes, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc->control, bytes, n, digest), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->control, digest, 0, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_stage_table(sc->control, bytes, n, digest, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_activate_table(sc->control, digest, 0, NULL, NULL), 0);
     free(bytes);
 }
 
@@ -247,13 +283,13 @@ static void test_changed_alias(void)
     memcpy(other, alias, sizeof(other));
     other[1] ^= 0xff;
     activate_other(&sc, other);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, model), 0);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, model), 0);
     CU_ASSERT_EQUAL_FATAL(open_digest(&sc, alias, &a), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_model_get_info(a.model, &info), 0);
     memcpy(table, info.table_digest, sizeof(table));
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, other), -EEXIST);
-    CU_ASSERT_EQUAL(kvc_model_unalias(sc.control, alias, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, other), 0);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, other), -EEXIST);
+    CU_ASSERT_EQUAL(unalias(sc.control, alias, NULL), 0);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, other), 0);
     CU_ASSERT_FATAL(daemon_end(&sc.daemon));
     CU_ASSERT_FATAL(daemon_start_again(&sc.daemon, pool));
 
@@ -284,7 +320,7 @@ static void test_embedded_client(void)
 
     scene_start(&sc, small(), 3, 1, pool);
     model_and_alias(&sc, model, alias);
-    CU_ASSERT_EQUAL(kvc_model_alias(sc.control, alias, model), 0);
+    CU_ASSERT_EQUAL(alias_as(sc.control, alias, model), 0);
     m = scene_client(&sc);
     id = embedded_id(&m);
     memcpy(id.model_digest, alias, sizeof(alias));

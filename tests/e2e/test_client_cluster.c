@@ -53,12 +53,9 @@ static bool logs(const struct host *h, const char *text)
     return found;
 }
 
-static kvc_tier_state ask_state(struct host *h)
+static const Kvcobra__ControlTierReply *ask_state(struct host *h)
 {
-    kvc_tier_state s = {.struct_bytes = sizeof(s)};
-
-    CU_ASSERT_EQUAL(kvc_tier_control(h->scene.control, KVC_TIER_ASK, NULL, NULL, &s), 0);
-    return s;
+    return scene_tier(h->scene.control, KVCOBRA__TIER_ACTION__TIER_ASK);
 }
 
 static bool begin(struct redis *r)
@@ -74,7 +71,7 @@ static bool begin(struct redis *r)
 /* Pages that were published before kvcobra-cluster joined are written, too: the queue keeps them. */
 static void test_two_hosts(void)
 {
-    kvc_tier_state s;
+    const Kvcobra__ControlTierReply *s;
     struct redis r;
     struct host a, b;
 
@@ -87,17 +84,17 @@ static void test_two_hosts(void)
     CU_ASSERT(finds(&b, 0, TIER_SHARED));
     CU_ASSERT_EQUAL(find_once(&b, 1), 0);
     s = ask_state(&b);
-    CU_ASSERT_STRING_EQUAL(s.state, "none");
-    CU_ASSERT_STRING_EQUAL(s.cluster_state, "ready");
-    CU_ASSERT_EQUAL(s.cluster_read_pages, CHUNKS);
-    CU_ASSERT(s.cluster_found >= CHUNKS);         /* a request that waited for an extent asked again */
-    CU_ASSERT(s.cluster_asked > s.cluster_found); /* those of text 1, too */
-    CU_ASSERT_EQUAL(s.cluster_unopened + s.cluster_written_pages, 0);
+    CU_ASSERT_STRING_EQUAL(s->state, "none");
+    CU_ASSERT_STRING_EQUAL(s->cluster_state, "ready");
+    CU_ASSERT_EQUAL(s->cluster_read_pages, CHUNKS);
+    CU_ASSERT(s->cluster_found >= CHUNKS);          /* a request that waited for an extent asked again */
+    CU_ASSERT(s->cluster_asked > s->cluster_found); /* those of text 1, too */
+    CU_ASSERT_EQUAL(s->cluster_unopened + s->cluster_written_pages, 0);
     s = ask_state(&a); /* the last reply may be on its way */
-    for (struct wait w = wait_begin(); s.cluster_waiting > 0 && wait_again(&w);)
+    for (struct wait w = wait_begin(); s->cluster_waiting > 0 && wait_again(&w);)
         s = ask_state(&a);
-    CU_ASSERT_EQUAL(s.cluster_written_pages, CHUNKS);
-    CU_ASSERT_EQUAL(s.cluster_waiting, 0);
+    CU_ASSERT_EQUAL(s->cluster_written_pages, CHUNKS);
+    CU_ASSERT_EQUAL(s->cluster_waiting, 0);
 
     host_end(&a); /* what b has is its own */
     CU_ASSERT_EQUAL(find_once(&b, 0), TIER_SHARED);
@@ -243,7 +240,7 @@ static void test_two_fleets(void)
 static void test_times_to_live(void)
 {
     enum { TTL_S = 24 };
-    kvc_tier_state state;
+    const Kvcobra__ControlTierReply *state;
     long least, now;
     struct redis r;
     struct host a;
@@ -271,9 +268,9 @@ static void test_times_to_live(void)
     CU_ASSERT(now > least && now <= TTL_S * 1000);
     CU_ASSERT_EQUAL(redis_ask(&r, "DBSIZE"), CHUNKS + FLEET_KEYS);
     state = ask_state(&a);
-    for (struct wait w = wait_begin(); state.cluster_refreshed < CHUNKS && wait_again(&w);)
+    for (struct wait w = wait_begin(); state->cluster_refreshed < CHUNKS && wait_again(&w);)
         state = ask_state(&a);
-    CU_ASSERT(state.cluster_refreshed >= CHUNKS);
+    CU_ASSERT(state->cluster_refreshed >= CHUNKS);
     kvc_seq_free(s);
     embedded_free(&m);
     host_end(&a);
@@ -281,18 +278,18 @@ static void test_times_to_live(void)
 }
 
 /* How many pages of a prompt LOOKUP finds in the cluster alone. */
-static size_t cluster_places(const struct host *h, const kvc_prefix_options *o, const uint32_t *tokens)
+static size_t cluster_places(const struct host *h, const Kvcobra__Prefix *o, const uint32_t *tokens)
 {
-    kvc_chunk_place *places = NULL;
-    size_t n = 0, found = 0;
+    Kvcobra__LookupReply *places = NULL;
+    size_t found = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_lookup(h->scene.control, o, tokens, TIER_TOKENS, sizeof(*places), &places, &n),
-                          0);
-    for (size_t i = 0; i < n; i++) {
-        CU_ASSERT(!places[i].in_cluster || !(places[i].in_memory || places[i].on_disk));
-        found += places[i].in_cluster != 0;
+    CU_ASSERT_EQUAL_FATAL(operator_lookup(h->scene.control, o, tokens, TIER_TOKENS, false, &places, NULL), 0);
+    for (size_t i = 0; i < places->n_places; i++) {
+        CU_ASSERT(!places->places[i]->in_cluster ||
+                  !(places->places[i]->in_memory || places->places[i]->on_disk));
+        found += places->places[i]->in_cluster != 0;
     }
-    free(places);
+    operator_message_freep(&places);
     return found;
 }
 
@@ -304,7 +301,7 @@ static void test_flush(void)
     struct host a;
     char tenant[32];
     uint8_t digest[KVC_DIGEST_BYTES];
-    kvc_prefix_options o = {.struct_bytes = sizeof(o), .tenant = tenant, .table_digest = digest};
+    Kvcobra__Prefix o = KVCOBRA__PREFIX__INIT;
 
     if (!begin(&r)) {
         free(tokens);
@@ -313,12 +310,14 @@ static void test_flush(void)
     (void) snprintf(tenant, sizeof(tenant), "uid-%ld", (long) getuid());
     host_start(&a, &r, 'a', NULL);
     scene_activate(&a.scene, 1, 7, digest);
+    o.tenant = tenant;
+    o.table_digest = operator_digest(digest);
     publish(&a, 0);
     CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
     CU_ASSERT_EQUAL(cluster_places(&a, &o, tokens), 0); /* memory has them: the cluster is not asked */
-    CU_ASSERT_EQUAL(kvc_evict(a.scene.control, tenant, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_evict(a.scene.control, tenant, NULL, NULL, NULL), 0);
     CU_ASSERT_EQUAL(cluster_places(&a, &o, tokens), CHUNKS);
-    CU_ASSERT_EQUAL(kvc_flush(a.scene.control, &o, tokens, 64 * 10, NULL), 0);
+    CU_ASSERT_EQUAL(operator_flush(a.scene.control, &o, tokens, 64 * 10, 64, NULL, NULL), 0);
     CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS - 1));
     CU_ASSERT_EQUAL(cluster_places(&a, &o, tokens), CHUNKS - 1);
     CU_ASSERT_EQUAL(find_once(&a, 0), 64 * 9);

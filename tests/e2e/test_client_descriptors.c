@@ -53,7 +53,8 @@ static void use_everything(const struct scene *sc, const char *folder, char *ret
         strcat(ret_wrong, " match");
     CU_ASSERT_EQUAL(kvc_client_new(&control), 0);
     CU_ASSERT_EQUAL(kvc_client_connect(control, sc->daemon.operator_socket), 0);
-    CU_ASSERT(kvc_table_stage(control, sc->bytes, sc->n_bytes, digest) >= 0); /* the daemon has it */
+    CU_ASSERT(operator_stage_table(control, sc->bytes, sc->n_bytes, digest, NULL) >=
+              0); /* the daemon has it */
     if (!are_free())
         strcat(ret_wrong, " stage");
     (void) snprintf(path, sizeof(path), "%s/file", folder);

@@ -370,7 +370,7 @@ static bool run_child(const char *folder, unsigned nth_allocation)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static bool holds_nothing(const kvc_status *s)
+static bool holds_nothing(const Kvcobra__StatusReply *s)
 {
     return s->sessions == 0 && s->held_pages == 0;
 }

@@ -79,7 +79,7 @@ static kvc_seq *new_seq(const struct embedded *m)
     return s;
 }
 
-static bool nothing_leased(const kvc_status *s)
+static bool nothing_leased(const Kvcobra__StatusReply *s)
 {
     return s->leases == 0 && s->held_pages == 0;
 }
@@ -244,10 +244,10 @@ static void test_reply_arrives_during_another_call(void)
 {
     struct scene sc;
     struct embedded m;
-    kvc_table_info *tables = NULL;
+    Kvcobra__ListTablesReply *tables = NULL;
     kvc_seq *s;
     kvc_fetch *f;
-    size_t n = 0, n_tables;
+    size_t n = 0;
 
     scene_start(&sc, small(), 3, 1, NULL);
     publish(&sc, 1);
@@ -259,11 +259,11 @@ static void test_reply_arrives_during_another_call(void)
     CU_ASSERT_EQUAL(kvc_fetch_result(f, &n), -EINPROGRESS);
     CU_ASSERT(!is_readable(f));
     (void) kill(sc.daemon.pid, SIGCONT);
-    CU_ASSERT_EQUAL(kvc_table_list(m.client, sizeof(*tables), &tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(operator_list_tables(m.client, &tables, NULL), 0);
     CU_ASSERT(is_readable(f)); /* requests of a connection are answered in order */
     CU_ASSERT_EQUAL(finish(f, &n), 0);
     CU_ASSERT_EQUAL(n, SHARED);
-    free(tables);
+    operator_message_freep(&tables);
     kvc_fetch_free(f);
     embedded_free(&m);
     scene_end(&sc);
@@ -346,12 +346,12 @@ static void test_daemon_is_killed(void)
 /* ---- cancelling ---- */
 
 /* Pages that were leased since the daemon started. */
-static uint64_t n_leased(const kvc_status *s)
+static uint64_t n_leased(const Kvcobra__StatusReply *s)
 {
     uint64_t n = 0;
 
     for (size_t i = 0; i < s->n_spaces; i++)
-        n += s->spaces[i].leased;
+        n += s->spaces[i]->leased;
     return n;
 }
 
@@ -364,7 +364,7 @@ static void test_cancelled_fetches_leave_no_lease(void)
     kvc_seq *s[N];
     kvc_fetch *f[N];
     struct wait w;
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
     uint64_t before;
     bool good;
 
@@ -373,7 +373,7 @@ static void test_cancelled_fetches_leave_no_lease(void)
     m = scene_client(&sc);
     status = scene_status(&sc);
     before = n_leased(status);
-    status = kvc_status_free(status);
+    status = scene_status_free(status);
     (void) kill(sc.daemon.pid, SIGSTOP);
     for (unsigned i = 0; i < N; i++) {
         s[i] = new_seq(&m);
@@ -389,7 +389,7 @@ static void test_cancelled_fetches_leave_no_lease(void)
         kvc_seq_free(new_seq(&m));
         status = scene_status(&sc);
         good = nothing_leased(status) && n_leased(status) >= before + SHARED / 64;
-        status = kvc_status_free(status);
+        status = scene_status_free(status);
     } while (!good && wait_again(&w));
     CU_ASSERT(good);
     f[0] = start(s[0], 0, PROMPT, 1); /* the sequence is as it was before */
@@ -406,17 +406,17 @@ static void test_other_cancellations(void)
 {
     struct scene sc;
     struct embedded m;
-    kvc_table_info *tables = NULL;
+    Kvcobra__ListTablesReply *tables = NULL;
     kvc_seq *s;
     kvc_fetch *f;
-    size_t n = 7, n_tables;
+    size_t n = 7;
 
     scene_start(&sc, small(), 3, 1, NULL);
     publish(&sc, 1);
     m = scene_client(&sc);
     s = new_seq(&m);
     f = start(s, 0, PROMPT, 1);
-    CU_ASSERT_EQUAL(kvc_table_list(m.client, sizeof(*tables), &tables, &n_tables), 0);
+    CU_ASSERT_EQUAL(operator_list_tables(m.client, &tables, NULL), 0);
     kvc_fetch_free(f); /* its reply was stored */
     CU_ASSERT(scene_wait(&sc, nothing_leased));
 
@@ -431,7 +431,7 @@ static void test_other_cancellations(void)
     (void) start(new_seq(&m), 0, PROMPT, 1);
     f = start(new_seq(&m), 0, PROMPT, 1);
     CU_ASSERT_EQUAL(finish(f, &n), 0);
-    free(tables);
+    operator_message_freep(&tables);
     embedded_free(&m); /* frees both fetches */
     CU_ASSERT(scene_wait(&sc, nothing_leased));
     scene_end(&sc);

@@ -16,12 +16,12 @@
 
 enum { PROMPT = 512, SHARED = 448, N = 6 }; /* of N fetches some are not sent yet */
 
-static bool nothing_held(const kvc_status *s)
+static bool nothing_held(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 0 && s->leases == 0 && s->sessions == 0;
 }
 
-static bool is_leased(const kvc_status *s)
+static bool is_leased(const Kvcobra__StatusReply *s)
 {
     return s->leases > 0;
 }
@@ -75,11 +75,10 @@ enum before {
 
 static void read_replies(kvc_client *c)
 {
-    kvc_table_info *tables = NULL;
-    size_t n = 0;
+    Kvcobra__ListTablesReply *tables = NULL;
 
-    CU_ASSERT_EQUAL(kvc_table_list(c, sizeof(*tables), &tables, &n), 0);
-    free(tables);
+    CU_ASSERT_EQUAL(operator_list_tables(c, &tables, NULL), 0);
+    operator_message_freep(&tables);
 }
 
 static void one_restart(bool keeps_store, enum before before)

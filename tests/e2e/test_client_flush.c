@@ -16,15 +16,12 @@
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
-static kvc_flush_state flush(struct prompts *f, size_t n_tokens, const char *salt)
+static Kvcobra__FlushReply flush(struct prompts *f, size_t n_tokens, const char *salt)
 {
-    kvc_prefix_options o = prompts_options(f);
-    kvc_flush_state state = {.struct_bytes = sizeof(state)};
+    Kvcobra__Prefix o = prompts_prefix(f, salt);
+    Kvcobra__FlushReply state;
 
-    o.salt = salt;
-    o.salt_bytes = salt ? strlen(salt) : 0;
-    CU_ASSERT_EQUAL(kvc_flush(f->sc.control, &o, f->tokens, n_tokens, &state), 0);
-    CU_ASSERT_EQUAL(state.tokens, n_tokens / 64 * 64);
+    CU_ASSERT_EQUAL(operator_flush(f->sc.control, &o, f->tokens, n_tokens, 64, &state, NULL), 0);
     return state;
 }
 
@@ -34,7 +31,7 @@ static void test_prefix(void)
 {
     struct prompts f;
     uint32_t *other, *branch;
-    kvc_flush_state state;
+    Kvcobra__FlushReply state;
 
     prompts_begin(&f);
     other = scene_tokens(1, TOKENS);
@@ -76,21 +73,19 @@ static void test_end_of_prompt(void)
 
     prompts_begin(&f);
     for (size_t i = 0; i < sizeof(flushed) / sizeof(flushed[0]); i++) {
-        kvc_prefix_options o = prompts_options(&f);
-        kvc_flush_state state = {.struct_bytes = sizeof(state)};
-        kvc_chunk_place *places = NULL;
-        size_t n = 0;
+        Kvcobra__Prefix o = prompts_prefix(&f, NULL);
+        Kvcobra__LookupReply *places = NULL;
+        Kvcobra__FlushReply state;
 
         kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
-        o.n_flushed_tokens = flushed[i];
-        CU_ASSERT_EQUAL(kvc_flush(f.sc.control, &o, f.tokens, PREFIX + 1, &state), 0);
+        CU_ASSERT_EQUAL(operator_flush(f.sc.control, &o, f.tokens, PREFIX + 1, flushed[i], &state, NULL), 0);
         CU_ASSERT_EQUAL(state.pages, flushed[i] / 64);
         CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), PREFIX - flushed[i]);
-        CU_ASSERT_EQUAL_FATAL(kvc_lookup(f.sc.control, &o, f.tokens, SHARED, sizeof(*places), &places, &n),
-                              0);
-        for (size_t k = 0; k < n; k += 2)
-            CU_ASSERT_EQUAL(places[k].in_memory, k / 2 * 64 < PREFIX - flushed[i] || k / 2 * 64 >= PREFIX);
-        free(places);
+        CU_ASSERT_EQUAL_FATAL(operator_lookup(f.sc.control, &o, f.tokens, SHARED, false, &places, NULL), 0);
+        for (size_t k = 0; k < places->n_places; k += 2)
+            CU_ASSERT_EQUAL(places->places[k]->in_memory,
+                            k / 2 * 64 < PREFIX - flushed[i] || k / 2 * 64 >= PREFIX);
+        operator_message_freep(&places);
     }
     prompts_finish(&f);
 }
@@ -98,37 +93,33 @@ static void test_end_of_prompt(void)
 /* Pages with which several prompts begin are shared; without a next chunk, two must continue a page. */
 static void test_shared(void)
 {
-    kvc_prefix_options o;
-    kvc_chunk_place *places = NULL;
+    Kvcobra__Prefix o;
+    Kvcobra__LookupReply *places = NULL;
     struct prompts f;
     uint32_t *branch;
-    size_t n = 0;
 
     prompts_begin(&f);
     branch = scene_tokens(0, TOKENS);
     branch[8 * 64]++; /* shares chunks 0 to 7: in the last message, chunk 7 has no next one */
-    o = prompts_options(&f);
-    o.with_shared = 1;
+    o = prompts_prefix(&f, NULL);
     kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
     for (unsigned n_published = 1; n_published <= 2; n_published++) {
-        CU_ASSERT_EQUAL_FATAL(kvc_lookup(f.sc.control, &o, f.tokens, SHARED, sizeof(*places), &places, &n),
+        CU_ASSERT_EQUAL_FATAL(operator_lookup(f.sc.control, &o, f.tokens, SHARED, true, &places, NULL), 0);
+        for (size_t k = 0; k < places->n_places; k++)
+            CU_ASSERT_EQUAL(places->places[k]->is_shared, n_published == 2 && k == 14);
+        operator_message_freep(&places);
+        CU_ASSERT_EQUAL_FATAL(operator_lookup(f.sc.control, &o, f.tokens, 8 * 64 + 1, true, &places, NULL),
                               0);
-        for (size_t k = 0; k < n; k++)
-            CU_ASSERT_EQUAL(places[k].is_shared, n_published == 2 && k == 14);
-        free(places);
-        CU_ASSERT_EQUAL_FATAL(
-            kvc_lookup(f.sc.control, &o, f.tokens, 8 * 64 + 1, sizeof(*places), &places, &n), 0);
-        for (size_t k = 0; k < n; k++)
-            CU_ASSERT_EQUAL(places[k].is_shared, n_published == 2 && k == 14);
-        free(places);
+        for (size_t k = 0; k < places->n_places; k++)
+            CU_ASSERT_EQUAL(places->places[k]->is_shared, n_published == 2 && k == 14);
+        operator_message_freep(&places);
         if (n_published == 1)
             kvc_seq_free(prompts_publish(&f.m, branch, NULL, 0));
     }
-    o.with_shared = 0;
-    CU_ASSERT_EQUAL_FATAL(kvc_lookup(f.sc.control, &o, f.tokens, SHARED, sizeof(*places), &places, &n), 0);
-    for (size_t k = 0; k < n; k++)
-        CU_ASSERT_EQUAL(places[k].is_shared, 0);
-    free(places);
+    CU_ASSERT_EQUAL_FATAL(operator_lookup(f.sc.control, &o, f.tokens, SHARED, false, &places, NULL), 0);
+    for (size_t k = 0; k < places->n_places; k++)
+        CU_ASSERT_EQUAL(places->places[k]->is_shared, 0);
+    operator_message_freep(&places);
     free(branch);
     prompts_finish(&f);
 }
@@ -136,7 +127,7 @@ static void test_shared(void)
 static void test_repeatable(void)
 {
     struct prompts f;
-    kvc_flush_state state;
+    Kvcobra__FlushReply state;
 
     prompts_begin(&f);
     kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, KVC_SEQ_PUBLISH_ALL));
@@ -152,9 +143,9 @@ static void test_repeatable(void)
 static void test_held(void)
 {
     struct prompts f;
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
     kvc_seq *holder;
-    kvc_flush_state state;
+    Kvcobra__FlushReply state;
     float *before, *after;
     uint64_t pages;
 
@@ -167,15 +158,15 @@ static void test_held(void)
     after = scene_attend(&f.m, holder, 0);
     CU_ASSERT_EQUAL(memcmp(before, after, scene_attend_floats(&f.m) * sizeof(*after)), 0);
     status = scene_status(&f.sc);
-    pages = status->tenants[0].pages;
+    pages = status->tenants[0]->pages;
     CU_ASSERT_EQUAL(pages, SHARED / 64);
-    status = kvc_status_free(status);
+    status = scene_status_free(status);
 
     /* another sequence publishes the chunk beside it */
     kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
     CU_ASSERT_EQUAL(prompts_found(&f.m, f.tokens, NULL, 0), SHARED);
     kvc_seq_free(holder);
-    CU_ASSERT_EQUAL(kvc_evict(f.sc.control, NULL, NULL, &pages, NULL), 0);
+    pages = scene_evict(f.sc.control, NULL);
     CU_ASSERT_EQUAL(pages, SHARED / 64 + 1);
     free(before);
     free(after);
@@ -253,86 +244,70 @@ static void test_other_tenants(void)
 /* A client asks about its own tenant, and about nothing else. */
 static void test_own_view(void)
 {
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
-    kvc_chunk_place *places = NULL;
-    kvc_status *status = NULL;
-    kvc_prefix_options o;
+    Kvcobra__LookupReply *places = NULL;
+    Kvcobra__StatusReply *status = NULL;
+    Kvcobra__Prefix o;
     struct prompts f;
-    size_t n = 0;
 
     prompts_begin(&f);
     kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
-    CU_ASSERT_EQUAL_FATAL(kvc_status_get(f.m.client, &sizes, &status), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_get_status(f.m.client, &status, NULL), 0);
     CU_ASSERT(status->n_tenants == 1 && status->n_devices == 0 && status->n_spaces == 0);
     CU_ASSERT(status->pid == 0 && status->pool_bytes == 0 && status->sessions == 0);
-    CU_ASSERT_STRING_EQUAL(status->tenants[0].name, f.tenant);
-    CU_ASSERT(status->tenants[0].pages == SHARED / 64 && status->tenants[0].quota_bytes > 0);
-    status = kvc_status_free(status);
+    CU_ASSERT_STRING_EQUAL(status->tenants[0]->name, f.tenant);
+    CU_ASSERT(status->tenants[0]->pages == SHARED / 64 && status->tenants[0]->quota_bytes > 0);
+    status = scene_status_free(status);
 
-    o = prompts_options(&f);
-    o.tenant = "";
-    CU_ASSERT_EQUAL(kvc_lookup(f.m.client, &o, f.tokens, SHARED, sizeof(*places), &places, &n), 0);
-    CU_ASSERT(n == SHARED / 64 * 2 && places[0].in_memory);
-    free(places);
-    o.with_shared = 1;
-    CU_ASSERT_EQUAL(kvc_lookup(f.m.client, &o, f.tokens, SHARED, sizeof(*places), &places, &n), -EPERM);
-    o = prompts_options(&f);
-    o.tenant = "uid-4711";
-    CU_ASSERT_EQUAL(kvc_lookup(f.m.client, &o, f.tokens, SHARED, sizeof(*places), &places, &n), -EPERM);
+    o = prompts_prefix(&f, NULL);
+    o.tenant = (char *) "";
+    CU_ASSERT_EQUAL(operator_lookup(f.m.client, &o, f.tokens, SHARED, false, &places, NULL), 0);
+    CU_ASSERT(places->n_places == SHARED / 64 * 2 && places->places[0]->in_memory);
+    operator_message_freep(&places);
+    CU_ASSERT_EQUAL(operator_lookup(f.m.client, &o, f.tokens, SHARED, true, &places, NULL), -EPERM);
+    o = prompts_prefix(&f, NULL);
+    o.tenant = (char *) "uid-4711";
+    CU_ASSERT_EQUAL(operator_lookup(f.m.client, &o, f.tokens, SHARED, false, &places, NULL), -EPERM);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(f.m.client), "only operators ask about others"));
     prompts_finish(&f);
 }
 
 /* ---- arguments ---- */
 
-static void refuse(struct prompts *f, const kvc_prefix_options *o, size_t n_tokens, int want,
-                   const char *text)
+static void refuse(struct prompts *f, const Kvcobra__Prefix *o, size_t n_tokens, int want, const char *text)
 {
-    kvc_flush_state state = {.struct_bytes = sizeof(state), .tokens = 7};
-    int r = kvc_flush(f->sc.control, o, f->tokens, n_tokens, &state);
+    Kvcobra__FlushReply state = {.pages = 7};
+    struct errmsg e = {""};
+    int r = operator_flush(f->sc.control, o, f->tokens, n_tokens, 64, &state, &e);
 
     CU_ASSERT_EQUAL(r, want);
-    CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(f->sc.control), text));
-    if (r != want || !strstr(kvc_last_error(f->sc.control), text))
-        printf("    %d: %s\n", r, kvc_last_error(f->sc.control));
-    CU_ASSERT_EQUAL(state.tokens, 7);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, text));
+    if (r != want || !strstr(e.text, text))
+        printf("    %d: %s\n", r, e.text);
+    CU_ASSERT_EQUAL(state.pages, 7);
 }
 
 static void test_arguments(void)
 {
     static const uint8_t unknown[KVC_DIGEST_BYTES];
     static const char salt[KVC_SALT_BYTES_MAX + 1];
-    kvc_flush_state small = {.struct_bytes = 8};
-    kvc_prefix_options o;
+    Kvcobra__Prefix o;
     struct prompts f;
 
     prompts_begin(&f);
     kvc_seq_free(prompts_publish(&f.m, f.tokens, NULL, 0));
-    o = prompts_options(&f);
-    CU_ASSERT_EQUAL(kvc_flush(NULL, &o, f.tokens, 64, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_flush(f.m.client, &o, f.tokens, 64, NULL), -EPERM);
-    CU_ASSERT_EQUAL(kvc_flush(f.sc.control, &o, f.tokens, 64, &small), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_flush(f.sc.control, NULL, f.tokens, 64, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_flush(f.sc.control, &o, NULL, 64, NULL), -EINVAL);
+    o = prompts_prefix(&f, NULL);
+    CU_ASSERT_EQUAL(operator_flush(f.m.client, &o, f.tokens, 64, 64, NULL, NULL), -EPERM);
     refuse(&f, &o, 63, -EINVAL, "a prefix of 63 tokens has no page");
-    o.struct_bytes = 8;
-    refuse(&f, &o, 64, -EINVAL, "set it to sizeof(kvc_prefix_options)");
-    o = prompts_options(&f);
-    o.n_flushed_tokens = 63;
-    refuse(&f, &o, 640, -EINVAL, "n_flushed_tokens 63");
-    o.n_flushed_tokens = 128;
-    refuse(&f, &o, 127, -EINVAL, "n_flushed_tokens 128");
-    o = prompts_options(&f);
-    o.tenant = "uid-4711";
+    o = prompts_prefix(&f, NULL);
+    o.tenant = (char *) "uid-4711";
     refuse(&f, &o, 64, -ENOENT, "there is no tenant \"uid-4711\"");
-    o = prompts_options(&f);
-    o.table_digest = unknown;
+    o = prompts_prefix(&f, NULL);
+    o.table_digest = operator_digest(unknown);
     refuse(&f, &o, 64, -ENOENT, "table");
-    o = prompts_options(&f);
-    o.salt = salt;
-    o.salt_bytes = sizeof(salt);
-    refuse(&f, &o, 64, -EINVAL, "a salt of 1025 bytes");
-    o = prompts_options(&f);
+    o = prompts_prefix(&f, NULL);
+    o.salt = (ProtobufCBinaryData){sizeof(salt), (uint8_t *) salt};
+    refuse(&f, &o, 64, -EINVAL, "the salt has 1025 bytes");
+    o = prompts_prefix(&f, NULL);
     for (uint32_t first = 0; first < 3; first++) { /* two KV heads */
         o.first_kv_head = first;
         o.n_kv_heads = 3 - first + (first == 2);

@@ -132,10 +132,10 @@ static void test_tables_of_a_model_have_one_geometry(void)
     scene_start(&sc, small(), 3, 1, NULL);
     m = scene_client(&sc);
     CU_ASSERT_EQUAL(kvc_model_get_info(m.model, &before), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc.control, bytes, n_bytes, digest), 0);
-    CU_ASSERT_EQUAL(kvc_table_activate(sc.control, digest, 0, &revision), -EINVAL);
+    CU_ASSERT_EQUAL_FATAL(operator_stage_table(sc.control, bytes, n_bytes, digest, NULL), 0);
+    CU_ASSERT_EQUAL(operator_activate_table(sc.control, digest, 0, &revision, NULL), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(sc.control), "plane 3"));
-    CU_ASSERT_EQUAL(kvc_table_shadow(sc.control, digest, 1000, 0, &revision), -EINVAL);
+    CU_ASSERT_EQUAL(operator_shadow_table(sc.control, digest, 1000, 0, &revision, NULL), -EINVAL);
     CU_ASSERT_EQUAL(kvc_model_get_info(m.model, &after), 0);
     CU_ASSERT_EQUAL(memcmp(before.table_digest, after.table_digest, KVC_DIGEST_BYTES), 0);
     CU_ASSERT_EQUAL(before.revision, after.revision);

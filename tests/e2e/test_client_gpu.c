@@ -158,7 +158,7 @@ static void test_same_text_twice(void)
 {
     struct scene sc;
     struct child c[2];
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
 
     gpu_scene_start(&sc, 1);
     for (size_t i = 0; i < 2; i++) {
@@ -171,8 +171,8 @@ static void test_same_text_twice(void)
         CU_ASSERT_FATAL(pipe_wait(c[i].from));
     status = scene_status(&sc);
     CU_ASSERT_EQUAL_FATAL(status->n_spaces, 1);
-    CU_ASSERT_EQUAL(status->spaces[0].pages, GPU_SHARED / KVC_CHUNK_TOKENS);
-    status = kvc_status_free(status);
+    CU_ASSERT_EQUAL(status->spaces[0]->pages, GPU_SHARED / KVC_CHUNK_TOKENS);
+    status = scene_status_free(status);
     for (size_t i = 0; i < 2; i++) {
         pipe_signal(c[i].to);
         CU_ASSERT(child_end(&c[i]));
@@ -200,7 +200,8 @@ static bool over_a_swap(const struct scene *sc, int from_parent, int to_parent)
     CU_ASSERT_FATAL(pipe_wait(from_parent)); /* another table is active */
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &new), 0);
     CU_ASSERT_EQUAL(kvc_model_get_info(m.model, &info), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_fetch(m.client, info.table_digest, &now.bytes, &now.n_bytes), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_fetch_table(m.client, info.table_digest, &now.bytes, &now.n_bytes, NULL),
+                          0);
     CU_ASSERT(now.n_bytes != sc->n_bytes || memcmp(now.bytes, sc->bytes, sc->n_bytes) != 0);
     CU_ASSERT_EQUAL(gpu_publish(&m, new, 1, 0, GPU_PROMPT, 200, &n), 0);
     CU_ASSERT_EQUAL(n, GPU_SHARED);

@@ -103,7 +103,7 @@ static void test_borrower_gives_back(void)
     };
     struct scene sc;
     struct child borrower, lender;
-    kvc_quota_state q = {.struct_bytes = sizeof(q)};
+    Kvcobra__SetQuotaReply q;
 
     if (!other_user_is_possible())
         return;
@@ -112,7 +112,8 @@ static void test_borrower_gives_back(void)
     (void) snprintf(mover, sizeof(mover), "--mover=%s", path);
     scene_start(&sc, random_table_geometry(2, 2, 2, 128), 4, 1, args);
     CU_ASSERT_EQUAL_FATAL(chmod(sc.daemon.folder, 0711), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.control, "uid-65534@gpu0", KVC_QUOTA_KEEP, 256 << 10, &q), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        operator_set_quota(sc.control, "uid-65534@gpu0", OPERATOR_QUOTA_KEEP, 256 << 10, &q, NULL), 0);
     borrower = child_start(run_borrower, &sc);
     CU_ASSERT_FATAL(pipe_wait(borrower.from));
     lender = child_start(run_lender, &sc);

@@ -98,7 +98,7 @@ static bool finder(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-static bool no_session_holds(const kvc_status *s)
+static bool no_session_holds(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 0 && s->leases == 0 && s->sessions == 0;
 }

@@ -125,7 +125,7 @@ static void run_full(const char *const *args, int err)
     struct embedded m;
     kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, 4000);
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
     size_t n = 0, at = 0;
     int r = 0;
 
@@ -146,7 +146,7 @@ static void run_full(const char *const *args, int err)
     check_continues(&sc, &m, s, 128);
     status = scene_status(&sc);
     CU_ASSERT_EQUAL(status->sessions, 1); /* the daemon works */
-    status = kvc_status_free(status);
+    status = scene_status_free(status);
     free(tokens);
     embedded_free(&m);
     scene_end(&sc);

@@ -44,15 +44,15 @@ static bool victim(const struct scene *sc, int from_parent, int to_parent)
     return false;
 }
 
-static bool only_the_survivor(const kvc_status *s)
+static bool only_the_survivor(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 6 && s->leases == 1 && s->sessions == 1;
 }
 
-static bool no_session_holds(const kvc_status *s)
+static bool no_session_holds(const Kvcobra__StatusReply *s)
 {
-    return s->held_pages == 0 && s->leases == 0 && s->sessions == 0 && s->tenants[0].arena_bytes == 0 &&
-           s->tenants[0].held_bytes == 0;
+    return s->held_pages == 0 && s->leases == 0 && s->sessions == 0 && s->tenants[0]->arena_bytes == 0 &&
+           s->tenants[0]->held_bytes == 0;
 }
 
 static void test_killed_client(void)
@@ -62,7 +62,7 @@ static void test_killed_client(void)
     struct embedded m;
     kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, 500);
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
     float *before, *after;
     size_t n = 0;
 
@@ -76,7 +76,7 @@ static void test_killed_client(void)
     before = scene_attend(&m, s, 0);
     status = scene_status(&sc);
     CU_ASSERT(status->held_pages >= 6 && status->sessions == 2);
-    status = kvc_status_free(status);
+    status = scene_status_free(status);
     child_kill(&c);
     CU_ASSERT(scene_wait(&sc, only_the_survivor));
     after = scene_attend(&m, s, 0); /* its committed pages are there, bit for bit */
@@ -140,8 +140,7 @@ static void check_without_daemon(const struct scene *sc, const struct embedded *
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT_EQUAL(embedded_append(m, later, 1, 0, 200), 0);
     CU_ASSERT_EQUAL(kvc_seq_fork(s, &fork), 0);
-    CU_ASSERT_EQUAL(kvc_table_list(m->client, sizeof(kvc_table_info), &(kvc_table_info *){NULL}, &n),
-                    -ENOTCONN);
+    CU_ASSERT_EQUAL(operator_list_tables(m->client, &(Kvcobra__ListTablesReply *){NULL}, NULL), -ENOTCONN);
     CU_ASSERT_EQUAL(kvc_client_connect(m->client, sc->daemon.socket), -ENOTCONN); /* tried at once */
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m->client), "cannot be reached"));
     CU_ASSERT_EQUAL(kvc_client_connect(m->client, "/somewhere/else"), -EISCONN);
@@ -215,7 +214,7 @@ static void test_child_frees_its_copy(void)
     struct embedded m;
     kvc_seq *s = NULL, *found = NULL;
     uint32_t *tokens = scene_tokens(0, 500);
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
     size_t n = 0;
     int code;
     pid_t child;
@@ -232,7 +231,7 @@ static void test_child_frees_its_copy(void)
     CU_ASSERT_FATAL(child > 0 && waitpid(child, &code, 0) == child && code == 0);
     status = scene_status(&sc);
     CU_ASSERT(status->sessions == 1 && status->held_pages == 6);
-    kvc_status_free(status);
+    scene_status_free(status);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &found), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(found, tokens, 500, &n), 0);
     CU_ASSERT_EQUAL(n, 384);

@@ -56,14 +56,14 @@ static kvc_seq *publish(const struct embedded *m, const kvc_seq_options *o)
 /* Chunk counters of all tenants. */
 static void counters(struct scene *sc, uint64_t *hits, uint64_t *misses)
 {
-    kvc_status *s = scene_status(sc);
+    Kvcobra__StatusReply *s = scene_status(sc);
 
     *hits = *misses = 0;
     for (size_t i = 0; i < s->n_tenants; i++) {
-        *hits += s->tenants[i].hits;
-        *misses += s->tenants[i].misses;
+        *hits += s->tenants[i]->hits;
+        *misses += s->tenants[i]->misses;
     }
-    s = kvc_status_free(s);
+    s = scene_status_free(s);
 }
 
 /* ---- peek ---- */
@@ -128,8 +128,8 @@ static void test_peek_without_a_daemon(void)
     struct scene sc;
     struct embedded m, alone;
     uint32_t *tokens = scene_tokens(0, PROMPT);
-    kvc_table_info *tables = NULL;
-    size_t n = 77, n_tables = 0;
+    Kvcobra__ListTablesReply *tables = NULL;
+    size_t n = 77;
 
     scene_start(&sc, small(), 3, 1, NULL);
     m = scene_client(&sc);
@@ -144,7 +144,7 @@ static void test_peek_without_a_daemon(void)
 
     daemon_kill(&sc.daemon);
     /* a request notices the loss */
-    CU_ASSERT(kvc_table_list(m.client, sizeof(*tables), &tables, &n_tables) < 0);
+    CU_ASSERT(operator_list_tables(m.client, &tables, NULL) < 0);
     CU_ASSERT_EQUAL(peek(&m, NULL, tokens, PROMPT), 0);
     free(tokens);
     embedded_free(&m);

@@ -16,75 +16,68 @@ enum { CHUNKS = SHARED / 64, HOUR_MS = 3600000 };
 
 /* ---- look-ups ---- */
 
-/* Places of @n_tokens of text 0; free() it. */
-static kvc_chunk_place *look(struct prompts *p, size_t n_tokens, const char *salt)
+/* Places of @n_tokens of text 0; operator_message_freep() frees them. */
+static Kvcobra__LookupReply *look(struct prompts *p, size_t n_tokens, const char *salt)
 {
-    kvc_prefix_options o = prompts_options(p);
-    kvc_chunk_place *places = NULL;
-    size_t n = 0;
+    Kvcobra__Prefix o = prompts_prefix(p, salt);
+    Kvcobra__LookupReply *places = NULL;
 
-    o.salt = salt;
-    o.salt_bytes = salt ? strlen(salt) : 0;
-    CU_ASSERT_EQUAL_FATAL(kvc_lookup(p->sc.control, &o, p->tokens, n_tokens, sizeof(*places), &places, &n),
-                          0);
-    CU_ASSERT_EQUAL_FATAL(n, n_tokens / 64 * 2);
-    for (size_t i = 0; i < n; i++) {
-        CU_ASSERT_EQUAL(places[i].first_token, i / 2 * 64);
-        CU_ASSERT_EQUAL(places[i].repeatable, (int) (i % 2));
-        CU_ASSERT_FALSE(places[i].on_disk);
-    }
+    CU_ASSERT_EQUAL_FATAL(operator_lookup(p->sc.control, &o, p->tokens, n_tokens, false, &places, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(places->n_places, n_tokens / 64 * 2);
+    for (size_t i = 0; i < places->n_places; i++)
+        CU_ASSERT_FALSE(places->places[i]->on_disk);
     return places;
 }
 
-/* How many chunks of text 0 are in memory (@reason KVC_MISS_NONE), or missing for @reason. */
-static size_t count(struct prompts *p, const char *salt, int kind, int reason)
+/* How many chunks of text 0 are in memory (@reason MISS_NONE), or missing for @reason. */
+static size_t count(struct prompts *p, const char *salt, int kind, Kvcobra__MissReason reason)
 {
-    kvc_chunk_place *places = look(p, SHARED, salt);
+    Kvcobra__LookupReply *places = look(p, SHARED, salt);
     size_t n = 0;
 
     for (size_t i = (size_t) kind; i < 2 * CHUNKS; i += 2) {
-        CU_ASSERT_EQUAL(places[i].in_memory, places[i].reason == KVC_MISS_NONE);
-        n += places[i].reason == reason;
+        CU_ASSERT_EQUAL(places->places[i]->in_memory,
+                        places->places[i]->reason == KVCOBRA__MISS_REASON__MISS_NONE);
+        n += places->places[i]->reason == reason;
     }
-    free(places);
+    operator_message_freep(&places);
     return n;
 }
 
 static void test_lookup(void)
 {
     struct prompts p;
-    kvc_prefix_options o;
-    kvc_chunk_place *places;
+    Kvcobra__Prefix o;
+    Kvcobra__LookupReply *places;
     kvc_seq *holder;
-    uint64_t pages;
 
     prompts_begin(&p);
     holder = prompts_publish(&p.m, p.tokens, NULL, 0);
-    CU_ASSERT_EQUAL(count(&p, NULL, 0, KVC_MISS_NONE), CHUNKS);
-    CU_ASSERT_EQUAL(count(&p, NULL, 1, KVC_MISS_UNKNOWN), CHUNKS);
-    CU_ASSERT_EQUAL(count(&p, "salt", 0, KVC_MISS_UNKNOWN), CHUNKS);
+    CU_ASSERT_EQUAL(count(&p, NULL, 0, KVCOBRA__MISS_REASON__MISS_NONE), CHUNKS);
+    CU_ASSERT_EQUAL(count(&p, NULL, 1, KVCOBRA__MISS_REASON__MISS_UNKNOWN), CHUNKS);
+    CU_ASSERT_EQUAL(count(&p, "salt", 0, KVCOBRA__MISS_REASON__MISS_UNKNOWN), CHUNKS);
     places = look(&p, SHARED + 64 + 63, NULL); /* the newest chunk is private, and 63 tokens are none */
-    CU_ASSERT(places[0].holds == 1 && places[0].pinned_ms == 0);
-    CU_ASSERT_EQUAL(places[2 * CHUNKS].reason, KVC_MISS_UNKNOWN);
-    free(places);
+    CU_ASSERT(places->places[0]->holds == 1 && places->places[0]->pinned_ms == 0);
+    CU_ASSERT_EQUAL(places->places[2 * CHUNKS]->reason, KVCOBRA__MISS_REASON__MISS_UNKNOWN);
+    operator_message_freep(&places);
     kvc_seq_free(holder);
     places = look(&p, SHARED, NULL);
-    CU_ASSERT_EQUAL(places[2 * CHUNKS - 2].holds, 0);
-    free(places);
+    CU_ASSERT_EQUAL(places->places[2 * CHUNKS - 2]->holds, 0);
+    operator_message_freep(&places);
 
     /* what is behind a page that is missing is shown too */
-    o = prompts_options(&p);
-    CU_ASSERT_EQUAL(kvc_flush(p.sc.control, &o, p.tokens, PREFIX, NULL), 0);
+    o = prompts_prefix(&p, NULL);
+    CU_ASSERT_EQUAL(operator_flush(p.sc.control, &o, p.tokens, PREFIX, 64, NULL, NULL), 0);
     places = look(&p, SHARED, NULL);
-    CU_ASSERT_EQUAL(places[2 * (PREFIX / 64 - 1)].reason, KVC_MISS_EVICTED);
-    CU_ASSERT(places[2 * (PREFIX / 64)].in_memory);
-    free(places);
+    CU_ASSERT_EQUAL(places->places[2 * (PREFIX / 64 - 1)]->reason, KVCOBRA__MISS_REASON__MISS_EVICTED);
+    CU_ASSERT(places->places[2 * (PREFIX / 64)]->in_memory);
+    operator_message_freep(&places);
 
     kvc_seq_free(prompts_publish(&p.m, p.tokens, NULL, KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE));
-    CU_ASSERT_EQUAL(count(&p, NULL, 1, KVC_MISS_NONE), CHUNKS);
-    CU_ASSERT_EQUAL(kvc_evict(p.sc.control, NULL, NULL, &pages, NULL), 0);
-    CU_ASSERT_EQUAL(count(&p, NULL, 0, KVC_MISS_EVICTED), CHUNKS);
-    CU_ASSERT_EQUAL(count(&p, NULL, 1, KVC_MISS_EVICTED), CHUNKS);
+    CU_ASSERT_EQUAL(count(&p, NULL, 1, KVCOBRA__MISS_REASON__MISS_NONE), CHUNKS);
+    CU_ASSERT_EQUAL(scene_evict(p.sc.control, NULL), 2 * CHUNKS);
+    CU_ASSERT_EQUAL(count(&p, NULL, 0, KVCOBRA__MISS_REASON__MISS_EVICTED), CHUNKS);
+    CU_ASSERT_EQUAL(count(&p, NULL, 1, KVCOBRA__MISS_REASON__MISS_EVICTED), CHUNKS);
     prompts_finish(&p);
 }
 
@@ -92,75 +85,74 @@ static void test_lookup(void)
 static void test_lookup_changes_nothing(void)
 {
     struct prompts p;
-    kvc_status *s;
+    Kvcobra__StatusReply *s;
     uint64_t hits, misses, lookups;
 
     prompts_begin(&p);
     kvc_seq_free(prompts_publish(&p.m, p.tokens, NULL, 0));
     s = scene_status(&p.sc);
-    hits = s->tenants[0].hits;
-    misses = s->tenants[0].misses;
-    lookups = s->tenants[0].advice.lookups;
-    s = kvc_status_free(s);
-    CU_ASSERT_EQUAL(count(&p, NULL, 0, KVC_MISS_NONE), CHUNKS);
-    CU_ASSERT_EQUAL(count(&p, "other", 0, KVC_MISS_UNKNOWN), CHUNKS);
+    hits = s->tenants[0]->hits;
+    misses = s->tenants[0]->misses;
+    lookups = s->tenants[0]->advice->lookups;
+    s = scene_status_free(s);
+    CU_ASSERT_EQUAL(count(&p, NULL, 0, KVCOBRA__MISS_REASON__MISS_NONE), CHUNKS);
+    CU_ASSERT_EQUAL(count(&p, "other", 0, KVCOBRA__MISS_REASON__MISS_UNKNOWN), CHUNKS);
     s = scene_status(&p.sc);
-    CU_ASSERT_EQUAL(s->tenants[0].hits, hits);
-    CU_ASSERT_EQUAL(s->tenants[0].misses, misses);
-    CU_ASSERT_EQUAL(s->tenants[0].advice.lookups, lookups);
-    CU_ASSERT_EQUAL(s->tenants[0].held_bytes, 0);
-    s = kvc_status_free(s);
+    CU_ASSERT_EQUAL(s->tenants[0]->hits, hits);
+    CU_ASSERT_EQUAL(s->tenants[0]->misses, misses);
+    CU_ASSERT_EQUAL(s->tenants[0]->advice->lookups, lookups);
+    CU_ASSERT_EQUAL(s->tenants[0]->held_bytes, 0);
+    s = scene_status_free(s);
     prompts_finish(&p);
 }
 
 /* ---- pins ---- */
 
-static kvc_pin_state pin(struct prompts *p, size_t n_tokens, uint64_t ms)
+static Kvcobra__PinReply pin(struct prompts *p, size_t n_tokens, uint64_t ms)
 {
-    const kvc_prefix_options o = prompts_options(p);
-    kvc_pin_state state = {.struct_bytes = sizeof(state)};
+    const Kvcobra__Prefix o = prompts_prefix(p, NULL);
+    Kvcobra__PinReply state;
 
-    CU_ASSERT_EQUAL(kvc_pin(p->sc.control, &o, p->tokens, n_tokens, ms, &state), 0);
-    CU_ASSERT_EQUAL(state.tokens, n_tokens / 64 * 64);
+    CU_ASSERT_EQUAL(operator_pin(p->sc.control, &o, p->tokens, n_tokens, ms, &state, NULL), 0);
     return state;
 }
 
-static bool has_no_pins(const kvc_status *s)
+static bool has_no_pins(const Kvcobra__StatusReply *s)
 {
-    return s->tenants[0].pinned_bytes == 0;
+    return s->tenants[0]->pinned_bytes == 0;
 }
 
-static bool has_pins(const kvc_status *s)
+static bool has_pins(const Kvcobra__StatusReply *s)
 {
-    return s->tenants[0].pinned_bytes > 0;
+    return s->tenants[0]->pinned_bytes > 0;
 }
 
 /* Fills the pool with other texts until an unpinned chunk of text 0 is gone. */
 static void crowd(struct prompts *p)
 {
-    kvc_chunk_place *places = look(p, SHARED, NULL);
+    Kvcobra__LookupReply *places = look(p, SHARED, NULL);
 
-    for (uint32_t text = 1; places[2 * CHUNKS - 2].in_memory && text < 1000; text++) {
+    for (uint32_t text = 1; places->places[2 * CHUNKS - 2]->in_memory && text < 1000; text++) {
         uint32_t *tokens = scene_tokens(text, TOKENS);
 
         kvc_seq_free(prompts_publish(&p->m, tokens, NULL, 0));
         free(tokens);
-        free(places);
+        operator_message_freep(&places);
         places = look(p, SHARED, NULL);
     }
-    CU_ASSERT_FALSE(places[2 * CHUNKS - 2].in_memory);
-    free(places);
+    CU_ASSERT_FALSE(places->places[2 * CHUNKS - 2]->in_memory);
+    operator_message_freep(&places);
 }
 
 static void test_pin(void)
 {
     struct prompts p;
-    kvc_chunk_place *places;
-    kvc_pin_state s;
+    Kvcobra__LookupReply *places;
+    Kvcobra__PinReply s;
     size_t half = SHARED / 2;
 
     prompts_begin(&p);
-    CU_ASSERT_EQUAL(kvc_quota_set(p.sc.control, p.tenant, 6 << 20, KVC_QUOTA_KEEP, NULL), 0);
+    CU_ASSERT_EQUAL(operator_set_quota(p.sc.control, p.tenant, 6 << 20, OPERATOR_QUOTA_KEEP, NULL, NULL), 0);
     kvc_seq_free(prompts_publish(&p.m, p.tokens, NULL, 0));
     s = pin(&p, half, HOUR_MS);
     CU_ASSERT(s.pages == CHUNKS / 2 && s.missing == 0 && s.pinned_bytes > 0);
@@ -169,10 +161,10 @@ static void test_pin(void)
     crowd(&p);
     CU_ASSERT_EQUAL(prompts_found(&p.m, p.tokens, NULL, 0), half);
     places = look(&p, SHARED, NULL);
-    CU_ASSERT(places[0].pinned_ms > HOUR_MS / 2 && places[0].pinned_ms <= HOUR_MS);
-    CU_ASSERT_EQUAL(places[0].holds, 0); /* a pin is no lease */
-    CU_ASSERT_EQUAL(places[CHUNKS].pinned_ms, 0);
-    free(places);
+    CU_ASSERT(places->places[0]->pinned_ms > HOUR_MS / 2 && places->places[0]->pinned_ms <= HOUR_MS);
+    CU_ASSERT_EQUAL(places->places[0]->holds, 0); /* a pin is no lease */
+    CU_ASSERT_EQUAL(places->places[CHUNKS]->pinned_ms, 0);
+    operator_message_freep(&places);
 
     s = pin(&p, SHARED, HOUR_MS); /* once more, and more: what is not there is not pinned */
     CU_ASSERT(s.pages >= CHUNKS / 2 && s.missing > 0 && s.pages + s.missing == CHUNKS);
@@ -186,35 +178,31 @@ static void test_pin(void)
 static void test_expiry(void)
 {
     struct prompts p;
-    uint64_t pages = 0;
 
     prompts_begin(&p);
     kvc_seq_free(prompts_publish(&p.m, p.tokens, NULL, 0));
     CU_ASSERT_EQUAL(pin(&p, SHARED, 1).pages, CHUNKS);
     CU_ASSERT(scene_wait(&p.sc, has_no_pins));
     CU_ASSERT_EQUAL(prompts_found(&p.m, p.tokens, NULL, 0), SHARED);
-    CU_ASSERT_EQUAL(kvc_evict(p.sc.control, NULL, NULL, &pages, NULL), 0);
-    CU_ASSERT_EQUAL(pages, CHUNKS);
+    CU_ASSERT_EQUAL(scene_evict(p.sc.control, NULL), CHUNKS);
     prompts_finish(&p);
 }
 
 static void test_flush_and_evict(void)
 {
     struct prompts p;
-    kvc_prefix_options o;
-    kvc_flush_state flushed = {.struct_bytes = sizeof(flushed)};
-    uint64_t pages = 0;
+    Kvcobra__Prefix o;
+    Kvcobra__FlushReply flushed;
 
     prompts_begin(&p);
     kvc_seq_free(prompts_publish(&p.m, p.tokens, NULL, 0));
     (void) pin(&p, SHARED, HOUR_MS);
-    o = prompts_options(&p);
-    CU_ASSERT_EQUAL(kvc_flush(p.sc.control, &o, p.tokens, PREFIX, &flushed), 0);
+    o = prompts_prefix(&p, NULL);
+    CU_ASSERT_EQUAL(operator_flush(p.sc.control, &o, p.tokens, PREFIX, 64, &flushed, NULL), 0);
     CU_ASSERT(flushed.pages == 1 && flushed.held == 0);
     CU_ASSERT_EQUAL(prompts_found(&p.m, p.tokens, NULL, 0), PREFIX - 64);
     CU_ASSERT(scene_wait(&p.sc, has_pins)); /* those of the other pages */
-    CU_ASSERT_EQUAL(kvc_evict(p.sc.control, p.tenant, NULL, &pages, NULL), 0);
-    CU_ASSERT_EQUAL(pages, CHUNKS - 1);
+    CU_ASSERT_EQUAL(scene_evict(p.sc.control, p.tenant), CHUNKS - 1);
     CU_ASSERT(scene_wait(&p.sc, has_no_pins));
     prompts_finish(&p);
 }
@@ -223,7 +211,9 @@ static void test_flush_and_evict(void)
 static void test_retire(void)
 {
     struct prompts p;
-    kvc_prefix_options o;
+    _cleanup_(operator_message_freep) Kvcobra__RetireTableReply *reply = NULL;
+    Kvcobra__RetireTable retire = KVCOBRA__RETIRE_TABLE__INIT;
+    Kvcobra__Prefix o;
     uint8_t second[KVC_DIGEST_BYTES];
     kvc_seq *holder;
 
@@ -231,10 +221,12 @@ static void test_retire(void)
     holder = prompts_publish(&p.m, p.tokens, NULL, 0);
     (void) pin(&p, SHARED, HOUR_MS);
     scene_activate(&p.sc, 2, 2, second);
-    CU_ASSERT(kvc_table_retire(p.sc.control, p.digest, 0, NULL) >= 0);
+    retire.digest = operator_digest(p.digest);
+    CU_ASSERT_EQUAL(
+        operator_call(p.sc.control, KVCOBRA__REQUEST__BODY_RETIRE_TABLE, &retire.base, &reply, NULL), 0);
     CU_ASSERT(scene_wait(&p.sc, has_no_pins));
-    o = prompts_options(&p);
-    CU_ASSERT_EQUAL(kvc_pin(p.sc.control, &o, p.tokens, SHARED, HOUR_MS, NULL), -ESTALE);
+    o = prompts_prefix(&p, NULL);
+    CU_ASSERT_EQUAL(operator_pin(p.sc.control, &o, p.tokens, SHARED, HOUR_MS, NULL, NULL), -ESTALE);
     kvc_seq_free(holder);
     prompts_finish(&p);
 }
@@ -243,7 +235,6 @@ static void test_retire(void)
 static void test_restart(void)
 {
     struct prompts p;
-    uint64_t pages = 0;
 
     prompts_begin(&p);
     kvc_seq_free(prompts_publish(&p.m, p.tokens, NULL, 0));
@@ -255,35 +246,27 @@ static void test_restart(void)
     CU_ASSERT_EQUAL(prompts_found(&p.m, p.tokens, NULL, 0), SHARED);
     CU_ASSERT(scene_wait(&p.sc, has_no_pins));
     CU_ASSERT_EQUAL(pin(&p, SHARED, HOUR_MS).pages, CHUNKS); /* pages of the earlier process */
-    CU_ASSERT_EQUAL(kvc_evict(p.sc.control, NULL, NULL, &pages, NULL), 0);
-    CU_ASSERT_EQUAL(pages, CHUNKS);
+    CU_ASSERT_EQUAL(scene_evict(p.sc.control, NULL), CHUNKS);
     prompts_finish(&p);
 }
 
 static void test_arguments(void)
 {
-    kvc_pin_state small = {.struct_bytes = 8};
-    kvc_chunk_place *places = NULL;
-    kvc_prefix_options o;
+    Kvcobra__LookupReply *places = NULL;
+    Kvcobra__Prefix o;
     struct prompts p;
-    size_t n = 7;
 
     prompts_begin(&p);
     kvc_seq_free(prompts_publish(&p.m, p.tokens, NULL, 0));
-    o = prompts_options(&p);
-    CU_ASSERT_EQUAL(kvc_pin(NULL, &o, p.tokens, 64, 1, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_pin(p.m.client, &o, p.tokens, 64, 1, NULL), -EPERM);
-    CU_ASSERT_EQUAL(kvc_pin(p.sc.control, &o, p.tokens, 64, 1, &small), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_pin(p.sc.control, NULL, p.tokens, 64, 1, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_pin(p.sc.control, &o, p.tokens, 63, 1, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_pin(p.sc.control, &o, p.tokens, 64, UINT64_MAX, NULL), -EINVAL);
+    o = prompts_prefix(&p, NULL);
+    CU_ASSERT_EQUAL(operator_pin(p.m.client, &o, p.tokens, 64, 1, NULL, NULL), -EPERM);
+    CU_ASSERT_EQUAL(operator_pin(p.sc.control, &o, p.tokens, 63, 1, NULL, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(operator_pin(p.sc.control, &o, p.tokens, 64, UINT64_MAX, NULL, NULL), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(p.sc.control), "longer than a year"));
-    CU_ASSERT_EQUAL(kvc_lookup(p.sc.control, &o, p.tokens, 64, 8, &places, &n), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_lookup(p.sc.control, &o, p.tokens, 64, sizeof(*places), NULL, &n), -EINVAL);
-    o.tenant = "uid-4711";
-    CU_ASSERT_EQUAL(kvc_lookup(p.sc.control, &o, p.tokens, 64, sizeof(*places), &places, &n), -ENOENT);
-    CU_ASSERT_EQUAL(kvc_pin(p.sc.control, &o, p.tokens, 64, 1, NULL), -ENOENT);
-    CU_ASSERT(!places && n == 7);
+    o.tenant = (char *) "uid-4711";
+    CU_ASSERT_EQUAL(operator_lookup(p.sc.control, &o, p.tokens, 64, false, &places, NULL), -ENOENT);
+    CU_ASSERT_EQUAL(operator_pin(p.sc.control, &o, p.tokens, 64, 1, NULL, NULL), -ENOENT);
+    CU_ASSERT_PTR_NULL(places);
     CU_ASSERT(scene_wait(&p.sc, has_no_pins));
     prompts_finish(&p);
 }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/kvcobra-tiers.h"
 #include "tests/e2e/tier_fixture.h"
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -70,12 +69,12 @@ static bool arrives(const struct embedded *m, uint32_t text)
 
 static uint64_t lookups(struct tier *t)
 {
-    kvc_status *s = scene_status(&t->scene);
-    uint64_t n = s->devices[0].advice.lookups;
+    Kvcobra__StatusReply *s = scene_status(&t->scene);
+    uint64_t n = s->devices[0]->advice->lookups;
 
     for (size_t i = 0; i < s->n_tenants; i++)
-        n += s->tenants[i].hits + s->tenants[i].misses + s->tenants[i].misses_slow_tier;
-    s = kvc_status_free(s);
+        n += s->tenants[i]->hits + s->tenants[i]->misses + s->tenants[i]->misses_slow_tier;
+    s = scene_status_free(s);
     return n;
 }
 
@@ -84,7 +83,7 @@ static void test_prefetch(void)
     struct tier t;
     struct embedded m, other;
     uint64_t before;
-    kvc_status *s;
+    Kvcobra__StatusReply *s;
 
     tier_begin(&t);
     CU_ASSERT(tier_reaches(&t, "ready"));
@@ -94,7 +93,7 @@ static void test_prefetch(void)
     tier_publish(&m, 0);
     CU_ASSERT_EQUAL(prefetch(&m, 0, 0), 0); /* all is in memory */
     (void) tier_flush(&t);
-    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     CU_ASSERT(is_on_disk_only(&m, 0));
     before = lookups(&t);
 
@@ -106,7 +105,7 @@ static void test_prefetch(void)
     CU_ASSERT_EQUAL(kvc_model_prefetch_cancel(m.model, 1), 0); /* it has ended; its reply is read */
     s = scene_status(&t.scene);
     CU_ASSERT(s->leases == 0 && s->held_pages == 0);
-    s = kvc_status_free(s);
+    s = scene_status_free(s);
     CU_ASSERT_EQUAL(match_memory(&m, 0), TIER_SHARED);
     embedded_free(&m);
     embedded_free(&other);
@@ -127,7 +126,7 @@ static void test_prefetch_limit(void)
     m = scene_client(&t.scene);
     tier_publish(&m, 0);
     (void) tier_flush(&t);
-    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     CU_ASSERT(is_on_disk_only(&m, 0));
 
     CU_ASSERT_EQUAL_FATAL(kill(t.scene.daemon.pid, SIGSTOP), 0);
@@ -154,7 +153,7 @@ static void test_prefetch_limit(void)
     CU_ASSERT_EQUAL(kvc_model_prefetch_cancel(NULL, 0), -EINVAL);
 
     /* prefetches that run when the client is freed, and one without a daemon */
-    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     CU_ASSERT(is_on_disk_only(&m, 0));
     for (int i = 0; i < 5; i++)
         CU_ASSERT(prefetch(&m, 0, 0) > 0);

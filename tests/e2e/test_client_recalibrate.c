@@ -138,8 +138,8 @@ static void activate_table_from(struct scene *sc, bool drifted, const struct sta
     uint8_t digest[KVC_DIGEST_BYTES];
 
     make_table_from(sc, drifted, metric, v_from);
-    CU_ASSERT(kvc_table_stage(sc->control, sc->bytes, sc->n_bytes, digest) >= 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc->control, digest, 0, NULL), 0);
+    CU_ASSERT(operator_stage_table(sc->control, sc->bytes, sc->n_bytes, digest, NULL) >= 0);
+    CU_ASSERT_EQUAL_FATAL(operator_activate_table(sc->control, digest, 0, NULL, NULL), 0);
 }
 
 static void activate_table_for(struct scene *sc, bool drifted, const struct stats *metric)
@@ -214,14 +214,13 @@ static int recalibrate(const struct scene *sc, const char *const *more)
 
 static void active_digest(struct scene *sc, uint8_t ret[KVC_DIGEST_BYTES])
 {
-    kvc_table_info *tables = NULL;
-    size_t n = 0;
+    Kvcobra__ListTablesReply *tables = NULL;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
-    for (size_t i = 0; i < n; i++)
-        if (tables[i].state == KVC_TABLE_ACTIVE)
-            memcpy(ret, tables[i].digest, KVC_DIGEST_BYTES);
-    free(tables);
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(sc->control, &tables, NULL), 0);
+    for (size_t i = 0; i < tables->n_tables; i++)
+        if (tables->tables[i]->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE)
+            memcpy(ret, tables->tables[i]->digest.data, KVC_DIGEST_BYTES);
+    operator_message_freep(&tables);
 }
 
 static bool same_active(struct scene *sc, const uint8_t digest[KVC_DIGEST_BYTES])
@@ -371,9 +370,8 @@ static void test_worse_canary(void)
     struct scene sc;
     struct child c;
     uint8_t before[KVC_DIGEST_BYTES];
-    kvc_table_info *tables = NULL;
+    Kvcobra__ListTablesReply *tables = NULL;
     bool measured = false;
-    size_t n = 0;
 
     begin(&sc);
     active_digest(&sc, before);
@@ -381,14 +379,16 @@ static void test_worse_canary(void)
     c = child_start(returned_clients, &sc);
     CU_ASSERT_EQUAL(recalibrate(&sc, canary_args), 3);
     CU_ASSERT(same_active(&sc, before));
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc.control, sizeof(*tables), &tables, &n), 0);
-    for (size_t i = 0; i < n; i++) { /* it was really used and measured, and no sequence gets it now */
-        measured = measured || (tables[i].state != KVC_TABLE_ACTIVE && tables[i].fit.tokens >= 500 &&
-                                tables[i].fit.error[0] > 0.5);
-        CU_ASSERT_EQUAL(tables[i].canary_share, 0);
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(sc.control, &tables, NULL), 0);
+    for (size_t i = 0; i < tables->n_tables;
+         i++) { /* it was really used and measured, and no sequence gets it now */
+        measured =
+            measured || (tables->tables[i]->state != KVCOBRA__TABLE_STATE__TABLE_ACTIVE &&
+                         tables->tables[i]->fit->tokens >= 500 && tables->tables[i]->fit->error_k > 0.5);
+        CU_ASSERT_EQUAL(tables->tables[i]->canary_share, 0);
     }
     CU_ASSERT(measured);
-    free(tables);
+    operator_message_freep(&tables);
     child_kill(&c);
     scene_end(&sc);
 }
@@ -447,14 +447,13 @@ static void test_given_table(void)
 /* The share of new sequences that use a canary, of 256. */
 static uint32_t canary_share(struct scene *sc)
 {
-    kvc_table_info *tables = NULL;
+    Kvcobra__ListTablesReply *tables = NULL;
     uint32_t share = 0;
-    size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
-    for (size_t i = 0; i < n; i++)
-        share += tables[i].canary_share;
-    free(tables);
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(sc->control, &tables, NULL), 0);
+    for (size_t i = 0; i < tables->n_tables; i++)
+        share += tables->tables[i]->canary_share;
+    operator_message_freep(&tables);
     return share;
 }
 

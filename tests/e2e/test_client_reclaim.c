@@ -76,20 +76,20 @@ static bool lender_refused_once(const struct scene *sc, int from_parent, int to_
     return true;
 }
 
-static const kvc_tenant_status *tenant(const kvc_status *s, const char *name)
+static const Kvcobra__TenantStatus *tenant(const Kvcobra__StatusReply *s, const char *name)
 {
     for (size_t i = 0; i < s->n_tenants; i++)
-        if (strcmp(s->tenants[i].name, name) == 0)
-            return &s->tenants[i];
+        if (strcmp(s->tenants[i]->name, name) == 0)
+            return s->tenants[i];
     return NULL;
 }
 
 static uint64_t reclaimed_bytes(struct scene *sc)
 {
-    kvc_status *status = scene_status(sc);
+    Kvcobra__StatusReply *status = scene_status(sc);
     uint64_t bytes = tenant(status, "uid-0") ? tenant(status, "uid-0")->asked_back_bytes : UINT64_MAX;
 
-    (void) kvc_status_free(status);
+    status = scene_status_free(status);
     return bytes;
 }
 
@@ -113,13 +113,15 @@ static size_t fill_pool(const struct embedded *m, kvc_seq *s, const uint32_t *to
 /* Sets the guarantee of the other user: 1 MiB of the pool. */
 static void set_guarantee(struct scene *sc)
 {
-    kvc_quota_state q = {.struct_bytes = sizeof(q)};
+    Kvcobra__SetQuotaReply q;
 
-    CU_ASSERT_EQUAL(kvc_quota_set(sc->control, "uid-65534", KVC_QUOTA_KEEP, (4 << 20) + 1, &q), -ENOSPC);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc->control, "uid-65534", 1 << 20, 2 << 20, &q), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_quota_set(sc->control, "uid-65534x", 1 << 20, 0, &q), -ENOENT);
-    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc->control, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
-    CU_ASSERT(q.guarantee_bytes == 1 << 20 && q.previous_guarantee_bytes == 0 && q.max_bytes == 16 << 20);
+    CU_ASSERT_EQUAL(
+        operator_set_quota(sc->control, "uid-65534", OPERATOR_QUOTA_KEEP, (4 << 20) + 1, &q, NULL), -ENOSPC);
+    CU_ASSERT_EQUAL(operator_set_quota(sc->control, "uid-65534", 1 << 20, 2 << 20, &q, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(operator_set_quota(sc->control, "uid-65534x", 1 << 20, 0, &q, NULL), -ENOENT);
+    CU_ASSERT_EQUAL_FATAL(
+        operator_set_quota(sc->control, "uid-65534", OPERATOR_QUOTA_KEEP, 1 << 20, &q, NULL), 0);
+    CU_ASSERT(q.guarantee_bytes == 1 << 20 && q.previous_guarantee_bytes == 0 && q.quota_bytes == 16 << 20);
 }
 
 /*
@@ -197,7 +199,7 @@ static void test_reclaim_ends(void)
     struct child lender;
     kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, 4000);
-    kvc_quota_state q = {.struct_bytes = sizeof(q)};
+    Kvcobra__SetQuotaReply q;
     float *before, *after;
 
     if (!other_user_is_possible()) {
@@ -206,7 +208,8 @@ static void test_reclaim_ends(void)
     }
     scene_start(&sc, large(), 4, 1, args);
     CU_ASSERT_EQUAL_FATAL(chmod(sc.daemon.folder, 0711), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_quota_set(sc.control, "uid-65534", KVC_QUOTA_KEEP, 1 << 20, &q), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_set_quota(sc.control, "uid-65534", OPERATOR_QUOTA_KEEP, 1 << 20, &q, NULL),
+                          0);
     m = scene_client(&sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     (void) fill_pool(&m, s, tokens);

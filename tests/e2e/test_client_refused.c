@@ -49,17 +49,17 @@ static void fill_homes(struct raw_model *m, const struct table *t, const struct 
 
 static uint64_t held_before;
 
-static bool nothing_is_reserved(const kvc_status *s)
+static bool nothing_is_reserved(const Kvcobra__StatusReply *s)
 {
-    return s->tenants[0].held_bytes == held_before;
+    return s->tenants[0]->held_bytes == held_before;
 }
 
 static uint64_t held_bytes(struct scene *sc)
 {
-    kvc_status *s = scene_status(sc);
-    uint64_t bytes = s->tenants[0].held_bytes;
+    Kvcobra__StatusReply *s = scene_status(sc);
+    uint64_t bytes = s->tenants[0]->held_bytes;
 
-    (void) kvc_status_free(s);
+    (void) scene_status_free(s);
     return bytes;
 }
 
@@ -86,7 +86,7 @@ static void test_index_without_a_place(void)
     assert(raw_open_model(raw_open(sc.daemon.socket), &g, random_table_model_digest, &raw) == 0);
     key = find_only_key(&raw);
     s = kvc_seq_free(s);
-    CU_ASSERT_EQUAL_FATAL(kvc_evict(sc.control, NULL, NULL, &n_evicted, NULL), 0);
+    n_evicted = scene_evict(sc.control, NULL);
     CU_ASSERT_EQUAL_FATAL(n_evicted, 1);
     fill_homes(&raw, table, &key);
 

@@ -115,7 +115,7 @@ static void stage_begin(struct stage *s, size_t n_chunks, uint32_t items_per_mes
     s->m = scene_client(&behind);
 }
 
-static bool nothing_held(const kvc_status *s)
+static bool nothing_held(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 0 && s->leases == 0;
 }
@@ -205,7 +205,7 @@ static void test_small_messages_of_a_publisher(void)
     stage_end(&s);
 }
 
-static bool two_pages_held(const kvc_status *s)
+static bool two_pages_held(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 2;
 }
@@ -320,7 +320,7 @@ static void test_connection_ends_during_a_commit(void)
 
     for (size_t k = 0; k < 2; k++) {
         struct stage s;
-        kvc_status *status;
+        Kvcobra__StatusReply *status;
         kvc_seq *seq = NULL;
         size_t n = 0;
 
@@ -330,9 +330,9 @@ static void test_connection_ends_during_a_commit(void)
         CU_ASSERT_EQUAL(scene_publish(&s.m, seq, 1, 0, 64 * 4, 64 * 4, &n), 0);
         CU_ASSERT_EQUAL(n, 64 * 3);
         status = scene_status(&s.direct);
-        CU_ASSERT_EQUAL(status->tenants[0].pages, 1 + 3);
+        CU_ASSERT_EQUAL(status->tenants[0]->pages, 1 + 3);
         CU_ASSERT_EQUAL(status->held_pages, 3);
-        status = kvc_status_free(status);
+        status = scene_status_free(status);
         stage_end(&s);
     }
 }

@@ -52,7 +52,7 @@ static kvc_client_info info_of(const struct embedded *m)
     return i;
 }
 
-static bool nothing_held(const kvc_status *s)
+static bool nothing_held(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 0 && s->leases == 0 && s->sessions == 0;
 }
@@ -255,8 +255,8 @@ static void test_without_state(void)
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, 500, &n), 0);
     CU_ASSERT_EQUAL(n, 0);
     CU_ASSERT(info_of(&m).connected);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc.control, sc.bytes, sc.n_bytes, digest), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_activate(sc.control, digest, 0, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_stage_table(sc.control, sc.bytes, sc.n_bytes, digest, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_activate_table(sc.control, digest, 0, NULL, NULL), 0);
     for (bool due = false; !due;) { /* the library asks for the model again within 100 ms */
         CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(s, tokens, 500, &n), 0);
         due = n > 0;
@@ -294,8 +294,8 @@ static void test_same_daemon(void)
     struct embedded m;
     kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, 600);
-    kvc_table_info *tables = NULL;
-    size_t n = 0, n_tables = 0;
+    Kvcobra__ListTablesReply *tables = NULL;
+    size_t n = 0;
 
     begin(&sc);
     m = scene_client(&sc);
@@ -314,9 +314,9 @@ static void test_same_daemon(void)
         CU_ASSERT_EQUAL(info_of(&m).n_reconnects, round);
     }
     CU_ASSERT(attends_like_private(&sc, &m, s, 100, true));
-    CU_ASSERT_EQUAL(kvc_table_list(sc.control, sizeof(*tables), &tables, &n_tables), 0);
-    CU_ASSERT(n_tables == 1 && tables[0].references == 1); /* not one more per HELLO */
-    free(tables);
+    CU_ASSERT_EQUAL(operator_list_tables(sc.control, &tables, NULL), 0);
+    CU_ASSERT(tables->n_tables == 1 && tables->tables[0]->references == 1); /* not one more per HELLO */
+    operator_message_freep(&tables);
     embedded_free(&m);
     CU_ASSERT(scene_wait(&sc, nothing_held));
     free(tokens);
@@ -388,7 +388,7 @@ static struct embedded evict_and_fill(struct scene *sc)
     uint64_t evicted = 0;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL(kvc_evict(sc->control, NULL, NULL, &evicted, NULL), 0);
+    evicted = scene_evict(sc->control, NULL);
     CU_ASSERT_EQUAL(evicted, 5);
     other = scene_client(sc);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(other.model, NULL, 0, &filler), 0);
@@ -447,8 +447,8 @@ static void draining_table(bool held, bool keeps)
     kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, 600);
     uint8_t digest[KVC_DIGEST_BYTES];
-    kvc_table_info *tables = NULL;
-    size_t n = 0, n_tables = 0;
+    Kvcobra__ListTablesReply *tables = NULL;
+    size_t n = 0;
 
     begin(&sc);
     m = scene_client(&sc);
@@ -465,9 +465,9 @@ static void draining_table(bool held, bool keeps)
     if (n != 384)
         printf("    published %zu: %s\n", n, kvc_last_error(m.client));
     s = kvc_seq_free(s);
-    CU_ASSERT_EQUAL(kvc_table_list(sc.control, sizeof(*tables), &tables, &n_tables), 0);
-    CU_ASSERT_EQUAL(n_tables, 2);
-    free(tables);
+    CU_ASSERT_EQUAL(operator_list_tables(sc.control, &tables, NULL), 0);
+    CU_ASSERT_EQUAL(tables->n_tables, 2);
+    operator_message_freep(&tables);
     embedded_free(&m);
     free(tokens);
     finish(&sc);

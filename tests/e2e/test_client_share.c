@@ -86,7 +86,7 @@ static void test_shared_prefix(void)
     uint32_t *tokens = scene_tokens(0, PROMPT);
     unsigned long mine[8], theirs[8];
     float *want;
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
 
     scene_start(&sc, small(), 3, 1, pool);
     a = child_start(publisher, &sc);
@@ -105,9 +105,9 @@ static void test_shared_prefix(void)
     CU_ASSERT_EQUAL(embedded_append(&b, s, 0, SHARED, PROMPT - SHARED), 0);
     check_attention(&b, s, want);
     status = scene_status(&sc);
-    CU_ASSERT_EQUAL(status->spaces[0].pages, 7);
-    CU_ASSERT_EQUAL(status->tenants[0].pages, 7);
-    status = kvc_status_free(status);
+    CU_ASSERT_EQUAL(status->spaces[0]->pages, 7);
+    CU_ASSERT_EQUAL(status->tenants[0]->pages, 7);
+    status = scene_status_free(status);
 
     pipe_signal(a.to);
     CU_ASSERT(child_end(&a));
@@ -194,7 +194,7 @@ static void test_concurrent_publication(void)
 {
     struct scene sc;
     struct child c[3];
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
 
     scene_start(&sc, small(), 3, 1, pool);
     for (unsigned i = 0; i < 3; i++)
@@ -206,9 +206,9 @@ static void test_concurrent_publication(void)
     for (unsigned i = 0; i < 3; i++)
         CU_ASSERT(pipe_wait(c[i].from));
     status = scene_status(&sc);
-    CU_ASSERT_EQUAL(status->spaces[0].pages, 14); /* each chunk once, from the process that was first */
+    CU_ASSERT_EQUAL(status->spaces[0]->pages, 14); /* each chunk once, from the process that was first */
     CU_ASSERT(status->leases > 0);
-    status = kvc_status_free(status);
+    status = scene_status_free(status);
     for (unsigned i = 0; i < 3; i++) {
         pipe_signal(c[i].to);
         CU_ASSERT(child_end(&c[i]));
@@ -218,12 +218,12 @@ static void test_concurrent_publication(void)
 
 /* ---- holds of forks ---- */
 
-static bool nothing_held(const kvc_status *s)
+static bool nothing_held(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 0 && s->leases == 0;
 }
 
-static bool two_held(const kvc_status *s)
+static bool two_held(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 2;
 }
@@ -234,7 +234,7 @@ static void test_releases(void)
     struct embedded m;
     kvc_seq *s = NULL, *t = NULL;
     uint32_t *tokens = scene_tokens(0, 600);
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
     uint64_t evicted = 0;
     size_t n = 0;
 
@@ -246,11 +246,11 @@ static void test_releases(void)
     kvc_seq_free(s);
     status = scene_status(&sc);
     CU_ASSERT_EQUAL(status->held_pages, 7); /* the fork holds them */
-    status = kvc_status_free(status);
+    status = scene_status_free(status);
     CU_ASSERT_EQUAL(kvc_seq_truncate(t, 150, &n), 0);
     CU_ASSERT_EQUAL(n, 128);
     CU_ASSERT(scene_wait(&sc, two_held)); /* pages that a truncation dropped are released at once */
-    CU_ASSERT_EQUAL(kvc_evict(sc.control, NULL, NULL, &evicted, NULL), 0);
+    evicted = scene_evict(sc.control, NULL);
     CU_ASSERT_EQUAL(evicted, 5);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, PROMPT, &n), 0);
@@ -262,8 +262,8 @@ static void test_releases(void)
     kvc_seq_free(t);
     CU_ASSERT(scene_wait(&sc, nothing_held));
     status = scene_status(&sc);
-    CU_ASSERT_EQUAL(status->spaces[0].pages, 7);
-    status = kvc_status_free(status);
+    CU_ASSERT_EQUAL(status->spaces[0]->pages, 7);
+    status = scene_status_free(status);
     free(tokens);
     embedded_free(&m);
     scene_end(&sc);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/kvcobra-operator.h"
 #include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"

@@ -17,17 +17,17 @@ static struct geometry small(void)
     return random_table_geometry(2, 4, 2, 64);
 }
 
-static kvc_table_info table_info(struct scene *sc, const uint8_t *digest)
+/* Only its numbers are valid. */
+static Kvcobra__TableInfo table_info(struct scene *sc, const uint8_t *digest)
 {
-    kvc_table_info *tables = NULL, found = {.bpd_code = -1};
-    size_t n = 0;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
+    Kvcobra__TableInfo found = {.bpd_code = -1};
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
-    for (size_t i = 0; i < n; i++)
-        if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
-            found = tables[i];
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(sc->control, &list, NULL), 0);
+    for (size_t i = 0; i < list->n_tables; i++)
+        if (memcmp(list->tables[i]->digest.data, digest, KVC_DIGEST_BYTES) == 0)
+            found = *list->tables[i];
     CU_ASSERT(found.bpd_code >= 0);
-    free(tables);
     return found;
 }
 
@@ -100,7 +100,7 @@ static void test_swap_mid_sequence(void)
     CU_ASSERT(later > revision);
     new = publish_with_second(&m);
     continue_with_first(&m, old, &alone);
-    CU_ASSERT_EQUAL(table_info(&sc, first).state, KVC_TABLE_DRAINING);
+    CU_ASSERT_EQUAL(table_info(&sc, first).state, KVCOBRA__TABLE_STATE__TABLE_DRAINING);
     CU_ASSERT_EQUAL(table_info(&sc, first).references, 1); /* one for all sequences of the client */
     CU_ASSERT_EQUAL(table_info(&sc, second).references, 1);
 
@@ -175,33 +175,48 @@ static void test_activation_outcomes(void)
     struct scene sc;
     uint8_t first[KVC_DIGEST_BYTES], second[KVC_DIGEST_BYTES], unknown[KVC_DIGEST_BYTES] = {1};
     void *bytes;
-    size_t n_bytes, n_tables = 0;
+    size_t n_bytes;
     uint64_t revision = 0, again = 0;
+    struct errmsg e = {""};
     uint8_t digest[KVC_DIGEST_BYTES];
-    _cleanup_(freep) kvc_table_info *tables = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *tables = NULL;
 
     scene_start(&sc, small(), 3, 1, NULL);
     /* 1: the table was staged before */
-    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, sc.bytes, sc.n_bytes, first), 1);
+    CU_ASSERT_EQUAL(operator_stage_table(sc.control, sc.bytes, sc.n_bytes, first, NULL), 1);
     scene_activate(&sc, 3, 2, second);
-    CU_ASSERT_EQUAL(kvc_table_activate(sc.control, second, 0, &revision), 1);
+    CU_ASSERT_EQUAL(operator_activate_table(sc.control, second, 0, &revision, NULL), 1);
     CU_ASSERT(revision > 0);
-    CU_ASSERT_EQUAL(kvc_table_activate(sc.control, second, revision, &again), 1);
+    CU_ASSERT_EQUAL(operator_activate_table(sc.control, second, revision, &again, NULL), 1);
     CU_ASSERT_EQUAL(again, revision);
-    CU_ASSERT_EQUAL(kvc_table_activate(sc.control, unknown, 0, &again), -ENOENT);
+    CU_ASSERT_EQUAL(operator_activate_table(sc.control, unknown, 0, &again, NULL), -ENOENT);
     CU_ASSERT(strlen(kvc_last_error(sc.control)) > 5);
     /* damaged bytes are refused, with the reason */
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&sc.g, 3, 3, true, &bytes, &n_bytes), 0);
     ((uint8_t *) bytes)[n_bytes / 2] ^= 1;
     memset(digest, 0x77, sizeof(digest));
-    CU_ASSERT_EQUAL(kvc_table_stage(sc.control, bytes, n_bytes, digest), -EBADMSG);
+    CU_ASSERT_EQUAL(operator_stage_table(sc.control, bytes, n_bytes, digest, &e), -EBADMSG);
     CU_ASSERT_EQUAL(digest[0], 0x77);
-    printf("    refused: %s\n", kvc_last_error(sc.control));
+    printf("    refused: %s\n", e.text);
     /* and are not listed */
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc.control, sizeof(*tables), &tables, &n_tables), 0);
-    CU_ASSERT_EQUAL(n_tables, 2);
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(sc.control, &tables, NULL), 0);
+    CU_ASSERT_EQUAL(tables->n_tables, 2);
     free(bytes);
     scene_end(&sc);
+}
+
+/* The outcome, and what is active then. */
+static int roll_back(struct scene *sc, const uint8_t *digest, uint8_t *ret_active, uint64_t *ret_revision)
+{
+    _cleanup_(operator_message_freep) Kvcobra__RollbackTableReply *reply = NULL;
+    Kvcobra__RollbackTable m = KVCOBRA__ROLLBACK_TABLE__INIT;
+
+    m.digest = operator_digest(digest);
+    CU_ASSERT_EQUAL_FATAL(
+        operator_call(sc->control, KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE, &m.base, &reply, NULL), 0);
+    memcpy(ret_active, reply->active.data, KVC_DIGEST_BYTES);
+    *ret_revision = reply->revision;
+    return operator_outcome(reply->outcome, NULL);
 }
 
 /* ROLLBACK returns to the table before, while it drains, and says which one that is. */
@@ -217,12 +232,12 @@ static void test_rollback(void)
     m = scene_client(&sc);
     active_digest(&m, first, &before);
     scene_activate(&sc, 2, 2, second);
-    CU_ASSERT_EQUAL(kvc_table_rollback(sc.control, second, 0, active, &revision), 0);
+    CU_ASSERT_EQUAL(roll_back(&sc, second, active, &revision), 0);
     CU_ASSERT(memcmp(active, first, sizeof(active)) == 0 && revision > before);
-    CU_ASSERT_EQUAL(table_info(&sc, first).state, KVC_TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(table_info(&sc, first).state, KVCOBRA__TABLE_STATE__TABLE_ACTIVE);
     /* again: that table is no longer active, and the active one stays */
     memset(active, 0, sizeof(active));
-    CU_ASSERT_EQUAL(kvc_table_rollback(sc.control, second, 0, active, NULL), 1);
+    CU_ASSERT_EQUAL(roll_back(&sc, second, active, &revision), 1);
     CU_ASSERT_EQUAL(memcmp(active, first, sizeof(active)), 0);
     embedded_free(&m);
     scene_end(&sc);

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/kvcobra-tiers.h"
 #include "tests/e2e/tier_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -47,8 +46,8 @@ static size_t find_any(const struct tier *t)
 static void test_more_pages_than_memory(void)
 {
     struct tier t;
-    kvc_tier_state s;
-    kvc_status *status;
+    const Kvcobra__ControlTierReply *s;
+    Kvcobra__StatusReply *status;
 
     tier_begin(&t);
     CU_ASSERT(tier_reaches(&t, "ready"));
@@ -56,15 +55,15 @@ static void test_more_pages_than_memory(void)
     status = scene_status(&t.scene);
     CU_ASSERT(status->evictions > 0);
     CU_ASSERT_STRING_EQUAL(status->disk_tier, "ready");
-    status = kvc_status_free(status);
-    s = tier_ask(&t, KVC_TIER_ASK);
-    CU_ASSERT_EQUAL(s.written_pages, TIER_TEXTS * TIER_SHARED / 64);
-    CU_ASSERT_EQUAL(s.lost, 0);
+    status = scene_status_free(status);
+    s = tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK);
+    CU_ASSERT_EQUAL(s->written_pages, TIER_TEXTS * TIER_SHARED / 64);
+    CU_ASSERT_EQUAL(s->lost, 0);
 
     CU_ASSERT(finds_all(&t));
-    s = tier_ask(&t, KVC_TIER_ASK);
-    CU_ASSERT(s.read_pages > 0);
-    CU_ASSERT_EQUAL(s.unopened, 0);
+    s = tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK);
+    CU_ASSERT(s->read_pages > 0);
+    CU_ASSERT_EQUAL(s->unopened, 0);
     tier_finish(&t);
 }
 
@@ -77,9 +76,9 @@ static void test_cold_start(void)
     tier_publish_all(&t);
     tier_restart(&t);
     CU_ASSERT(tier_reaches(&t, "ready"));
-    CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).pages, TIER_TEXTS * TIER_SHARED / 64);
+    CU_ASSERT_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->pages, TIER_TEXTS * TIER_SHARED / 64);
     CU_ASSERT(finds_all(&t));
-    CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).unopened, 0);
+    CU_ASSERT_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->unopened, 0);
     tier_finish(&t);
 }
 
@@ -120,7 +119,7 @@ static void test_killed_while_writing(void)
     (void) find_any(&t);
     tier_publish_all(&t);
     CU_ASSERT(finds_all(&t));
-    CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).unopened, 0);
+    CU_ASSERT_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->unopened, 0);
     tier_finish(&t);
 }
 
@@ -140,7 +139,7 @@ static void test_peek_has_two_numbers(void)
     CU_ASSERT_EQUAL(kvc_model_peek_tiers(m.model, NULL, tokens, TIER_TOKENS, &memory, &all), 0);
     CU_ASSERT(memory == TIER_SHARED && all >= TIER_SHARED);
     (void) tier_flush(&t);
-    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     all = 0;
     for (struct wait w = wait_begin(); all != TIER_SHARED && wait_again(&w);)
         CU_ASSERT_EQUAL(kvc_model_peek_tiers(m.model, NULL, tokens, TIER_TOKENS, &memory, &all), 0);
@@ -185,8 +184,8 @@ static void test_damaged_disk(void)
     tier_start_again(&t);
     CU_ASSERT(tier_reaches(&t, "ready"));
     CU_ASSERT_EQUAL(find_any(&t), 0);
-    CU_ASSERT(tier_ask(&t, KVC_TIER_ASK).unopened > 0);
-    CU_ASSERT_STRING_EQUAL(tier_ask(&t, KVC_TIER_ASK).state, "ready");
+    CU_ASSERT(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->unopened > 0);
+    CU_ASSERT_STRING_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->state, "ready");
     tier_publish_all(&t);
     CU_ASSERT(finds_all(&t));
     tier_finish(&t);
@@ -204,12 +203,12 @@ static void test_other_keys(void)
     tier_restart(&t);
     CU_ASSERT(tier_reaches(&t, "ready"));
     CU_ASSERT_EQUAL(find_any(&t), 0);
-    CU_ASSERT(tier_ask(&t, KVC_TIER_ASK).unopened > 0);
+    CU_ASSERT(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->unopened > 0);
 
     tier_write_keys(&t, 'b', '2', 2);
     tier_restart(&t);
     CU_ASSERT(tier_reaches(&t, "off"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(tier_ask(&t, KVC_TIER_ASK).message, "index secret"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->message, "index secret"));
     CU_ASSERT_EQUAL(find_any(&t), 0);
     tier_finish(&t);
 }
@@ -228,14 +227,15 @@ static void test_folder_vanishes(void)
     (void) snprintf(away, sizeof(away), "%s/away", t.folder);
     CU_ASSERT_EQUAL_FATAL(rename(disk, away), 0);
     CU_ASSERT(tier_reaches(&t, "off"));
-    CU_ASSERT(tier_ask(&t, KVC_TIER_ASK).message[0] != '\0');
+    CU_ASSERT(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->message[0] != '\0');
     m = scene_client(&t.scene);
     tier_publish(&m, TIER_TEXTS); /* memory serves on */
     CU_ASSERT_EQUAL(tier_match(&t.scene, &m, TIER_TEXTS, 0), TIER_SHARED);
     embedded_free(&m);
 
     CU_ASSERT_EQUAL_FATAL(rename(away, disk), 0);
-    (void) kvc_tier_control(t.scene.control, KVC_TIER_RESUME, NULL, NULL, NULL); /* or it resumed by itself */
+    (void) scene_control_tier(t.scene.control, KVCOBRA__TIER_ACTION__TIER_RESUME, NULL,
+                              NULL); /* or it resumed by itself */
     CU_ASSERT(tier_reaches(&t, "ready"));
     CU_ASSERT(finds_all(&t));
     tier_finish(&t);
@@ -245,7 +245,7 @@ static void test_folder_vanishes(void)
 static void test_full_file_system(void)
 {
     struct tier t;
-    kvc_tier_state s;
+    const Kvcobra__ControlTierReply *s;
 
     tier_prepare(&t);
     if (mount("none", t.disk_arg + strlen("--disk-dir="), "tmpfs", 0, "size=3m,mode=0700") < 0) {
@@ -258,18 +258,18 @@ static void test_full_file_system(void)
 
     t.is_mounted = true;
     tier_start(&t);
-    s = tier_ask(&t, KVC_TIER_ASK);
-    for (struct wait w = wait_begin(); strcmp(s.state, "opening") == 0 && wait_again(&w);)
-        s = tier_ask(&t, KVC_TIER_ASK);
-    if (strcmp(s.state, "ready") == 0) {
+    s = tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK);
+    for (struct wait w = wait_begin(); strcmp(s->state, "opening") == 0 && wait_again(&w);)
+        s = tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK);
+    if (strcmp(s->state, "ready") == 0) {
         tier_publish_all(&t);
-        s = tier_ask(&t, KVC_TIER_ASK);
-        CU_ASSERT_STRING_EQUAL(s.state, "ready");
-        CU_ASSERT_PTR_NOT_NULL(strstr(s.message, "No space left on device"));
-        CU_ASSERT(s.segments > 0 && s.segments == s.segments_max && s.physical_bytes <= 3 << 20);
-        CU_ASSERT(s.pages > 0 && s.pages < TIER_TEXTS * TIER_SHARED / 64);
+        s = tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK);
+        CU_ASSERT_STRING_EQUAL(s->state, "ready");
+        CU_ASSERT_PTR_NOT_NULL(strstr(s->message, "No space left on device"));
+        CU_ASSERT(s->segments > 0 && s->segments == s->segments_max && s->physical_bytes <= 3 << 20);
+        CU_ASSERT(s->pages > 0 && s->pages < TIER_TEXTS * TIER_SHARED / 64);
         CU_ASSERT(find_any(&t) >= TIER_SHARED); /* the newest text is in memory, others are on the disk */
-        CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).unopened, 0);
+        CU_ASSERT_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->unopened, 0);
     } else {
         test_skip("tmpfs has direct I/O since Linux 6.6");
     }
@@ -283,34 +283,34 @@ static void test_drop(void)
     tier_begin(&t);
     CU_ASSERT(tier_reaches(&t, "ready"));
     tier_publish_all(&t);
-    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_tier_control(t.scene.control, KVC_TIER_DROP, "another", NULL, NULL), 0);
-    CU_ASSERT_EQUAL(tier_ask(&t, KVC_TIER_ASK).pages, TIER_TEXTS * TIER_SHARED / 64);
-    CU_ASSERT_EQUAL(kvc_tier_control(t.scene.control, KVC_TIER_DROP, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(scene_control_tier(t.scene.control, KVCOBRA__TIER_ACTION__TIER_DROP, "another", NULL), 0);
+    CU_ASSERT_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->pages, TIER_TEXTS * TIER_SHARED / 64);
+    CU_ASSERT_EQUAL(scene_control_tier(t.scene.control, KVCOBRA__TIER_ACTION__TIER_DROP, NULL, NULL), 0);
     CU_ASSERT_EQUAL(find_any(&t), 0);
-    CU_ASSERT_EQUAL(kvc_tier_control(t.scene.control, KVC_TIER_RESUME, NULL, NULL, NULL), -EALREADY);
-    CU_ASSERT_EQUAL(kvc_tier_control(t.scene.control, KVC_TIER_ASK, "a", NULL, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(scene_control_tier(t.scene.control, KVCOBRA__TIER_ACTION__TIER_RESUME, NULL, NULL),
+                    -EALREADY);
     tier_finish(&t);
 }
 
 /* The beginning of a prompt as operators name it. */
 struct beginning {
-    kvc_prefix_options options;
+    Kvcobra__Prefix prefix;
     uint8_t digest[KVC_DIGEST_BYTES];
     char tenant[32];
 };
 
 static void begin_prefix(struct tier *t, struct beginning *b)
 {
-    kvc_table_info *tables = NULL;
-    size_t n_tables = 0;
+    Kvcobra__ListTablesReply *tables = NULL;
 
     (void) snprintf(b->tenant, sizeof(b->tenant), "uid-%lu", (unsigned long) geteuid());
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(t->scene.control, sizeof(*tables), &tables, &n_tables), 0);
-    memcpy(b->digest, tables[0].digest, sizeof(b->digest));
-    b->options = (kvc_prefix_options){
-        .struct_bytes = sizeof(b->options), .tenant = b->tenant, .table_digest = b->digest};
-    free(tables);
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(t->scene.control, &tables, NULL), 0);
+    memcpy(b->digest, tables->tables[0]->digest.data, sizeof(b->digest));
+    b->prefix = (Kvcobra__Prefix) KVCOBRA__PREFIX__INIT;
+    b->prefix.tenant = b->tenant;
+    b->prefix.table_digest = operator_digest(b->digest);
+    operator_message_freep(&tables);
 }
 
 /* What continues the first @n tokens of @text is found neither in memory nor on the disk. */
@@ -320,7 +320,7 @@ static void flush_prefix(struct tier *t, uint32_t text, size_t n)
     struct beginning b;
 
     begin_prefix(t, &b);
-    CU_ASSERT_EQUAL(kvc_flush(t->scene.control, &b.options, tokens, n, NULL), 0);
+    CU_ASSERT_EQUAL(operator_flush(t->scene.control, &b.prefix, tokens, n, 64, NULL, NULL), 0);
     free(tokens);
 }
 
@@ -328,21 +328,21 @@ static void flush_prefix(struct tier *t, uint32_t text, size_t n)
 static void look(struct tier *t, uint32_t text, size_t *ret_memory, size_t *ret_disk)
 {
     uint32_t *tokens = scene_tokens(text, TIER_SHARED);
-    kvc_chunk_place *places = NULL;
+    Kvcobra__LookupReply *places = NULL;
     struct beginning b;
-    size_t n = 0;
 
     begin_prefix(t, &b);
     CU_ASSERT_EQUAL_FATAL(
-        kvc_lookup(t->scene.control, &b.options, tokens, TIER_SHARED, sizeof(*places), &places, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(n, TIER_SHARED / 64 * 2);
+        operator_lookup(t->scene.control, &b.prefix, tokens, TIER_SHARED, false, &places, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(places->n_places, TIER_SHARED / 64 * 2);
     *ret_memory = *ret_disk = 0;
-    for (size_t i = 0; i < n; i++) {
-        CU_ASSERT_EQUAL(places[i].in_memory || places[i].on_disk, i % 2 == 0); /* none is repeatable */
-        *ret_memory += places[i].in_memory != 0;
-        *ret_disk += places[i].on_disk != 0;
+    for (size_t i = 0; i < places->n_places; i++) {
+        CU_ASSERT_EQUAL(places->places[i]->in_memory || places->places[i]->on_disk,
+                        i % 2 == 0); /* none is repeatable */
+        *ret_memory += places->places[i]->in_memory != 0;
+        *ret_disk += places->places[i]->on_disk != 0;
     }
-    free(places);
+    operator_message_freep(&places);
     free(tokens);
 }
 
@@ -350,22 +350,20 @@ static void look(struct tier *t, uint32_t text, size_t *ret_memory, size_t *ret_
 static int shared_chunk(struct tier *t, size_t leaves)
 {
     uint32_t *tokens = scene_tokens(0, TIER_SHARED);
-    kvc_chunk_place *places = NULL;
+    Kvcobra__LookupReply *places = NULL;
     struct beginning b;
-    size_t n = 0;
     int shared = -1;
 
     tokens[leaves * 64]++;
     begin_prefix(t, &b);
-    b.options.with_shared = 1;
-    CU_ASSERT_EQUAL_FATAL(
-        kvc_lookup(t->scene.control, &b.options, tokens, 5 * 64, sizeof(*places), &places, &n), 0);
-    for (size_t i = 0; i < n; i++) {
-        CU_ASSERT(!places[i].is_shared || shared < 0);
-        if (places[i].is_shared)
+    CU_ASSERT_EQUAL_FATAL(operator_lookup(t->scene.control, &b.prefix, tokens, 5 * 64, true, &places, NULL),
+                          0);
+    for (size_t i = 0; i < places->n_places; i++) {
+        CU_ASSERT(!places->places[i]->is_shared || shared < 0);
+        if (places->places[i]->is_shared)
             shared = (int) (i / 2);
     }
-    free(places);
+    operator_message_freep(&places);
     free(tokens);
     return shared;
 }
@@ -380,7 +378,7 @@ static void test_lookup(void)
     CU_ASSERT(tier_reaches(&t, "ready"));
     tier_publish_all(&t);
     (void) tier_flush(&t);
-    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     look(&t, 0, &memory, &disk);
     CU_ASSERT(memory == 0 && disk == TIER_SHARED / 64);
     CU_ASSERT_EQUAL(shared_chunk(&t, 3), 2); /* the text goes on otherwise */
@@ -414,7 +412,7 @@ static void test_flushed_prefixes(void)
     CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, 8000), PREFIX - 64);
     CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 1, 8000), TIER_SHARED);
     (void) tier_flush(&t);
-    CU_ASSERT_EQUAL(kvc_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     CU_ASSERT_EQUAL(tier_match(&t.scene, &m, TIER_TEXTS, 8000), PREFIX - 64);
     embedded_free(&m);
 
@@ -434,7 +432,7 @@ static void test_no_disk_tier(void)
     struct scene sc;
 
     scene_start(&sc, random_table_geometry(1, 1, 1, 32), 3, 1, NULL);
-    CU_ASSERT_EQUAL(kvc_tier_control(sc.control, KVC_TIER_ASK, NULL, NULL, NULL), -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(scene_control_tier(sc.control, KVCOBRA__TIER_ACTION__TIER_ASK, NULL, NULL), -EOPNOTSUPP);
     scene_end(&sc);
 }
 

@@ -22,17 +22,20 @@ static struct geometry small(void)
     return random_table_geometry(2, 4, 2, 64);
 }
 
-static kvc_table_info info_of(struct scene *sc, const uint8_t *digest)
+/* Only its numbers are valid, and its fit until the next call. */
+static Kvcobra__TableInfo info_of(struct scene *sc, const uint8_t *digest)
 {
-    kvc_table_info *tables = NULL, found = {.bpd_code = -1};
-    size_t n = 0;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
+    Kvcobra__TableInfo found = {.bpd_code = -1};
+    static Kvcobra__Fit fit;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_table_list(sc->control, sizeof(*tables), &tables, &n), 0);
-    for (size_t i = 0; i < n; i++)
-        if (memcmp(tables[i].digest, digest, KVC_DIGEST_BYTES) == 0)
-            found = tables[i];
-    CU_ASSERT(found.bpd_code >= 0);
-    free(tables);
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(sc->control, &list, NULL), 0);
+    for (size_t i = 0; i < list->n_tables; i++)
+        if (memcmp(list->tables[i]->digest.data, digest, KVC_DIGEST_BYTES) == 0)
+            found = *list->tables[i];
+    CU_ASSERT_FATAL(found.bpd_code >= 0);
+    fit = *found.fit;
+    found.fit = &fit;
     return found;
 }
 
@@ -43,7 +46,7 @@ static void stage_other(struct scene *sc, double bpd, uint64_t seed, uint8_t ret
     size_t n;
 
     CU_ASSERT_EQUAL_FATAL(random_table_bytes(&sc->g, seed, bpd, true, &bytes, &n), 0);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_stage(sc->control, bytes, n, ret_digest), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_stage_table(sc->control, bytes, n, ret_digest, NULL), 0);
 }
 
 static void active_digest(const struct embedded *m, uint8_t ret[KVC_DIGEST_BYTES])
@@ -101,30 +104,31 @@ static void test_shadow_requests(void)
 {
     struct trial t;
     kvc_client *op;
-    kvc_table_info info;
+    Kvcobra__TableInfo info;
     uint64_t revision = 0, again = 0;
 
     trial_start(&t, 2);
     op = t.sc.control;
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.active, 1000000, 0, &revision), -EBUSY);
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000001, 0, &revision), -EINVAL);
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.active, 1000000, 0, &revision, NULL), -EBUSY);
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.other, 1000001, 0, &revision, NULL), -EINVAL);
     /* no change: the table is not a shadow */
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 0, 0, &revision), 1);
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000000, 0, &revision), 0);
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000000, 0, &again), 1);
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.other, 0, 0, &revision, NULL), 1);
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.other, 1000000, 0, &revision, NULL), 0);
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.other, 1000000, 0, &again, NULL), 1);
     CU_ASSERT_EQUAL(again, revision);
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 500000, revision, &again), -EEXIST);
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 500000, revision - 1, &again), -ESTALE);
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.other, 500000, revision, &again, NULL), -EEXIST);
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.other, 500000, revision - 1, &again, NULL), -ESTALE);
     info = info_of(&t.sc, t.other);
-    CU_ASSERT(info.state == KVC_TABLE_SHADOW && info.shadow_ppm == 1000000 && info.fit.shadow_tokens == 0);
+    CU_ASSERT(info.state == KVCOBRA__TABLE_STATE__TABLE_SHADOW && info.shadow_ppm == 1000000 &&
+              info.fit->shadow_tokens == 0);
 
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 0, 0, &again), 0);
-    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).state, KVC_TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.other, 0, 0, &again, NULL), 0);
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).state, KVCOBRA__TABLE_STATE__TABLE_VERIFIED);
     CU_ASSERT(again > revision);
-    CU_ASSERT_EQUAL(kvc_table_shadow(op, t.other, 1000, 0, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_table_activate(op, t.other, 0, NULL), 0); /* ends the trial */
+    CU_ASSERT_EQUAL(operator_shadow_table(op, t.other, 1000, 0, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_activate_table(op, t.other, 0, NULL, NULL), 0); /* ends the trial */
     info = info_of(&t.sc, t.other);
-    CU_ASSERT(info.state == KVC_TABLE_ACTIVE && info.shadow_ppm == 0);
+    CU_ASSERT(info.state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE && info.shadow_ppm == 0);
     trial_end(&t);
 }
 
@@ -143,7 +147,7 @@ static struct embedded packed_alone(const struct scene *sc, const uint32_t *toke
  * The ratio of the reported errors of the shadow and the active table is that of the errors
  * of their decoded values.
  */
-static void check_reported_errors(struct scene *sc, const uint32_t *tokens, const kvc_layer_fit *layers)
+static void check_reported_errors(struct scene *sc, const uint32_t *tokens, const Kvcobra__GetFitReply *fit)
 {
     kvc_seq *active, *shadow;
     struct embedded alone_active = packed_alone(sc, tokens, &active), alone_shadow;
@@ -153,7 +157,8 @@ static void check_reported_errors(struct scene *sc, const uint32_t *tokens, cons
     alone_shadow = packed_alone(sc, tokens, &shadow);
     for (uint32_t layer = 0; layer < sc->g.n_layers; layer++)
         for (unsigned side = 0; side < 2; side++) {
-            double ratio = layers[layer].shadow_error[side] / layers[layer].active_error[side];
+            const Kvcobra__LayerSums *x = fit->shadow[layer];
+            double ratio = side == KVC_K ? x->shadow_k / x->error_k : x->shadow_v / x->error_v;
             double expected = error_sum(&alone_shadow, shadow, layer, (enum kvc_side) side, PACKED) /
                               error_sum(&alone_active, active, layer, (enum kvc_side) side, PACKED);
 
@@ -172,22 +177,20 @@ static void test_shadow_errors(void)
     struct trial t;
     kvc_seq *s = NULL;
     uint32_t *tokens = scene_tokens(0, N);
-    kvc_layer_fit *layers = NULL;
-    kvc_fit fit = {.struct_bytes = sizeof(fit)};
+    _cleanup_(operator_message_freep) Kvcobra__GetFitReply *got = NULL;
     size_t n = 0;
 
     trial_start(&t, 2);
-    CU_ASSERT_EQUAL(kvc_table_shadow(t.sc.control, t.other, 1000000, 0, NULL), 0);
+    CU_ASSERT_EQUAL(operator_shadow_table(t.sc.control, t.other, 1000000, 0, NULL, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t.m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(embedded_append(&t.m, s, 0, 0, N), 0);
     CU_ASSERT_EQUAL(kvc_seq_commit(s, tokens, N, &n), 0);
     CU_ASSERT_EQUAL(n, PACKED);
-    CU_ASSERT_EQUAL_FATAL(kvc_table_get_fit(t.sc.control, t.other, &fit, sizeof(*layers), &layers, &n), 0);
-    CU_ASSERT_EQUAL(fit.shadow_tokens, PACKED - 64);
-    CU_ASSERT_EQUAL_FATAL(n, t.sc.g.n_layers);
-    check_reported_errors(&t.sc, tokens, layers);
-    CU_ASSERT(fit.shadow_error[0] > fit.active_error[0]); /* 2 bits against 3 */
-    free(layers);
+    CU_ASSERT_EQUAL_FATAL(operator_get_fit(t.sc.control, t.other, &got, NULL), 0);
+    CU_ASSERT_EQUAL(got->fit->shadow_tokens, PACKED - 64);
+    CU_ASSERT_EQUAL_FATAL(got->n_shadow, t.sc.g.n_layers);
+    check_reported_errors(&t.sc, tokens, got);
+    CU_ASSERT(got->fit->shadow_error_k > got->fit->active_error_k); /* 2 bits against 3 */
     free(tokens);
     trial_end(&t);
 }
@@ -202,10 +205,10 @@ static void test_canary_share(void)
     kvc_seq *seqs[SEQUENCES];
 
     trial_start(&t, 3);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 256, NULL, 0, 0, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.active, 10, NULL, 0, 0, NULL), -EBUSY);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 64, NULL, 0, 0, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 64, NULL, 0, 0, NULL), 1);
+    CU_ASSERT_EQUAL(operator_canary_table(t.sc.control, t.other, 256, NULL, 0, 0, NULL, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(operator_canary_table(t.sc.control, t.active, 10, NULL, 0, 0, NULL, NULL), -EBUSY);
+    CU_ASSERT_EQUAL(operator_canary_table(t.sc.control, t.other, 64, NULL, 0, 0, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_canary_table(t.sc.control, t.other, 64, NULL, 0, 0, NULL, NULL), 1);
     for (size_t i = 0; i < SEQUENCES; i++) {
         size_t published = 0;
 
@@ -220,8 +223,8 @@ static void test_canary_share(void)
      */
     CU_ASSERT(info_of(&t.sc, t.other).pages > 0 && info_of(&t.sc, t.other).pages < 2 * SEQUENCES);
     CU_ASSERT_EQUAL(info_of(&t.sc, t.other).pages + info_of(&t.sc, t.active).pages, 2 * SEQUENCES);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 0, NULL, 0, 0, NULL), 0);
-    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).state, KVC_TABLE_DRAINING); /* it was used */
+    CU_ASSERT_EQUAL(operator_canary_table(t.sc.control, t.other, 0, NULL, 0, 0, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.other).state, KVCOBRA__TABLE_STATE__TABLE_DRAINING); /* it was used */
     for (size_t i = 0; i < SEQUENCES; i++)
         kvc_seq_free(seqs[i]);
     trial_end(&t);
@@ -233,17 +236,17 @@ static void test_canary_tenant(void)
     struct trial t;
     uint8_t now[KVC_DIGEST_BYTES];
     const char *tenant;
-    kvc_status *status;
+    Kvcobra__StatusReply *status;
 
     trial_start(&t, 3);
     status = scene_status(&t.sc);
-    tenant = status->tenants[0].name;
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 0, &tenant, 1, 0, NULL), 0);
-    status = kvc_status_free(status);
+    tenant = status->tenants[0]->name;
+    CU_ASSERT_EQUAL(operator_canary_table(t.sc.control, t.other, 0, &tenant, 1, 0, NULL, NULL), 0);
+    status = scene_status_free(status);
     CU_ASSERT_EQUAL(info_of(&t.sc, t.other).canary_tenants, 1);
     active_digest(&t.m, now); /* the table of this tenant's next sequence */
     CU_ASSERT_EQUAL(memcmp(now, t.other, sizeof(now)), 0);
-    CU_ASSERT_EQUAL(kvc_table_canary(t.sc.control, t.other, 0, NULL, 0, 0, NULL), 0);
+    CU_ASSERT_EQUAL(operator_canary_table(t.sc.control, t.other, 0, NULL, 0, 0, NULL, NULL), 0);
     active_digest(&t.m, now);
     CU_ASSERT_EQUAL(memcmp(now, t.active, sizeof(now)), 0);
     trial_end(&t);
@@ -258,14 +261,15 @@ static void test_no_report(void)
     _cleanup_(freep) void *bytes = NULL;
     kvc_seq *s = NULL;
     size_t n = 0, n_bytes = 0;
+    uint64_t n_tokens = 0;
 
     trial_start(&t, 3);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(t.m.model, NULL, 0, &s), 0);
     CU_ASSERT_EQUAL(scene_publish(&t.m, s, 1, 0, N, N, &n), 0);
-    CU_ASSERT_EQUAL(info_of(&t.sc, t.active).fit.reports, 0);
-    CU_ASSERT_EQUAL(
-        kvc_moments_fetch(t.sc.control, random_table_model_digest, NULL, 0, &bytes, &n_bytes, NULL),
-        -ENODATA);
+    CU_ASSERT_EQUAL(info_of(&t.sc, t.active).fit->reports, 0);
+    CU_ASSERT_EQUAL(operator_fetch_moments(t.sc.control, random_table_model_digest, NULL, 0, &bytes, &n_bytes,
+                                           &n_tokens, NULL),
+                    -ENODATA);
     trial_end(&t);
 }
 
@@ -285,23 +289,27 @@ static void test_reported_errors(void)
 {
     kvc_model_fit fit = {.struct_bytes = sizeof(fit)};
     struct trial t;
-    kvc_table_info info;
+    Kvcobra__TableInfo info;
 
     trial_start(&t, 3);
     publish_reported(&t);
     CU_ASSERT_EQUAL(kvc_model_get_fit(t.m.model, &fit), 0);
     CU_ASSERT_EQUAL(fit.tokens, PACKED - 64); /* they stay after the report */
     info = info_of(&t.sc, t.active);
-    CU_ASSERT_EQUAL(info.fit.reports, 1);
-    CU_ASSERT_EQUAL(info.fit.tokens, PACKED - 64);
+    CU_ASSERT_EQUAL(info.fit->reports, 1);
+    CU_ASSERT_EQUAL(info.fit->tokens, PACKED - 64);
     for (unsigned side = 0; side < 2; side++) {
-        CU_ASSERT(info.fit.error[side] > 0 && info.fit.error[side] < 1);
-        CU_ASSERT_DOUBLE_EQUAL(fit.error[side], info.fit.error[side], 1e-12);
+        double error = side == KVC_K ? info.fit->error_k : info.fit->error_v;
+        uint64_t coded = side == KVC_K ? info.fit->coded_k : info.fit->coded_v;
+        uint64_t saturated = side == KVC_K ? info.fit->saturated_k : info.fit->saturated_v;
+
+        CU_ASSERT(error > 0 && error < 1);
+        CU_ASSERT_DOUBLE_EQUAL(fit.error[side], error, 1e-12);
         /* reports count from the first measured chunk on */
-        CU_ASSERT(fit.coded[side] >= info.fit.coded[side] && fit.coded[side] < 2 * info.fit.coded[side]);
-        CU_ASSERT(fit.saturated[side] >= info.fit.saturated[side]);
+        CU_ASSERT(fit.coded[side] >= coded && fit.coded[side] < 2 * coded);
+        CU_ASSERT(fit.saturated[side] >= saturated);
     }
-    CU_ASSERT(info.fit.coded[0] > 0 && info.fit.saturated[0] < info.fit.coded[0]);
+    CU_ASSERT(info.fit->coded_k > 0 && info.fit->saturated_k < info.fit->coded_k);
     trial_end(&t);
 }
 
@@ -358,13 +366,14 @@ static void test_reported_moments(void)
 
     trial_start(&t, 3);
     publish_reported(&t);
-    CU_ASSERT_EQUAL_FATAL(
-        kvc_moments_fetch(t.sc.control, random_table_model_digest, NULL, 0, &bytes, &n_bytes, &n_tokens), 0);
+    CU_ASSERT_EQUAL_FATAL(operator_fetch_moments(t.sc.control, random_table_model_digest, NULL, 0, &bytes,
+                                                 &n_bytes, &n_tokens, NULL),
+                          0);
     CU_ASSERT_EQUAL(n_tokens, PACKED - 64);
     CU_ASSERT_EQUAL_FATAL(moments_parse(bytes, n_bytes, &got, &e), 0);
     check_moments(&t.sc, got);
-    CU_ASSERT_EQUAL(kvc_moments_fetch(t.sc.control, random_table_model_digest, &(const char *){"stranger"}, 1,
-                                      &none, &n_bytes, NULL),
+    CU_ASSERT_EQUAL(operator_fetch_moments(t.sc.control, random_table_model_digest,
+                                           &(const char *){"stranger"}, 1, &none, &n_bytes, &n_tokens, NULL),
                     -ENODATA);
     trial_end(&t);
 }
@@ -384,19 +393,19 @@ static void test_survives_restart(void)
     scene_attach(&sc, &d, small(), 3, 1);
     stage_other(&sc, 2, 2, shadow);
     stage_other(&sc, 2, 3, canary);
-    CU_ASSERT_EQUAL(kvc_table_shadow(sc.control, shadow, 25000, 0, NULL), 0);
-    CU_ASSERT_EQUAL(kvc_table_canary(sc.control, canary, 3, tenants, 2, 0, &revision), 0);
+    CU_ASSERT_EQUAL(operator_shadow_table(sc.control, shadow, 25000, 0, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(operator_canary_table(sc.control, canary, 3, tenants, 2, 0, &revision, NULL), 0);
     sc.control = kvc_client_free(sc.control);
     daemon_kill(&d);
     CU_ASSERT_FATAL(daemon_start_again(&d, args));
     CU_ASSERT_EQUAL_FATAL(kvc_client_new(&sc.control), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_client_connect(sc.control, d.operator_socket), 0);
-    CU_ASSERT_EQUAL(info_of(&sc, shadow).state, KVC_TABLE_SHADOW);
+    CU_ASSERT_EQUAL(info_of(&sc, shadow).state, KVCOBRA__TABLE_STATE__TABLE_SHADOW);
     CU_ASSERT_EQUAL(info_of(&sc, shadow).shadow_ppm, 25000);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_share, 3);
     CU_ASSERT_EQUAL(info_of(&sc, canary).canary_tenants, 2);
     /* the revision is the same too */
-    CU_ASSERT_EQUAL(kvc_table_canary(sc.control, canary, 3, tenants, 2, revision, NULL), 1);
+    CU_ASSERT_EQUAL(operator_canary_table(sc.control, canary, 3, tenants, 2, revision, NULL, NULL), 1);
     scene_detach(&sc);
     CU_ASSERT(daemon_stop(&d));
 }

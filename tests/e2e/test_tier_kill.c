@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/kvcobra-tiers.h"
 #include "tests/e2e/client_fixture.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/e2e/supervisor_fixture.h"
@@ -51,24 +50,21 @@ static void finish(void)
     CU_ASSERT_EQUAL(rmdir(folder), 0);
 }
 
-static kvc_tier_state ask(enum kvc_tier_action action)
+static const Kvcobra__ControlTierReply *ask(Kvcobra__TierAction action)
 {
-    kvc_tier_state s = {.struct_bytes = sizeof(s)};
-
-    CU_ASSERT_EQUAL(kvc_tier_control(sc.control, action, NULL, NULL, &s), 0);
-    return s;
+    return scene_tier(sc.control, action);
 }
 
 /* Writes all pages, and evicts those that no client holds. */
 static void move_to_disk(void)
 {
-    kvc_tier_state s = ask(KVC_TIER_FLUSH);
+    const Kvcobra__ControlTierReply *s = ask(KVCOBRA__TIER_ACTION__TIER_FLUSH);
 
-    for (struct wait w = wait_begin(); !s.flushed && wait_again(&w);)
-        s = ask(KVC_TIER_ASK);
-    CU_ASSERT_STRING_EQUAL_FATAL(s.state, "ready");
-    CU_ASSERT_TRUE_FATAL(s.flushed);
-    CU_ASSERT_EQUAL(kvc_evict(sc.control, NULL, NULL, NULL, NULL), 0);
+    for (struct wait w = wait_begin(); !s->flushed && wait_again(&w);)
+        s = ask(KVCOBRA__TIER_ACTION__TIER_ASK);
+    CU_ASSERT_STRING_EQUAL_FATAL(s->state, "ready");
+    CU_ASSERT_TRUE_FATAL(s->flushed);
+    CU_ASSERT_EQUAL(operator_evict(sc.control, NULL, NULL, NULL, NULL), 0);
 }
 
 static void publish(void)
@@ -102,7 +98,7 @@ static size_t match(void)
     return n;
 }
 
-static bool nothing_held(const kvc_status *s)
+static bool nothing_held(const Kvcobra__StatusReply *s)
 {
     return s->held_pages == 0 && s->leases == 0;
 }
@@ -121,16 +117,17 @@ static void kill_at(const char *step)
     arm(step);
     (void) match();
     CU_ASSERT_EQUAL(unlink(kill_path), 0);
-    if (kvc_tier_control(sc.control, KVC_TIER_ASK, NULL, NULL, NULL) == 0)
+    if (scene_control_tier(sc.control, KVCOBRA__TIER_ACTION__TIER_ASK, NULL, NULL) == 0)
         CU_FAIL("the daemon lives");
     supervisor_kill(); /* it is dead: this reaps it */
     CU_ASSERT_FATAL(supervisor_again());
     scene_reconnect(sc.control, sc.daemon.operator_socket);
     CU_ASSERT(scene_wait(&sc, nothing_held));
-    for (struct wait w = wait_begin(); strcmp(ask(KVC_TIER_ASK).state, "ready") != 0 && wait_again(&w);)
+    for (struct wait w = wait_begin();
+         strcmp(ask(KVCOBRA__TIER_ACTION__TIER_ASK)->state, "ready") != 0 && wait_again(&w);)
         ;
     CU_ASSERT_EQUAL(match(), SHARED);
-    CU_ASSERT_EQUAL(ask(KVC_TIER_ASK).unopened, 0);
+    CU_ASSERT_EQUAL(ask(KVCOBRA__TIER_ACTION__TIER_ASK)->unopened, 0);
 }
 
 static void test_each_step(void)

@@ -93,30 +93,27 @@ void tier_restart(struct tier *t)
     tier_start_again(t);
 }
 
-kvc_tier_state tier_ask(struct tier *t, enum kvc_tier_action action)
+const Kvcobra__ControlTierReply *tier_ask(struct tier *t, Kvcobra__TierAction action)
 {
-    kvc_tier_state s = {.struct_bytes = sizeof(s)};
-
-    CU_ASSERT_EQUAL(kvc_tier_control(t->scene.control, action, NULL, NULL, &s), 0);
-    return s;
+    return scene_tier(t->scene.control, action);
 }
 
 bool tier_reaches(struct tier *t, const char *state)
 {
-    kvc_tier_state s = tier_ask(t, KVC_TIER_ASK);
+    const Kvcobra__ControlTierReply *s = tier_ask(t, KVCOBRA__TIER_ACTION__TIER_ASK);
 
-    for (struct wait w = wait_begin(); strcmp(s.state, state) != 0 && wait_again(&w);)
-        s = tier_ask(t, KVC_TIER_ASK);
-    return strcmp(s.state, state) == 0;
+    for (struct wait w = wait_begin(); strcmp(s->state, state) != 0 && wait_again(&w);)
+        s = tier_ask(t, KVCOBRA__TIER_ACTION__TIER_ASK);
+    return strcmp(s->state, state) == 0;
 }
 
-kvc_tier_state tier_flush(struct tier *t)
+const Kvcobra__ControlTierReply *tier_flush(struct tier *t)
 {
-    kvc_tier_state s = tier_ask(t, KVC_TIER_FLUSH);
+    const Kvcobra__ControlTierReply *s = tier_ask(t, KVCOBRA__TIER_ACTION__TIER_FLUSH);
 
-    for (struct wait w = wait_begin(); !s.flushed && wait_again(&w);)
-        s = tier_ask(t, KVC_TIER_ASK);
-    CU_ASSERT(s.flushed);
+    for (struct wait w = wait_begin(); !s->flushed && wait_again(&w);)
+        s = tier_ask(t, KVCOBRA__TIER_ACTION__TIER_ASK);
+    CU_ASSERT(s->flushed);
     return s;
 }
 

@@ -36,13 +36,14 @@ void tier_finish(struct tier *t); /* ends the daemon, removes the files */
 void tier_start_again(struct tier *t);
 void tier_restart(struct tier *t);
 
-kvc_tier_state tier_ask(struct tier *t, enum kvc_tier_action action);
+/* As scene_tier(). */
+const Kvcobra__ControlTierReply *tier_ask(struct tier *t, Kvcobra__TierAction action);
 
 /* Waits for a state of the tier. False: it does not come. */
 bool tier_reaches(struct tier *t, const char *state);
 
 /* Waits until the disk has all pages. */
-kvc_tier_state tier_flush(struct tier *t);
+const Kvcobra__ControlTierReply *tier_flush(struct tier *t);
 
 /* ---- texts ---- */
 

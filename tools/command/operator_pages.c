@@ -95,7 +95,7 @@ int operator_set_quota(kvc_client *c, const char *tenant, uint64_t max_bytes, ui
     quota.set_guarantee = guarantee_bytes != OPERATOR_QUOTA_KEEP;
     quota.guarantee_bytes = quota.set_guarantee ? guarantee_bytes : 0;
     r = operator_call(c, KVCOBRA__REQUEST__BODY_SET_QUOTA, &quota.base, &got, e);
-    if (r < 0)
+    if (r < 0 || !ret)
         return r;
 
     *ret = *got; /* numbers alone, but for fields of a newer daemon, which are freed with @got */

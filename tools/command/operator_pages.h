@@ -25,7 +25,7 @@ int operator_evict(kvc_client *c, const char *tenant, const uint8_t *digest, Kvc
 /**
  * operator_set_quota() - change the limits of a tenant, or read them
  * @tenant: as SetQuota of kvcobra.proto names it; -ENOENT: not a tenant's name
- * @ret:    the limits before and after; untouched on failure
+ * @ret:    the limits before and after; untouched on failure; may be NULL
  *
  * If both limits are OPERATOR_QUOTA_KEEP, nothing is changed or created.
  */
