@@ -26,8 +26,6 @@ PAGES = {
     "kvcobra-tables": ("kvcobra-operator.h", "stage, activate, roll back and retire a daemon's tables", ["tables"]),
     "kvcobra-trials": ("kvcobra-operator.h", "try a table on live traffic", ["trials on live traffic"]),
     "kvcobra-tenants": ("kvcobra-operator.h", "evict pages, change quotas, drain a daemon", ["memory and load"]),
-    "kvcobra-prefix": ("kvcobra-tiers.h", "flush, look up and pin prompts, as an operator", ["prompts, for operators"]),
-    "kvcobra-tier": ("kvcobra-tiers.h", "look after a daemon's slower tiers", ["the disk tier and the cluster tier"]),
     "kvcobra-sessions": ("kvcobra-operator.h", "list and disconnect sessions, read events", ["sessions and events"]),
     "kvcobra-aliases": ("kvcobra-operator.h", "declare that two digests are one model", ["aliases of models"]),
     "kvcobra-state": ("kvcobra-operator.h", "get the state of a daemon", ["status"]),
