@@ -19,7 +19,7 @@ typedef struct kvc_b { unsigned long struct_bytes; int x, y; enum kvc_e e; } kvc
 int kvc_open(kvc_a **ret, const kvc_b *b);
 int kvc_close(kvc_a *a);'
 source='#include "kvcobra.h"
-#include "kvcobra-operator.h"
+#include "kvcobra-call.h"
 struct kvc_a { int secret; };
 typedef struct kvc_c { int x; } kvc_c;
 int kvc_open(kvc_a **ret, const kvc_b *b) { (*ret)->secret = b->x; return 0; }
@@ -32,7 +32,7 @@ KVCOBRA_PRIVATE { global: kvc_evaluate; };'
 # compile HEADER SOURCE MAP [OPTION...], -g without options
 compile() {
     printf '%s\n' "$1" >"$work/client/kvcobra.h"
-    printf '#include "kvcobra.h"\n' >"$work/client/kvcobra-operator.h"
+    printf '#include "kvcobra.h"\n' >"$work/client/kvcobra-call.h"
     printf '#include "kvcobra.h"\n' >"$work/client/kvcobra-gpu.h"
     printf '%s\n' "$2" >"$work/library.c"
     printf '%s\n' "$3" >"$work/library.map"

@@ -23,12 +23,6 @@ PAGES = {
     "kvcobra-gpu": ("kvcobra-gpu.h", "sequences in GPU memory, and CUDA graphs", ["device and stream", "CUDA graphs"]),
     "kvcobra-llama": ("kvcobra-llama.h", "states of llama.cpp, read into sequences and written from them", [""]),
     "kvcobra-tiers": ("kvcobra-tiers.h", "find prompts in memory and on a disk, and prefetch them", [""]),
-    "kvcobra-tables": ("kvcobra-operator.h", "stage, activate, roll back and retire a daemon's tables", ["tables"]),
-    "kvcobra-trials": ("kvcobra-operator.h", "try a table on live traffic", ["trials on live traffic"]),
-    "kvcobra-tenants": ("kvcobra-operator.h", "evict pages, change quotas, drain a daemon", ["memory and load"]),
-    "kvcobra-sessions": ("kvcobra-operator.h", "list and disconnect sessions, read events", ["sessions and events"]),
-    "kvcobra-aliases": ("kvcobra-operator.h", "declare that two digests are one model", ["aliases of models"]),
-    "kvcobra-state": ("kvcobra-operator.h", "get the state of a daemon", ["status"]),
     "kvcobra-requests": ("kvcobra-call.h", "find a daemon, connect with a time limit, and send it any request",
                          ["sockets", "requests of kvcobra.proto"]),
     "kvcobra-alloc": ("kvcobra-alloc.h", "allocators, which make tables", ["", "allocator"]),
@@ -182,7 +176,7 @@ def group_page(name, version, headers):
 
 def introduction_page(version, headers):
     introduction, _ = sections(headers["kvcobra.h"])
-    operators, _ = sections(headers["kvcobra-operator.h"])
+    operators, _ = sections(headers["kvcobra-call.h"])
     out = mdoc.head(DATE, "libkvcobra", 3, version)
     out += [".Sh NAME", ".Nm libkvcobra", ".Nd a compressed, shared key\\-value cache for language models"]
     out += [".Sh LIBRARY", mdoc.line("cc ... $(pkg-config --cflags --libs kvcobra)")]
@@ -190,7 +184,7 @@ def introduction_page(version, headers):
     out += mdoc.literal(SYNOPSIS.split("\n"))
     out += [".Sh DESCRIPTION", *mdoc.blocks(introduction.split("\n"))]
     out += [".Pp", "The calls are described in groups.", "Each call also has a page that refers to its group.",
-            ".Bl -tag -width kvcobra\\-sessions(3)"]
+            ".Bl -tag -width kvcobra\\-requests(3)"]
     for name, (header, summary, _) in PAGES.items():
         out += [f".It Xr {name} 3", mdoc.line(f"{summary} ({header})")]
     out += [".El", ".Ss Operators", *mdoc.blocks(operators.split("\n"))]

@@ -3,7 +3,6 @@
 #include "client/kvcobra-call.h"
 #include "client/kvcobra-gpu.h"
 #include "client/kvcobra-llama.h"
-#include "client/kvcobra-operator.h"
 #include "client/kvcobra-tiers.h"
 #include "client/kvcobra.h"
 
@@ -17,7 +16,6 @@ int kvcobra_header_compiles(void);
 
 int kvcobra_header_compiles(void)
 {
-    const kvc_status_sizes sizes = KVC_STATUS_SIZES;
     kvc_model_id id;
     kvc_usage usage;
     kvc_solve_report report;
@@ -25,8 +23,8 @@ int kvcobra_header_compiles(void)
     id.struct_bytes = sizeof(id);
     usage.struct_bytes = sizeof(usage);
     report.struct_bytes = sizeof(report);
-    return id.struct_bytes && usage.struct_bytes && report.struct_bytes && sizes.status_bytes &&
-                   kvc_version() && kvc_alloc_version()
+    return id.struct_bytes && usage.struct_bytes && report.struct_bytes && kvc_version() &&
+                   kvc_alloc_version()
                ? KVC_F32
                : KVC_BF16;
 }

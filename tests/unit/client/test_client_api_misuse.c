@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "client/kvcobra-eval.h"
-#include "client/kvcobra-operator.h"
+#include "client/kvcobra-call.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
@@ -23,7 +23,6 @@ static void test_null_handles(void)
     kvc_eval_options o = {.struct_bytes = sizeof(o)};
     float x[64] = {0};
     uint32_t token = 0;
-    uint8_t digest[32];
     size_t n = 0;
 
     CU_ASSERT_EQUAL(kvc_client_new(NULL), -EINVAL);
@@ -47,11 +46,7 @@ static void test_null_handles(void)
     CU_ASSERT_EQUAL(kvc_seq_fork(NULL, NULL), -EINVAL);
     CU_ASSERT_EQUAL(kvc_seq_length(NULL), 0);
     CU_ASSERT_EQUAL(kvc_seq_get_usage(NULL, &usage), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_table_list(NULL, 0, NULL, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_table_stage(NULL, x, 1, digest), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_table_activate(NULL, digest, 0, NULL), -EINVAL);
-    CU_ASSERT_EQUAL(kvc_status_get(NULL, NULL, NULL), -EINVAL);
-    CU_ASSERT_PTR_NULL(kvc_status_free(NULL));
+    CU_ASSERT_EQUAL(kvc_call(NULL, 20, NULL, 0, -1, NULL), -EINVAL);
     CU_ASSERT_STRING_EQUAL(kvc_version(), "0.1.0");
 }
 
@@ -115,7 +110,7 @@ static void test_arguments(void)
     REFUSED(kvc_seq_commit(s, NULL, 3, &n), -EINVAL);
     REFUSED(kvc_seq_match(s, NULL, 3, &n), -EINVAL);
     REFUSED(kvc_seq_match(s, (const uint32_t *) x, 3, &n), -EINVAL); /* not empty */
-    REFUSED(kvc_table_list(m.client, 0, NULL, &n), -ENOTCONN);
+    REFUSED(kvc_call(m.client, 20, NULL, 0, -1, NULL), -ENOTCONN);
     CU_ASSERT_EQUAL(n, 5);
     CU_ASSERT_EQUAL(kvc_seq_length(s), 3);
     CU_ASSERT_STRING_EQUAL((kvc_seq_truncate(s, 3, &n), kvc_last_error(m.client)), "no error"); /* cleared */

@@ -1,8 +1,7 @@
 /*
  * The rule for callers of another version: structs and arrays whose items are smaller than, as large as and
  * larger than those of this library, first for options.h itself and then for every struct of kvcobra.h. Every
- * struct lies in a buffer of its own size, so that the sanitizers see an access outside. Structs of
- * kvcobra-operator.h need a daemon: tests/e2e/test_client_struct_sizes.c.
+ * struct lies in a buffer of its own size, so that the sanitizers see an access outside.
  */
 #include "client/kvcobra-gpu.h"
 
@@ -13,7 +12,7 @@
 #include "base/errmsg.h"
 #include "base/options.h"
 #include "client/kvcobra-eval.h"
-#include "client/kvcobra-operator.h"
+#include "client/kvcobra-call.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"
 
