@@ -1,7 +1,7 @@
 /*
  * libkvcobra: a compressed, shared key-value cache for language models. This header is for inference engines;
- * kvcobra-gpu.h adds the calls of clients on a GPU, kvcobra-tiers.h those of schedulers, kvcobra-call.h and
- * kvcobra-operator.h those of programs that manage kvcobrad.
+ * kvcobra-gpu.h adds the calls of clients on a GPU, kvcobra-tiers.h those of schedulers, kvcobra-call.h
+ * those of programs that operate kvcobrad.
  *
  * A client is a connection to kvcobrad, or works without one (embedded). A model binds the client to the
  * geometry of one language model and to its active allocation table. A sequence is one growing text. The
@@ -25,7 +25,7 @@
  *   output  An older caller gets the members that it has. Members that this library does not know become 0.
  *   array   Items lie struct_bytes apart, which must be the same in all items. Where the library allocates
  *           the array, the caller passes sizeof(item) as item_bytes.
- *   inside  A struct inside another one (kvc_geometry, kvc_fit) never grows; the outer one does.
+ *   inside  A struct inside another one (kvc_geometry) never grows; the outer one does.
  *
  * A call returns -EINVAL if struct_bytes is below the size of the struct's first version, or above 65536.
  */
@@ -181,7 +181,7 @@ typedef struct kvc_model_id {
 
 /**
  * kvc_client_get_geometry() - the geometry of a model that the daemon has an active table for
- * @model_digest: as in kvc_model_id, or an alias of it (kvc_model_alias())
+ * @model_digest: as in kvc_model_id, or an alias of it (AliasModel of kvcobra.proto)
  * @ret_freq:     the frequencies; ret_geometry->rope_freq points there
  *
  * Return: 0; -ENOTCONN; -ENODATA: the daemon has no active table for this model; -EINVAL; -ENOMEM; -EPROTO,
@@ -207,8 +207,8 @@ KVC_EXPORT int kvc_table_geometry(kvc_client *c, const void *bytes, size_t n_byt
  * The geometry must be the table's. RoPE frequencies may differ by so little that no angle up to n_positions
  * differs by 2^-8 radians, and the scale by 1e-6 of its size; the table's are used.
  *
- * A new sequence uses the table that is active when it is created (or a canary: kvc_table_canary()), and
- * keeps it for life. On a GPU kvc_seq_new() checks the table, not this call.
+ * A new sequence uses the table that is active when it is created, or a canary, a table that an operator
+ * tries on some sequences, and keeps it for life. On a GPU kvc_seq_new() checks the table, not this call.
  *
  * Return: 0; -ENOTCONN: no daemon; -ENODATA: the daemon has no active table for this model; -EINVAL:
  * geometry or shard is not valid, as the sentence says; -EDQUOT: a limit of the daemon is reached;
@@ -254,7 +254,7 @@ typedef struct kvc_report_options {
  * Measuring is off until this call. A measured chunk is decoded again, which about doubles the cost of
  * encoding it. kvc_model_get_fit() has the result. Commits send sums of errors per layer, and moments, to the
  * daemon, at most every 2 s; they never send tokens or vectors. An embedded model sends nothing. The operator
- * sets the share of chunks that are encoded with a shadow table (kvc_table_shadow()).
+ * sets the share of chunks that are encoded with a shadow table (ShadowTable of kvcobra.proto).
  *
  * Return: 0; -EINVAL; -ENOMEM; -ENOSPC: moments of a model of this size need a larger arena-bytes of
  * kvcobrad; -EOPNOTSUPP: moments of an embedded model, or the model is on a GPU, where chunks are not

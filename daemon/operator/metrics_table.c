@@ -27,7 +27,6 @@ const struct metrics_row metrics_table[METRICS_N] = {
 /* ---- values of STATUS ---- */
 
 #define ADD_number(value) *values += (value);
-#define ADD_daemon(value) *values += (value);
 #define ADD_flag(value) *values += (value) ? 1 : 0;
 #define ADD_text(value)
 #define ADD_own(value)

@@ -59,7 +59,7 @@ static const char *cmd_status_state_name(Kvcobra__DeviceState state)
 
 /* ---- fields: proto/status_fields.def as data ---- */
 
-enum status_how { HOW_number, HOW_flag, HOW_text, HOW_own, HOW_daemon };
+enum status_how { HOW_number, HOW_flag, HOW_text, HOW_own };
 
 struct status_field {
     enum status_how how;
@@ -71,7 +71,6 @@ struct status_field {
 #define AT_flag AT_number
 #define AT_text AT_number
 #define AT_own(type, field) 0, 0
-#define AT_daemon(type, field) 0, 0
 #define FIELD(type, how, field, unit, json, column) {HOW_##how, #unit, json, column, AT_##how(type, field)},
 
 static const struct status_field total_fields[] = {
@@ -155,7 +154,7 @@ static json_t *cmd_status_field_json(const struct status_field *f, const void *f
     return json_integer((json_int_t) cmd_status_number(f, from));
 }
 
-/* An object of all fields except HOW_own and HOW_daemon. NULL: out of memory. */
+/* An object of all fields except HOW_own. NULL: out of memory. */
 static json_t *cmd_status_fields_json(const struct status_field *fields, size_t n, const void *from)
 {
     json_t *all = json_object();
@@ -163,7 +162,7 @@ static json_t *cmd_status_fields_json(const struct status_field *fields, size_t 
     for (size_t i = 0; all && i < n; i++) {
         const struct status_field *f = &fields[i];
 
-        if (f->json[0] == '\0' || f->how == HOW_own || f->how == HOW_daemon)
+        if (f->json[0] == '\0' || f->how == HOW_own)
             continue;
         if (cmd_status_set_json(all, f->json, cmd_status_field_json(f, from)) < 0) {
             json_decref(all);
