@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
@@ -81,14 +80,6 @@ int options_read_items(const void *items, size_t n, size_t bytes, size_t oldest,
     return 0;
 }
 
-/* @to gets @to_bytes: what both sides know, then zeros. */
-static void options_copy(void *to, size_t to_bytes, const void *from, size_t bytes)
-{
-    memset(to, 0, to_bytes);
-    memcpy(to, from, to_bytes < bytes ? to_bytes : bytes);
-    memcpy(to, &to_bytes, sizeof(to_bytes));
-}
-
 int options_write(void *ret, const void *from, size_t bytes, size_t oldest, const char *name,
                   struct errmsg *e)
 {
@@ -99,35 +90,8 @@ int options_write(void *ret, const void *from, size_t bytes, size_t oldest, cons
     if (r < 0)
         return r;
 
-    options_copy(ret, theirs, from, bytes);
+    memset(ret, 0, theirs); /* what both sides know, then zeros */
+    memcpy(ret, from, theirs < bytes ? theirs : bytes);
+    memcpy(ret, &theirs, sizeof(theirs));
     return 0;
-}
-
-int options_list_reserve(struct options_list *l, size_t n)
-{
-    size_t n_items, bytes;
-    void *more;
-
-    if (!checked_add(l->n, n, &n_items) || !checked_add(n_items, 1, &n_items) ||
-        !checked_mul(n_items, l->item_bytes, &bytes))
-        return -ENOMEM;
-
-    more = realloc(l->items, bytes); /* at least one item: an empty list is not NULL */
-    if (!more)
-        return -ENOMEM;
-
-    l->items = more;
-    return 0;
-}
-
-void options_list_add(struct options_list *l, const void *item, size_t bytes)
-{
-    options_copy((uint8_t *) l->items + l->n * l->item_bytes, l->item_bytes, item, bytes);
-    l->n++;
-}
-
-void options_list_deinit(struct options_list *l)
-{
-    free(l->items);
-    *l = (struct options_list){.item_bytes = l->item_bytes};
 }

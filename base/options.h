@@ -1,6 +1,6 @@
 /*
  * Structs of the public headers that begin with their size, so that programs and libraries of different
- * versions work together. kvcobra.h states the rule for callers; every struct_bytes and item_bytes is read
+ * versions work together. kvcobra.h states the rule for callers; every struct_bytes is read
  * here and nowhere else.
  *
  * @oldest is always the size that the struct had in the first version that had it: a smaller one is a mistake
@@ -45,19 +45,3 @@ int options_read_items(const void *items, size_t n, size_t bytes, size_t oldest,
  * Return: 0; -EINVAL: options_check(). */
 int options_write(void *ret, const void *from, size_t bytes, size_t oldest, const char *name,
                   struct errmsg *e);
-
-/* An array that the library returns, made of items of the caller's size. Starts as {.item_bytes = ...}. */
-struct options_list {
-    void *items; /* malloc'ed */
-    size_t n;
-    size_t item_bytes; /* checked by options_check() */
-};
-
-/* Makes room for @n items more. Return: 0; -ENOMEM: nothing changed. */
-int options_list_reserve(struct options_list *l, size_t n);
-
-/* Appends @item, @bytes long in this library; its struct_bytes becomes item_bytes. There must be room. */
-void options_list_add(struct options_list *l, const void *item, size_t bytes);
-
-/* For _cleanup_(). */
-void options_list_deinit(struct options_list *l);

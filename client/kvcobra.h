@@ -23,8 +23,7 @@
  *   input   A member that an older caller does not have counts as 0. A newer caller may set members that this
  *           library does not know to 0 only; else the call returns -EINVAL.
  *   output  An older caller gets the members that it has. Members that this library does not know become 0.
- *   array   Items lie struct_bytes apart, which must be the same in all items. Where the library allocates
- *           the array, the caller passes sizeof(item) as item_bytes.
+ *   array   Items lie struct_bytes apart, which must be the same in all items.
  *   inside  A struct inside another one (kvc_geometry) never grows; the outer one does.
  *
  * A call returns -EINVAL if struct_bytes is below the size of the struct's first version, or above 65536.

@@ -146,44 +146,6 @@ static void test_items_of_different_sizes(void)
     CU_ASSERT_EQUAL(read_items(&(struct now){0}, 1, &copy, &e), -EINVAL);
 }
 
-static void test_list(void)
-{
-    const struct now from[2] = {{sizeof(from[0]), 1, 2}, {sizeof(from[0]), 3, 4}};
-    static const size_t sizes[] = {sizeof(struct old), sizeof(struct now), sizeof(struct newer)};
-
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-        struct options_list l = {.item_bytes = sizes[i]};
-        struct newer got[2] = {{7, 7, 7, 0}, {7, 7, 7, 0}};
-
-        for (size_t j = 0; j < 2; j++) {
-            CU_ASSERT_EQUAL_FATAL(options_list_reserve(&l, 1), 0);
-            options_list_add(&l, &from[j], sizeof(from[j]));
-            memset(&got[j], 0, sizeof(got[j]));
-            memcpy(&got[j], (uint8_t *) l.items + j * sizes[i], sizes[i]);
-        }
-        CU_ASSERT_EQUAL(l.n, 2);
-        for (size_t j = 0; j < 2; j++) {
-            CU_ASSERT_EQUAL(got[j].struct_bytes, sizes[i]);
-            CU_ASSERT_EQUAL(got[j].a, from[j].a);
-            CU_ASSERT_EQUAL(got[j].b, i == 0 ? 0 : from[j].b);
-            CU_ASSERT_EQUAL(got[j].c, 0);
-        }
-        options_list_deinit(&l);
-        CU_ASSERT(l.items == NULL && l.n == 0);
-    }
-}
-
-static void test_empty_list(void)
-{
-    struct options_list l = {.item_bytes = sizeof(struct now)};
-
-    CU_ASSERT_EQUAL(options_list_reserve(&l, 0), 0);
-    CU_ASSERT_PTR_NOT_NULL(l.items);
-    CU_ASSERT_EQUAL(options_list_reserve(&l, SIZE_MAX), -ENOMEM);
-    CU_ASSERT_EQUAL(options_list_reserve(&l, SIZE_MAX / sizeof(struct now)), -ENOMEM);
-    options_list_deinit(&l);
-}
-
 /* ---- every struct of kvcobra.h ---- */
 
 enum { NEWER_BYTES = 16 }; /* members that this library does not know */
@@ -478,8 +440,6 @@ const struct test_case test_cases[] = {TEST(test_check),
                                        TEST(test_write),
                                        TEST(test_read_items),
                                        TEST(test_items_of_different_sizes),
-                                       TEST(test_list),
-                                       TEST(test_empty_list),
                                        TEST(test_inputs),
                                        TEST(test_outputs),
                                        TEST(test_append_items),
