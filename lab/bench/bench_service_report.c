@@ -185,7 +185,7 @@ int service_print_json(const struct service_metrics *f, const struct service_opt
 
 /* ---- text ---- */
 
-static int service_report_print_load(const struct load_metrics *f, unsigned n_clients)
+static void service_report_print_load(const struct load_metrics *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r = report_new("<microseconds\t>min\t>median\t>p99");
     const struct {
@@ -204,10 +204,10 @@ static int service_report_print_load(const struct load_metrics *f, unsigned n_cl
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         report_row(r, "%s\t%.3f\t%.3f\t%.3f", rows[i].name, rows[i].t->min * 1e6, rows[i].t->median * 1e6,
                    rows[i].t->p99 * 1e6);
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
-static int service_report_print_memory(const struct memory_metrics *f)
+static void service_report_print_memory(const struct memory_metrics *f)
 {
     _cleanup_(report_freep) struct report *r = report_new("<bytes per page\t>filled\t>churned");
     const struct memory_state *a = &f->filled, *b = &f->churned;
@@ -230,7 +230,7 @@ static int service_report_print_memory(const struct memory_metrics *f)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         report_row(r, "%s\t%.2f\t%.2f", rows[i].name, (double) rows[i].filled / (double) a->n_pages,
                    (double) rows[i].churned / (double) b->n_pages);
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 static void service_report_swap_row(struct report *r, const char *call, const char *phase,
@@ -240,7 +240,7 @@ static void service_report_swap_row(struct report *r, const char *call, const ch
                l->p999 * 1e6, l->max * 1e6);
 }
 
-static int service_report_print_swap(const struct swap_metrics *f, unsigned n_clients)
+static void service_report_print_swap(const struct swap_metrics *f, unsigned n_clients)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<microseconds\t<tables\t>calls\t>median\t>p99\t>p99.9\t>max");
@@ -257,10 +257,10 @@ static int service_report_print_swap(const struct swap_metrics *f, unsigned n_cl
         service_report_swap_row(r, "", "unchanged", &f->quiet.of[k]);
     }
 
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
-static int service_report_print_restart(const struct restart_metrics *f, bool on_gpu)
+static void service_report_print_restart(const struct restart_metrics *f, bool on_gpu)
 {
     _cleanup_(report_freep) struct report *r = report_new("<milliseconds\t>min\t>median\t>max");
 
@@ -274,10 +274,10 @@ static int service_report_print_restart(const struct restart_metrics *f, bool on
     if (on_gpu)
         report_row(r, "from start to first lease on the GPU\t%.1f\t%.1f\t%.1f", f->gpu.min * 1e3,
                    f->gpu.median * 1e3, f->gpu.p99 * 1e3);
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
-static int service_report_print_limits(const struct service_metrics *f)
+static void service_report_print_limits(const struct service_metrics *f)
 {
     _cleanup_(report_freep) struct report *r = report_new("<measured\t<\t>limit\t>value\t<");
     struct verdict v[VERDICTS_MAX];
@@ -287,13 +287,12 @@ static int service_report_print_limits(const struct service_metrics *f)
     for (size_t i = 0; i < n; i++)
         report_row(r, "%s\t%s\t%g\t%.3f\t%s", v[i].what, v[i].sense == BELOW ? "below" : "exactly",
                    v[i].limit, v[i].measured, service_report_is_met(&v[i]) ? "" : "missed");
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 int service_print_text(const struct service_metrics *f, const struct service_options *o)
 {
     char cpu[MACHINE_CPU_NAME_BYTES];
-    int r = 0;
 
     machine_cpu_name(cpu);
     printf("%s, %ld processors\n", cpu, sysconf(_SC_NPROCESSORS_ONLN));
@@ -303,16 +302,16 @@ int service_print_text(const struct service_metrics *f, const struct service_opt
     if (o->device && o->device->is_standin)
         puts(BENCH_STANDIN_NOTE);
     if (f->load)
-        r = service_report_print_load(f->load, o->n_clients);
-    if (r == 0 && f->memory)
-        r = service_report_print_memory(f->memory);
-    if (r == 0 && f->swap)
-        r = service_report_print_swap(f->swap, o->n_clients);
-    if (r == 0 && f->restart)
-        r = service_report_print_restart(f->restart, o->device);
-    if (r == 0 && o->quick)
+        service_report_print_load(f->load, o->n_clients);
+    if (f->memory)
+        service_report_print_memory(f->memory);
+    if (f->swap)
+        service_report_print_swap(f->swap, o->n_clients);
+    if (f->restart)
+        service_report_print_restart(f->restart, o->device);
+    if (o->quick)
         puts("\n--quick: the sizes are too small to compare with the limits");
-    else if (r == 0)
-        r = service_report_print_limits(f);
-    return r < 0 ? command_fail("out of memory") : COMMAND_OK;
+    else
+        service_report_print_limits(f);
+    return COMMAND_OK;
 }

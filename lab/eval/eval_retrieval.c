@@ -111,8 +111,8 @@ static json_t *eval_retrieval_result_json(const struct engine *en, const struct 
 /* ---- text ---- */
 
 /* A row per subject: its keys of one length, or of all lengths. @what: the first column's title. */
-static int eval_retrieval_print_length(const struct subject_list *l, const struct retrieval *sums,
-                                       size_t length, bool all, const char *what)
+static void eval_retrieval_print_length(const struct subject_list *l, const struct retrieval *sums,
+                                        size_t length, bool all, const char *what)
 {
     _cleanup_(report_freep) struct report *r = NULL;
     char columns[160];
@@ -137,31 +137,27 @@ static int eval_retrieval_print_length(const struct subject_list *l, const struc
                        100 * more.low, 100 * more.high, interval_mcnemar(p->lost, p->won));
     }
 
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
-static int eval_retrieval_print_lengths(const struct subject_list *l, const struct retrieval *sums,
-                                        const struct retrieval_options *ro)
+static void eval_retrieval_print_lengths(const struct subject_list *l, const struct retrieval *sums,
+                                         const struct retrieval_options *ro)
 {
     for (size_t i = 0; i < ro->n_lengths; i++) {
         char what[32];
-        int r;
 
         if (sums[0].by_length[i].asked == 0)
             continue;
 
         (void) snprintf(what, sizeof(what), "%zu tokens", ro->lengths[i]);
-        r = eval_retrieval_print_length(l, sums, i, false, what);
-        if (r < 0)
-            return r;
-
+        eval_retrieval_print_length(l, sums, i, false, what);
         putchar('\n');
     }
 
-    return eval_retrieval_print_length(l, sums, 0, true, "all lengths");
+    eval_retrieval_print_length(l, sums, 0, true, "all lengths");
 }
 
-static int eval_retrieval_print_depths(const struct subject_list *l, const struct retrieval *sums)
+static void eval_retrieval_print_depths(const struct subject_list *l, const struct retrieval *sums)
 {
     _cleanup_(report_freep) struct report *r = NULL;
     char columns[160];
@@ -178,7 +174,7 @@ static int eval_retrieval_print_depths(const struct subject_list *l, const struc
                    eval_retrieval_cell(d[3], c[3]), eval_retrieval_cell(d[4], c[4]));
     }
 
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 static int eval_retrieval_print_text(const struct engine *en, const struct eval_options *o,
@@ -190,13 +186,9 @@ static int eval_retrieval_print_text(const struct engine *en, const struct eval_
                    o->text);
     eval_print_exact(o, l);
     putchar('\n');
-    if (eval_retrieval_print_lengths(l, sums, ro) < 0)
-        return command_fail("out of memory");
-
+    eval_retrieval_print_lengths(l, sums, ro);
     putchar('\n');
-    if (eval_retrieval_print_depths(l, sums) < 0)
-        return command_fail("out of memory");
-
+    eval_retrieval_print_depths(l, sums);
     terminal_print(stdout, 9,
                    "\ncharged: bits per number of coded tokens, with scales, norms and outliers\n"
                    "95 %%:    interval of the share (Wilson)\n"

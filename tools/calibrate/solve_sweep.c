@@ -109,8 +109,7 @@ static int solve_sweep_print_text(const struct solve_arguments *a, const struct 
                        x->distortion_v);
     }
 
-    if (report_print(r, stdout) < 0)
-        return command_fail("out of memory");
+    report_print(r, stdout);
     if (!added)
         command_note(&a->common, "this metric has no common scale for keys and values: compare within a "
                                  "column, and compare splits with 'kvcobra eval'");

@@ -46,13 +46,13 @@ void step_times_callback(void *ctx, const char *what, double fraction)
     progress_callback(t->progress, what, fraction);
 }
 
-int step_times_print(const struct step_times *t)
+void step_times_print(const struct step_times *t)
 {
     _cleanup_(report_freep) struct report *r = report_new("<step\t>seconds\t>processor seconds");
 
     for (unsigned i = 0; i < t->n; i++)
         report_row(r, "%s\t%.3f\t%.3f", t->steps[i].what, t->steps[i].seconds, t->steps[i].cpu_seconds);
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 json_t *step_times_json(const struct step_times *t)

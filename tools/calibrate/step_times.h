@@ -30,8 +30,7 @@ void step_times_callback(void *ctx, const char *what, double fraction);
 /* Ends the last step. */
 void step_times_end(struct step_times *t);
 
-/* Return: 0; -ENOMEM. */
-int step_times_print(const struct step_times *t);
+void step_times_print(const struct step_times *t);
 
 /* [{"step", "seconds", "cpu_seconds"}]; NULL: out of memory. */
 json_t *step_times_json(const struct step_times *t);

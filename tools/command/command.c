@@ -90,6 +90,13 @@ int command_fail(const char *fmt, ...)
     return COMMAND_FAILED;
 }
 
+void *command_allocated(void *p)
+{
+    if (!p)
+        exit(command_fail("out of memory"));
+    return p;
+}
+
 int command_usage(const char *fmt, ...)
 {
     char hint[64];

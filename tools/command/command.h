@@ -83,6 +83,10 @@ const char *command_program(void);
 /* Prints "kvcobra: SENTENCE" on stderr. Return: COMMAND_FAILED. */
 __attribute__((format(printf, 1, 2))) int command_fail(const char *fmt, ...);
 
+/* Returns @p. NULL: prints "out of memory" and ends the program with COMMAND_FAILED. For what a command
+ * prints at its end: nothing else is left to do then. */
+void *command_allocated(void *p);
+
 /* Prints "kvcobra: SENTENCE" and a hint at --help on stderr. Return: COMMAND_USAGE. */
 __attribute__((format(printf, 1, 2))) int command_usage(const char *fmt, ...);
 

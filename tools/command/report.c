@@ -1,7 +1,6 @@
 /* Tables and JSON; see report.h. */
 #include "tools/command/report.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -10,7 +9,6 @@
 #include <string.h>
 #include <wchar.h>
 
-#include "base/checked.h"
 #include "base/cleanup.h"
 #include "tools/command/command.h"
 #include "tools/command/terminal.h"
@@ -19,7 +17,6 @@ struct report {
     size_t n_columns, n_cells, room;
     bool *right;  /* [n_columns] */
     char **cells; /* [n_cells] row by row, the header first */
-    bool out_of_memory;
 };
 
 struct report *report_free(struct report *r)
@@ -35,61 +32,37 @@ struct report *report_free(struct report *r)
     return NULL;
 }
 
-static bool report_make_room(struct report *r, size_t n)
+static void report_make_room(struct report *r, size_t n)
 {
-    size_t room, bytes;
-    char **cells;
-
     if (r->room - r->n_cells >= n)
-        return true;
-    if (!checked_mul(r->room + n, 2, &room) || !checked_mul(room, sizeof(*cells), &bytes))
-        return false;
+        return;
 
-    cells = realloc(r->cells, bytes);
-    if (!cells)
-        return false;
-
-    r->cells = cells;
-    r->room = room;
-    return true;
+    r->room = (r->room + n) * 2;
+    r->cells = command_allocated(reallocarray(r->cells, r->room, sizeof(*r->cells)));
 }
 
 /* Cuts @line at tabs into exactly one row. */
-static bool report_add_row(struct report *r, const char *line)
+static void report_add_row(struct report *r, const char *line)
 {
-    if (!report_make_room(r, r->n_columns))
-        return false;
-
+    report_make_room(r, r->n_columns);
     for (size_t i = 0; i < r->n_columns; i++) {
         size_t n = i + 1 < r->n_columns ? strcspn(line, "\t") : strlen(line);
-        char *cell = strndup(line, n);
 
-        if (!cell)
-            return false;
-
-        r->cells[r->n_cells++] = cell;
+        r->cells[r->n_cells++] = command_allocated(strndup(line, n));
         line += n + (line[n] == '\t');
     }
-
-    return true;
 }
 
 /* "<name\t>bpd" -> right = {false, true}, header row "name\tbpd" */
-static bool report_set_columns(struct report *r, const char *columns)
+static void report_set_columns(struct report *r, const char *columns)
 {
-    _cleanup_(freep) char *header = strdup(columns);
+    _cleanup_(freep) char *header = command_allocated(strdup(columns));
     char *to = header;
-
-    if (!header)
-        return false;
 
     r->n_columns = 1;
     for (const char *p = columns; *p; p++)
         r->n_columns += *p == '\t';
-    r->right = calloc(r->n_columns, sizeof(*r->right));
-    if (!r->right)
-        return false;
-
+    r->right = command_allocated(calloc(r->n_columns, sizeof(*r->right)));
     for (size_t i = 0; i < r->n_columns; i++) {
         r->right[i] = *columns++ == '>';
         while (*columns && *columns != '\t')
@@ -99,16 +72,14 @@ static bool report_set_columns(struct report *r, const char *columns)
     }
 
     *to = '\0';
-    return report_add_row(r, header);
+    report_add_row(r, header);
 }
 
 struct report *report_new(const char *columns)
 {
-    struct report *r = calloc(1, sizeof(*r));
+    struct report *r = command_allocated(calloc(1, sizeof(*r)));
 
-    if (r && !report_set_columns(r, columns))
-        return report_free(r);
-
+    report_set_columns(r, columns);
     return r;
 }
 
@@ -116,20 +87,12 @@ void report_row(struct report *r, const char *fmt, ...)
 {
     _cleanup_(freep) char *line = NULL;
     va_list ap;
-    int n;
-
-    if (!r)
-        return;
 
     va_start(ap, fmt);
-    n = vasprintf(&line, fmt, ap);
-    va_end(ap);
-    if (n < 0) {
+    if (vasprintf(&line, fmt, ap) < 0)
         line = NULL;
-        r->out_of_memory = true;
-    } else if (!report_add_row(r, line)) {
-        r->out_of_memory = true;
-    }
+    va_end(ap);
+    report_add_row(r, command_allocated(line));
 }
 
 /* Columns on a terminal; names may be UTF-8. */
@@ -183,17 +146,10 @@ static size_t report_part_end(const struct report *r, const int *widths, size_t 
     return end;
 }
 
-int report_print_width(struct report *r, FILE *f, unsigned width)
+void report_print_width(const struct report *r, FILE *f, unsigned width)
 {
     int room = width > 0 ? (int) width : INT_MAX;
-    _cleanup_(freep) int *widths = NULL;
-
-    if (!r || r->out_of_memory)
-        return -ENOMEM;
-
-    widths = calloc(r->n_columns, sizeof(*widths));
-    if (!widths)
-        return -ENOMEM;
+    _cleanup_(freep) int *widths = command_allocated(calloc(r->n_columns, sizeof(*widths)));
 
     for (size_t i = 0; i < r->n_cells; i++) {
         int *column = &widths[i % r->n_columns], w = report_width_of(r->cells[i]);
@@ -213,13 +169,11 @@ int report_print_width(struct report *r, FILE *f, unsigned width)
         if (end >= r->n_columns)
             break;
     }
-
-    return 0;
 }
 
-int report_print(struct report *r, FILE *f)
+void report_print(const struct report *r, FILE *f)
 {
-    return report_print_width(r, f, terminal_width(f));
+    report_print_width(r, f, terminal_width(f));
 }
 
 json_t *report_json_real(double x)

@@ -1,6 +1,6 @@
 /*
  * Results on stdout: aligned tables for people, JSON documents for programs. Used by every command that
- * prints more than a line. A command checks for errors once, at the end.
+ * prints more than a line.
  */
 #pragma once
 
@@ -17,8 +17,7 @@ struct report;
  * report_new() - a table with these columns
  * @columns: "<name\t>bpd\t>bytes": a tab between columns; '<' aligns cells left, '>' right
  *
- * Return: the table, or NULL when out of memory. The functions below accept NULL, and report_print() then
- * returns -ENOMEM.
+ * Without memory for a table, these functions end the program with a sentence.
  */
 struct report *report_new(const char *columns);
 struct report *report_free(struct report *r);
@@ -30,16 +29,12 @@ static inline void report_freep(struct report **r)
 /* Adds a row: printf, with tabs between cells. Missing cells are empty; the last column takes the rest. */
 __attribute__((format(printf, 2, 3))) void report_row(struct report *r, const char *fmt, ...);
 
-/*
- * Prints header and rows. On a terminal, columns that do not fit beside the others follow below in a table of
- * their own, which begins with the first column again.
- *
- * Return: 0; -ENOMEM if this or an earlier call ran out of memory.
- */
-int report_print(struct report *r, FILE *f);
+/* Prints header and rows. On a terminal, columns that do not fit beside the others follow below in a table of
+ * their own, which begins with the first column again. */
+void report_print(const struct report *r, FILE *f);
 
 /* The same for @width columns; 0: no limit. */
-int report_print_width(struct report *r, FILE *f, unsigned width);
+void report_print_width(const struct report *r, FILE *f, unsigned width);
 
 /* ---- JSON ---- */
 

@@ -47,8 +47,8 @@ static const char *eval_budgets_number(double x, char ret[static CELL_BYTES])
     return ret;
 }
 
-int eval_budgets_print(const struct eval_options *o, const struct eval_budgets *b,
-                       const struct subject_list *l, const struct texts *texts)
+void eval_budgets_print(const struct eval_options *o, const struct eval_budgets *b,
+                        const struct subject_list *l, const struct texts *texts)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<table\t>K corr.\t>V corr.\t>K same b\t>V same b\t>K |dr|\t>V |dr|\t>mean KL\t>to first");
@@ -64,8 +64,7 @@ int eval_budgets_print(const struct eval_options *o, const struct eval_budgets *
                    eval_budgets_number(eval_budgets_ratio(texts, i), text[2]));
     }
 
-    if (report_print(r, stdout) < 0)
-        return -ENOMEM;
+    report_print(r, stdout);
 
     putchar('\n');
     terminal_print(stdout, 9,
@@ -73,7 +72,6 @@ int eval_budgets_print(const struct eval_options *o, const struct eval_budgets *
                    "same b:  heads whose coordinates have the same mean width, in whole bits\n"
                    "|dr|:    mean difference of the stored coordinates per head\n"
                    "to first: KL divided by the first table's\n");
-    return 0;
 }
 
 json_t *eval_budgets_json(const struct eval_options *o, const struct eval_budgets *b,

@@ -19,10 +19,9 @@ struct eval_budgets {
 /* @ret: [o->n_tables]. Return: 0; -EINVAL: tables of different geometries; sentence in @e. */
 int eval_budgets_compare(const struct eval_options *o, struct eval_budgets *ret, struct errmsg *e);
 
-/* Prints a table. @l: subjects whose first o->n_tables are the tables; @texts: their results.
- * Return: 0 or -ENOMEM. */
-int eval_budgets_print(const struct eval_options *o, const struct eval_budgets *b,
-                       const struct subject_list *l, const struct texts *texts);
+/* Prints a table. @l: subjects whose first o->n_tables are the tables; @texts: their results. */
+void eval_budgets_print(const struct eval_options *o, const struct eval_budgets *b,
+                        const struct subject_list *l, const struct texts *texts);
 
 /* [{"name": ..., "k_correlation": ..., "kl_ratio": ...}, ...]; NULL when out of memory. */
 json_t *eval_budgets_json(const struct eval_options *o, const struct eval_budgets *b,

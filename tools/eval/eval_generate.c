@@ -87,8 +87,8 @@ static json_t *eval_generate_result_json(const struct engine *en, const struct e
 }
 
 /* KL by part of the text; the first column of each row is its name. */
-static int eval_generate_print_along(const struct subject_list *l, const struct continuation *sums,
-                                     const struct continuation_options *co)
+static void eval_generate_print_along(const struct subject_list *l, const struct continuation *sums,
+                                      const struct continuation_options *co)
 {
     _cleanup_(report_freep) struct report *r = NULL;
     char columns[160] = "<KL of generated tokens";
@@ -117,7 +117,7 @@ static int eval_generate_print_along(const struct subject_list *l, const struct 
         report_row(r, "%s", row);
     }
 
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 static int eval_generate_print_text(const struct engine *en, const struct eval_options *o,
@@ -142,13 +142,9 @@ static int eval_generate_print_text(const struct engine *en, const struct eval_o
                    eval_generate_count_whole(&sums[i], co), n, eval_generate_perplexity(&sums[i], co));
     }
 
-    if (report_print(r, stdout) < 0)
-        return command_fail("out of memory");
-
+    report_print(r, stdout);
     putchar('\n');
-    if (eval_generate_print_along(l, sums, co) < 0)
-        return command_fail("out of memory");
-
+    eval_generate_print_along(l, sums, co);
     terminal_print(stdout, 12,
                    "\ncharged:    bits per number of coded tokens, with scales, norms and outliers\n"
                    "by:         equal tokens before a quarter, half, three quarters of the texts\n"

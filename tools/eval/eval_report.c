@@ -137,7 +137,7 @@ static json_t *eval_report_result_json(const struct eval_options *o, const struc
     return json;
 }
 
-static int eval_report_print_bytes(const kvc_usage *u)
+static void eval_report_print_bytes(const kvc_usage *u)
 {
     _cleanup_(report_freep) struct report *r = report_new("<held\t>bytes\t>bits per number");
     struct eval_report_item items[N_ITEMS];
@@ -148,7 +148,7 @@ static int eval_report_print_bytes(const kvc_usage *u)
                    eval_report_per_number(u, items[i].bytes));
     report_row(r, "all\t%ju\t%.3f", (uintmax_t) usage_bytes(u), eval_report_per_number(u, usage_bytes(u)));
     report_row(r, "binary16\t%ju\t16.000", (uintmax_t) u->numbers * 2);
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 static void eval_report_print_account(const struct eval_result *res)
@@ -167,7 +167,7 @@ static void eval_report_print_account(const struct eval_result *res)
  * Each quarter of the layers alone, their sum, and all together. With the quarters' shares of the distortion,
  * also the increase of perplexity per share: equal if the same distortion costs the same at every depth.
  */
-static int eval_report_print_parts(const struct eval_options *o, const struct eval_result *res)
+static void eval_report_print_parts(const struct eval_options *o, const struct eval_result *res)
 {
     static const char *const names[EVAL_PARTS] = {"first", "second", "third", "last"};
     _cleanup_(report_freep) struct report *r = report_new(
@@ -196,7 +196,7 @@ static int eval_report_print_parts(const struct eval_options *o, const struct ev
     report_row(r, "sum of these\t\t%+.3f\t%.5f", increase, kl);
     report_row(r, "all\t%.3f\t%+.3f\t%.5f", evaluation_perplexity(&res->sum),
                evaluation_perplexity(&res->sum) - exact, evaluation_kl(&res->sum));
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 static int eval_report_print_text(const struct eval_options *o, const struct eval_result *res)
@@ -219,20 +219,15 @@ static int eval_report_print_text(const struct eval_options *o, const struct eva
     putchar('\n');
     report_row(r, "perplexity\t%.3f\t%.3f", evaluation_exact_perplexity(s), evaluation_perplexity(s));
     report_row(r, "KL, nats per token\t0\t%.5f", evaluation_kl(s));
-    if (report_print(r, stdout) < 0)
-        return command_fail("out of memory");
+    report_print(r, stdout);
 
     putchar('\n');
     if (o->quartiles) {
-        if (eval_report_print_parts(o, res) < 0)
-            return command_fail("out of memory");
-
+        eval_report_print_parts(o, res);
         putchar('\n');
     }
 
-    if (eval_report_print_bytes(&res->usage) < 0)
-        return command_fail("out of memory");
-
+    eval_report_print_bytes(&res->usage);
     return COMMAND_OK;
 }
 

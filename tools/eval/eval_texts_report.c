@@ -150,7 +150,7 @@ static const char *eval_texts_report_window(const struct eval_options *o, const 
     return ret;
 }
 
-static int eval_texts_report_print_texts(const struct eval_options *o, const struct eval_texts_result *res)
+static void eval_texts_report_print_texts(const struct eval_options *o, const struct eval_texts_result *res)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<text\t>tokens\t>windows\t>last window\t>exact perplexity");
@@ -164,12 +164,12 @@ static int eval_texts_report_print_texts(const struct eval_options *o, const str
                    evaluation_exact_perplexity(s));
     }
 
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 /* The texts of one subject, their mean, and the worst of them. */
-static int eval_texts_report_print_subject(const struct eval_options *o, const struct eval_texts_result *res,
-                                           size_t i)
+static void eval_texts_report_print_subject(const struct eval_options *o, const struct eval_texts_result *res,
+                                            size_t i)
 {
     _cleanup_(report_freep) struct report *r = NULL;
     char columns[256], interval[INTERVAL_BYTES], name[NAME_BYTES], window[WINDOW_BYTES];
@@ -196,12 +196,12 @@ static int eval_texts_report_print_subject(const struct eval_options *o, const s
         report_row(r, "%s", row);
     }
 
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 /* One row per subject. */
-static int eval_texts_report_print_means(const struct eval_options *o, const struct eval_texts_result *res,
-                                         size_t recent)
+static void eval_texts_report_print_means(const struct eval_options *o, const struct eval_texts_result *res,
+                                          size_t recent)
 {
     _cleanup_(report_freep) struct report *r = NULL;
     char columns[128], interval[INTERVAL_BYTES], name[NAME_BYTES], window[WINDOW_BYTES];
@@ -221,27 +221,25 @@ static int eval_texts_report_print_means(const struct eval_options *o, const str
                    eval_texts_report_name(o->texts[t->worst], name));
     }
 
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
-static int eval_texts_report_print_tables(const struct eval_options *o, const struct eval_texts_result *res)
+static void eval_texts_report_print_tables(const struct eval_options *o, const struct eval_texts_result *res)
 {
-    int r = eval_texts_report_print_texts(o, res);
-
-    for (size_t place = 0; r == 0 && place < res->lists[0].n; place++) {
+    eval_texts_report_print_texts(o, res);
+    for (size_t place = 0; place < res->lists[0].n; place++) {
         putchar('\n');
-        r = eval_texts_report_print_subject(o, res, res->order[place]);
+        eval_texts_report_print_subject(o, res, res->order[place]);
     }
-    for (size_t recent = 0; r == 0 && recent < res->n_recents; recent++) {
+    for (size_t recent = 0; recent < res->n_recents; recent++) {
         putchar('\n');
-        r = eval_texts_report_print_means(o, res, recent);
+        eval_texts_report_print_means(o, res, recent);
     }
     putchar('\n');
-    if (r == 0 && res->budgets)
-        r = eval_budgets_print(o, res->budgets, &res->lists[0], &res->texts);
-    if (r == 0 && res->budgets)
+    if (res->budgets) {
+        eval_budgets_print(o, res->budgets, &res->lists[0], &res->texts);
         putchar('\n');
-    return r;
+    }
 }
 
 int eval_texts_print(const struct engine *en, const struct eval_options *o,
@@ -254,9 +252,7 @@ int eval_texts_print(const struct engine *en, const struct eval_options *o,
     printf("texts   %zu, in windows of %zu tokens\n", o->n_texts, o->window);
     eval_print_exact(o, &res->lists[0]);
     putchar('\n');
-    if (eval_texts_report_print_tables(o, res) < 0)
-        return command_fail("out of memory");
-
+    eval_texts_report_print_tables(o, res);
     terminal_print(stdout, 9,
                    "charged: bits per number of coded tokens, with scales, norms and outliers\n"
                    "true:    bits per number of all windows, with exact tokens at 16\n"

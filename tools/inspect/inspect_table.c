@@ -75,7 +75,7 @@ static void inspect_table_print_head(const struct inspection *x)
 }
 
 /* Number of coordinates of each width. */
-static int inspect_table_print_widths(const struct table *t)
+static void inspect_table_print_widths(const struct table *t)
 {
     _cleanup_(report_freep) struct report *r = report_new(">bits\t>K coordinates\t>V coordinates");
     uint64_t count[2][TABLE_BITS_MAX + 1] = {{0}};
@@ -90,14 +90,13 @@ static int inspect_table_print_widths(const struct table *t)
     for (unsigned b = TABLE_BITS_MAX; b > 0; b--)
         if (count[SIDE_K][b] + count[SIDE_V][b] > 0)
             report_row(r, "%u\t%ju\t%ju", b, (uintmax_t) count[SIDE_K][b], (uintmax_t) count[SIDE_V][b]);
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 /* Heads side by side in a map of 80 columns; further heads are below. */
 enum { MAP_HEADS = 6 };
 
-/* The heading or a row of a map: @begin, then one cell by @put for each head of [first, last). NULL when out
- * of memory. */
+/* The heading or a row of a map: @begin, then one cell by @put for each head of [first, last). */
 static char *inspect_table_map_line(const struct table *t, const char *begin, uint32_t layer, enum side side,
                                     uint32_t first, uint32_t last,
                                     void put(FILE *f, const struct table *t, uint32_t layer, uint32_t head,
@@ -107,17 +106,11 @@ static char *inspect_table_map_line(const struct table *t, const char *begin, ui
     _cleanup_(fclosep) FILE *f = NULL;
     size_t n;
 
-    f = open_memstream(&text, &n);
-    if (!f)
-        return NULL;
-
+    f = command_allocated(open_memstream(&text, &n));
     fputs(begin, f);
     for (uint32_t head = first; head < last; head++)
         put(f, t, layer, head, side);
-    if (fclose(take_ptr(f)) != 0)
-        return NULL;
-
-    return take_ptr(text);
+    return command_allocated(fclose(take_ptr(f)) == 0 ? take_ptr(text) : NULL);
 }
 
 static void inspect_table_put_heading(FILE *f, const struct table *t, uint32_t layer, uint32_t head,
@@ -137,11 +130,11 @@ static void inspect_table_put_codec(FILE *f, const struct table *t, uint32_t lay
     fprintf(f, "\t%u %5.2f", inspect_codec_stored(c), (double) c->code_bits / t->geometry.d);
 }
 
-static int inspect_table_print_map_part(const struct table *t, enum side side, uint32_t first, uint32_t last)
+static void inspect_table_print_map_part(const struct table *t, enum side side, uint32_t first, uint32_t last)
 {
     _cleanup_(freep) char *columns =
         inspect_table_map_line(t, ">layer", 0, side, first, last, inspect_table_put_heading);
-    _cleanup_(report_freep) struct report *r = columns ? report_new(columns) : NULL;
+    _cleanup_(report_freep) struct report *r = report_new(columns);
 
     for (uint32_t layer = 0; layer < t->geometry.n_layers; layer++) {
         _cleanup_(freep) char *row = NULL;
@@ -149,16 +142,13 @@ static int inspect_table_print_map_part(const struct table *t, enum side side, u
 
         (void) snprintf(begin, sizeof(begin), "%u", layer);
         row = inspect_table_map_line(t, begin, layer, side, first, last, inspect_table_put_codec);
-        if (!row)
-            return -1;
-
         report_row(r, "%s", row);
     }
 
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
-static int inspect_table_print_map(const struct table *t, enum side side)
+static void inspect_table_print_map(const struct table *t, enum side side)
 {
     uint32_t n_heads = t->geometry.n_kv_heads;
 
@@ -166,11 +156,8 @@ static int inspect_table_print_map(const struct table *t, enum side side)
     for (uint32_t first = 0; first < n_heads; first += MAP_HEADS) {
         uint32_t last = n_heads - first < MAP_HEADS ? n_heads : first + MAP_HEADS;
 
-        if (inspect_table_print_map_part(t, side, first, last) < 0)
-            return -1;
+        inspect_table_print_map_part(t, side, first, last);
     }
-
-    return 0;
 }
 
 /* Indented if it is JSON. table_parse() has refused control characters. */
@@ -187,10 +174,9 @@ int inspect_table_text(const struct inspection *x)
 {
     inspect_table_print_head(x);
     putchar('\n');
-    if (inspect_table_print_widths(x->table) < 0 || inspect_table_print_map(x->table, SIDE_K) < 0 ||
-        inspect_table_print_map(x->table, SIDE_V) < 0)
-        return command_fail("out of memory");
-
+    inspect_table_print_widths(x->table);
+    inspect_table_print_map(x->table, SIDE_K);
+    inspect_table_print_map(x->table, SIDE_V);
     inspect_table_print_provenance(x->table);
     return COMMAND_OK;
 }

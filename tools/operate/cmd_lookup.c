@@ -264,7 +264,7 @@ static size_t cmd_lookup_add_row(struct report *r, const struct lookup *l, size_
     return end;
 }
 
-static int cmd_lookup_print_kind(const struct lookup *l, int kind)
+static void cmd_lookup_print_kind(const struct lookup *l, int kind)
 {
     _cleanup_(report_freep) struct report *r =
         report_new("<tokens\t<where\t<held\t<pinned for\t<why nowhere");
@@ -274,7 +274,7 @@ static int cmd_lookup_print_kind(const struct lookup *l, int kind)
                    (uintmax_t) cmd_lookup_findable(l->found, kind), prefix_options_tokens(l->options));
     for (size_t i = (size_t) kind; i < l->found->n_places;)
         i = cmd_lookup_add_row(r, l, i);
-    return report_print(r, stdout);
+    report_print(r, stdout);
 }
 
 static bool cmd_lookup_has_any(const struct lookup *l, int kind)
@@ -287,16 +287,14 @@ static bool cmd_lookup_has_any(const struct lookup *l, int kind)
 
 static int cmd_lookup_print_text(const struct lookup *l)
 {
-    int r = 0;
-
-    for (int kind = 0; kind < KINDS && r == 0; kind++)
+    for (int kind = 0; kind < KINDS; kind++)
         if (kind == 0 || cmd_lookup_has_any(l, kind)) /* few clients use repeatable attention */
-            r = cmd_lookup_print_kind(l, kind);
+            cmd_lookup_print_kind(l, kind);
     for (size_t i = 0; i < l->n_elsewhere; i++)
         terminal_print(stdout, 2, "the first page is there for tenant %s with table %.12s%s\n",
                        l->elsewhere[i].tenant, l->elsewhere[i].table,
                        l->elsewhere[i].without_salt ? " without a salt" : "");
-    return r < 0 ? command_fail("out of memory for the answer") : COMMAND_OK;
+    return COMMAND_OK;
 }
 
 /* ---- the request ---- */

@@ -3,7 +3,6 @@
  *
  * JSON keys and columns come from proto/status_fields.def.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,17 +290,11 @@ static void cmd_status_add_cell(FILE *line, const struct status_list *l, const s
         fprintf(line, "%ju", (uintmax_t) cmd_status_number(f, row));
 }
 
-/* Return: 0; -ENOMEM. */
-static int cmd_status_add_row(struct report *r, const struct status_list *l, const void *row)
+static void cmd_status_add_row(struct report *r, const struct status_list *l, const void *row)
 {
     _cleanup_(freep) char *text = NULL;
-    FILE *line;
     size_t n;
-    int failed;
-
-    line = open_memstream(&text, &n);
-    if (!line)
-        return -ENOMEM;
+    FILE *line = command_allocated(open_memstream(&text, &n));
 
     for (size_t i = 0, k = 0; i < l->n_fields; i++) {
         if (l->fields[i].column[0] == '\0')
@@ -311,12 +304,8 @@ static int cmd_status_add_row(struct report *r, const struct status_list *l, con
         cmd_status_add_cell(line, l, &l->fields[i], row);
     }
 
-    failed = ferror(line);
-    if (fclose(line) != 0 || failed)
-        return -ENOMEM;
-
+    (void) command_allocated(fclose(line) == 0 ? text : NULL);
     report_row(r, "%s", text);
-    return 0;
 }
 
 /* Files and pipes get what fits a terminal too: columns beyond that follow below. */
@@ -327,18 +316,14 @@ static unsigned cmd_status_width(void)
     return width > 0 ? width : WIDTH_OF_FILES;
 }
 
-/* @rows: [n] pointers to messages. Return: 0; -ENOMEM. */
-static int cmd_status_print_list(const struct status_list *l, void *rows, size_t n)
+/* @rows: [n] pointers to messages. */
+static void cmd_status_print_list(const struct status_list *l, void *rows, size_t n)
 {
     _cleanup_(report_freep) struct report *r = cmd_status_new_report(l);
 
-    for (size_t i = 0; i < n; i++) {
-        int failed = cmd_status_add_row(r, l, ((void **) rows)[i]);
-
-        if (failed < 0)
-            return failed;
-    }
-    return report_print_width(r, stdout, cmd_status_width());
+    for (size_t i = 0; i < n; i++)
+        cmd_status_add_row(r, l, ((void **) rows)[i]);
+    report_print_width(r, stdout, cmd_status_width());
 }
 
 static const char *cmd_status_device_cell(const struct status_field *f, const void *row,
@@ -448,28 +433,22 @@ static int cmd_status_print_text(const Kvcobra__StatusReply *s)
     cmd_status_print_head(s);
     if (s->n_devices > 1) { /* the first one is host memory, which the head has */
         putchar('\n');
-        if (cmd_status_print_list(&devices, s->devices + 1, s->n_devices - 1) < 0)
-            return command_fail("out of memory");
-
+        cmd_status_print_list(&devices, s->devices + 1, s->n_devices - 1);
         cmd_status_print_device_notes(s);
     }
 
     if (s->n_tenants > 0) {
         putchar('\n');
-        if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants) < 0)
-            return command_fail("out of memory");
-
+        cmd_status_print_list(&tenants, s->tenants, s->n_tenants);
         cmd_status_print_pins(s);
     }
 
     if (s->n_spaces > 0) {
         putchar('\n');
-        if (cmd_status_print_list(&spaces, s->spaces, s->n_spaces) < 0)
-            return command_fail("out of memory");
+        cmd_status_print_list(&spaces, s->spaces, s->n_spaces);
     }
 
-    if (status_advice_print(s, stdout) < 0)
-        return command_fail("out of memory");
+    status_advice_print(s, stdout);
     return COMMAND_OK;
 }
 
@@ -508,9 +487,7 @@ static int cmd_status_print_own(kvc_client *c, const struct operator_options *o,
                            t->bpd_code);
     }
     putchar('\n');
-    if (cmd_status_print_list(&tenants, s->tenants, s->n_tenants) < 0)
-        return command_fail("out of memory");
-
+    cmd_status_print_list(&tenants, s->tenants, s->n_tenants);
     cmd_status_print_pins(s);
     return COMMAND_OK;
 }

@@ -1,7 +1,6 @@
 /* See status_advice.h. */
 #include "tools/operate/status_advice.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -67,8 +66,8 @@ static void status_advice_add_bits(struct report *r, const char *name, const Kvc
 typedef void status_advice_add_fn(struct report *r, const char *name, const Kvcobra__Advice *a);
 
 /* A row per device, whose tenants it adds up, and one per tenant. */
-static int status_advice_print_table(const Kvcobra__StatusReply *s, const char *columns,
-                                     status_advice_add_fn *add, FILE *f)
+static void status_advice_print_table(const Kvcobra__StatusReply *s, const char *columns,
+                                      status_advice_add_fn *add, FILE *f)
 {
     _cleanup_(report_freep) struct report *r = report_new(columns);
     char name[TENANT_NAME_BYTES];
@@ -88,28 +87,24 @@ static int status_advice_print_table(const Kvcobra__StatusReply *s, const char *
     }
 
     (void) fputc('\n', f);
-    return report_print(r, f);
+    report_print(r, f);
 }
 
-int status_advice_print(const Kvcobra__StatusReply *s, FILE *f)
+void status_advice_print(const Kvcobra__StatusReply *s, FILE *f)
 {
     bool empty = true;
-    int r;
 
     for (size_t i = 0; i < s->n_devices; i++)
         empty = empty && status_advice_is_empty(s->devices[i]->advice);
     if (empty)
-        return 0;
+        return;
 
-    r = status_advice_print_table(s, "<hits\t>last hour\t>found\t>at most\t>last day\t>found\t>at most",
-                                  status_advice_add_windows, f);
-    if (r == 0)
-        r = status_advice_print_table(s, "<hits with\t>capacity\t>half\t>same\t>2x\t>4x\t>8x",
-                                      status_advice_add_sizes, f);
-    if (r == 0)
-        r = status_advice_print_table(s, "<hits with\t>bits now\t>16 bits\t>4.5 bits\t>3 bits\t>2 bits",
-                                      status_advice_add_bits, f);
-    return r;
+    status_advice_print_table(s, "<hits\t>last hour\t>found\t>at most\t>last day\t>found\t>at most",
+                              status_advice_add_windows, f);
+    status_advice_print_table(s, "<hits with\t>capacity\t>half\t>same\t>2x\t>4x\t>8x",
+                              status_advice_add_sizes, f);
+    status_advice_print_table(s, "<hits with\t>bits now\t>16 bits\t>4.5 bits\t>3 bits\t>2 bits",
+                              status_advice_add_bits, f);
 }
 
 /* ---- JSON ---- */

@@ -9,8 +9,8 @@
 #include "proto/kvcobra.pb-c.h"
 #include "tools/command/report.h"
 
-/* Tables of 80 columns at most if names are short; nothing without a look-up. Return: 0; -ENOMEM. */
-int status_advice_print(const Kvcobra__StatusReply *s, FILE *f);
+/* Tables of 80 columns at most if names are short; nothing without a look-up. */
+void status_advice_print(const Kvcobra__StatusReply *s, FILE *f);
 
 /* An object, or null if @a is NULL or no chunk was looked up. NULL: out of memory. */
 json_t *status_advice_json(const Kvcobra__Advice *a);

