@@ -17,12 +17,11 @@ static const struct command *const commands[] = {
     &cmd_quota,    &cmd_drain,     &cmd_tier,  &cmd_bench,    &cmd_demo,        NULL,
 };
 
-/* Programs of the Python package */
-static const char python_package[] = "the Python package kvcobra (Debian: python3-kvcobra)";
+/* ---- programs of the Python package ---- */
 
 static int commands_run_llama_proxy(int argc, char **argv)
 {
-    static const struct extension x = {"kvcobra-llama-proxy", NULL, python_package, NULL};
+    static const struct extension x = {"kvcobra-llama-proxy", NULL, EXTENSION_PYTHON, NULL};
 
     return extension_run(&x, argv[0], argc, argv);
 }

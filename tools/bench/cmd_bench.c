@@ -23,18 +23,20 @@ static bool cmd_bench_is_of_laboratory(const char *name)
     return false;
 }
 
-static int cmd_bench_run_laboratory(int argc, char **argv)
+static int cmd_bench_run_extension(const struct extension *x, int argc, char **argv)
 {
-    static const struct extension lab = {"kvcobra-lab", "../lab/kvcobra-lab", "the package kvcobra-lab",
-                                         "bench"};
     char command[64];
 
-    (void) snprintf(command, sizeof(command), "kvcobra bench %s", argv[1]);
-    return extension_run(&lab, command, argc, argv);
+    (void) snprintf(command, sizeof(command), "kvcobra bench %s", x->word ? argv[1] : argv[0]);
+    return extension_run(x, command, argc, argv);
 }
 
 static int cmd_bench_run(int argc, char **argv)
 {
+    static const struct extension lab = {"kvcobra-lab", "../lab/kvcobra-lab", "the package kvcobra-lab",
+                                         "bench"};
+    static const struct extension serve = {"kvcobra-bench-serve", NULL, EXTENSION_PYTHON, NULL};
+
     if (argc < 2)
         return command_usage("bench needs the name of a bench; 'kvcobra help bench' lists them");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
@@ -43,14 +45,18 @@ static int cmd_bench_run(int argc, char **argv)
         terminal_print(
             stdout, 0, "%s",
             "\nThe benches attend, engine, generate, service and solve are in kvcobra-lab, a package "
-            "of its own; 'kvcobra bench attend' runs 'kvcobra-lab bench attend'.\n"
+            "of its own; 'kvcobra bench attend' runs 'kvcobra-lab bench attend'. The bench serve, prompts "
+            "to servers with an OpenAI interface, is in the Python package.\n"
             "\n'kvcobra bench WHAT --help' describes one.\n\nExample:\n\n"
             "  kvcobra bench capacity --trace requests.jsonl\n");
         return COMMAND_OK;
     }
 
-    return cmd_bench_is_of_laboratory(argv[1]) ? cmd_bench_run_laboratory(argc, argv)
-                                               : command_dispatch(benches, "kvcobra bench", argc, argv);
+    if (cmd_bench_is_of_laboratory(argv[1]))
+        return cmd_bench_run_extension(&lab, argc, argv);
+    if (strcmp(argv[1], "serve") == 0)
+        return cmd_bench_run_extension(&serve, argc - 1, argv + 1);
+    return command_dispatch(benches, "kvcobra bench", argc, argv);
 }
 
 const struct command cmd_bench = {"bench", "measure what a server needs on this machine", cmd_bench_run};

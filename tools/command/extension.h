@@ -12,6 +12,9 @@ struct extension {
     const char *word;    /* of the program's own, before the arguments: "bench"; or NULL */
 };
 
+/* The package of the programs that are written in Python */
+#define EXTENSION_PYTHON "the Python package kvcobra (Debian: python3-kvcobra)"
+
 /**
  * extension_run() - replace this process by the program
  * @command: as the user names it: "kvcobra bench attend"

