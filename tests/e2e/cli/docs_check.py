@@ -44,9 +44,18 @@ def check_picture(path):
         check(float(one.get("x")) + float(one.get("width")) <= width, f"{path}: a box ends behind the right edge")
 
 
-def check_commands(programs, page, text):
+def described_by(root, command):
+    """What describes the options: --help, or the man page of a program of the Python package, which may not be installed."""
+    page = os.path.join(root, "client", "python", "-".join(["kvcobra", *command[1:]]) + ".1")
+    if os.path.exists(page):
+        with open(page, encoding="utf-8") as f:
+            return re.sub(r"Fl \\-", "--", f.read())
+    return help_of(*command)
+
+
+def check_commands(programs, root, page, text):
     kvcobra, kvcobrad = programs
-    found = re.findall(r"(?m)(?:^    |`|: |\$\()(kvcobrad?) ([^`\n#]*)", text)
+    found = re.findall(r"(?m)(?:^ {4,}|`|: |\$\()(kvcobrad?) ([^`\n#]*)", text)
     for program, words in found:
         arguments = words.split()
         command = [kvcobra if program == "kvcobra" else kvcobrad]
@@ -54,7 +63,7 @@ def check_commands(programs, page, text):
             command.append(arguments[0])
             if arguments[0] == "bench" and len(arguments) > 1:
                 command.append(arguments[1])
-        described = help_of(*command)
+        described = described_by(root, command)
         check(described, f"{page}: '{program} {words}' is not a command")
         for option in re.findall(r"(?:^| )(--[a-z-]+)", words):
             check(option in described + " --help --version", f"{page}: {' '.join(command)} has no option {option}")
@@ -82,17 +91,18 @@ def check_versions(root, page):
 def main():
     kvcobra, kvcobrad, root = sys.argv[1:]
     docs = os.path.join(root, "docs")
-    pages = [os.path.join(docs, name) for name in sorted(os.listdir(docs)) if name.endswith(".md")]
+    names = [*os.listdir(docs), *(os.path.join("recipes", name) for name in os.listdir(os.path.join(docs, "recipes")))]
+    pages = [os.path.join(docs, name) for name in sorted(names) if name.endswith(".md")]
     n_commands = 0
     index = open(os.path.join(docs, "README.md"), encoding="utf-8").read()
     for page in [*pages, os.path.join(root, "README.md")]:
         with open(page, encoding="utf-8") as f:
             text = f.read()
         check_links(root, page, text)
-        n_commands += check_commands((kvcobra, kvcobrad), page, text)
+        n_commands += check_commands((kvcobra, kvcobrad), root, page, text)
         check_settings(kvcobrad, page, text)
-        name = os.path.basename(page)
-        check(name == "README.md" or f"({name})" in index, f"docs/README.md does not name {name}")
+        name = os.path.relpath(page, docs)
+        check(os.path.basename(name) == "README.md" or f"({name})" in index, f"docs/README.md does not name {name}")
     pictures = os.path.join(docs, "pictures")
     with_pictures = "".join(open(os.path.join(*path), encoding="utf-8").read() for path in ((docs, "concepts.md"), (root, "README.md")))
     for name in sorted(os.listdir(pictures)):
