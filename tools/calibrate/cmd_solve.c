@@ -1,11 +1,17 @@
 /* kvcobra solve: distributes a bit budget by the statistics of a calibration; writes an allocation table. */
 #include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/api/alloc_api.h"
 #include "alloc/kvcobra-alloc.h"
+#include "alloc/solve.h"
 #include "alloc/solve_names.h"
+#include "alloc/solve_swap.h"
 #include "alloc/stats.h"
+#include "alloc/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
@@ -14,8 +20,6 @@
 #include "tools/calibrate/solve_arguments.h"
 #include "tools/calibrate/solve_input.h"
 #include "tools/calibrate/solve_sweep.h"
-#include "tools/calibrate/step_times.h"
-#include "tools/calibrate/swap_report.h"
 #include "tools/command/clock.h"
 #include "tools/command/command.h"
 #include "tools/command/human.h"
@@ -26,6 +30,152 @@
 #include "tools/command/usage.h"
 
 #define SAY_EVERY_SECONDS 10 /* without a terminal */
+
+/* ---- --timing: the time of each step, by the names that a solve reports as progress ---- */
+
+/* A step that is repeated is one row. */
+enum { STEP_TIMES_MAX = 24 };
+
+struct step_times {
+    struct progress *progress; /* gets every call too */
+    const char *now;           /* the step that runs; strings of progress calls are literals */
+    double begun, cpu_begun;
+    unsigned n;
+    struct {
+        const char *what;
+        double seconds, cpu_seconds; /* of the clock; of all threads */
+    } steps[STEP_TIMES_MAX];
+};
+
+/* Begins with the step @what, such as reading. */
+static void cmd_solve_times_start(struct step_times *t, const char *what, struct progress *p)
+{
+    *t = (struct step_times){
+        .progress = p, .now = what, .begun = clock_seconds(), .cpu_begun = usage_cpu_seconds()};
+}
+
+/* Ends the last step. */
+static void cmd_solve_times_end(struct step_times *t)
+{
+    double now = clock_seconds(), cpu = usage_cpu_seconds();
+    unsigned i = 0;
+
+    while (i < t->n && strcmp(t->steps[i].what, t->now) != 0)
+        i++;
+    if (i < STEP_TIMES_MAX) {
+        if (i == t->n) {
+            t->steps[i].what = t->now;
+            t->n++;
+        }
+        t->steps[i].seconds += now - t->begun;
+        t->steps[i].cpu_seconds += cpu - t->cpu_begun;
+    }
+
+    t->begun = now;
+    t->cpu_begun = cpu;
+}
+
+/* A callback for progress; @ctx: a struct step_times. */
+static void cmd_solve_times_callback(void *ctx, const char *what, double fraction)
+{
+    struct step_times *t = ctx;
+
+    if (strcmp(what, t->now) != 0) {
+        cmd_solve_times_end(t);
+        t->now = what;
+    }
+    progress_callback(t->progress, what, fraction);
+}
+
+static void cmd_solve_times_print(const struct step_times *t)
+{
+    _cleanup_(report_freep) struct report *r = report_new("<step\t>seconds\t>processor seconds");
+
+    for (unsigned i = 0; i < t->n; i++)
+        report_row(r, "%s\t%.3f\t%.3f", t->steps[i].what, t->steps[i].seconds, t->steps[i].cpu_seconds);
+    report_print(r, stdout);
+}
+
+/* [{"step", "seconds", "cpu_seconds"}]; NULL: out of memory. */
+static json_t *cmd_solve_times_json(const struct step_times *t)
+{
+    json_t *all = json_array();
+
+    for (unsigned i = 0; i < t->n; i++)
+        if (json_array_append_new(all, json_pack("{s:s, s:f, s:f}", "step", t->steps[i].what, "seconds",
+                                                 t->steps[i].seconds, "cpu_seconds",
+                                                 t->steps[i].cpu_seconds)) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
+/* ---- --swap-report: what of a table does not serve the texts of other statistics ---- */
+
+/* Layers that --swap-report measures, spread over the model: a quarter of those of SmolLM2-135M. */
+#define SWAP_LAYERS 8
+
+static int cmd_solve_print_swap_text(const struct solve_arguments *a, const struct swap_row *rows, size_t n)
+{
+    _cleanup_(report_freep) struct report *r =
+        report_new("<taken from the other statistics\t>keys\t>values\t>distortion\t>left");
+
+    for (size_t i = 0; i < n; i++)
+        report_row(r, "%s\t%.4g\t%.4g\t%.4g\t%.3f", rows[i].name, rows[i].distortion[SIDE_K],
+                   rows[i].distortion[SIDE_V], rows[i].distortion[SIDE_K] + rows[i].distortion[SIDE_V],
+                   rows[i].left);
+    printf("A table of %s on texts of %s:\n", a->statistics, a->swap_report);
+    report_print(r, stdout);
+    return COMMAND_OK;
+}
+
+static int cmd_solve_print_swap_json(const struct solve_arguments *a, const struct swap_row *rows, size_t n)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n; i++) {
+        json_t *one = json_pack("{s:s, s:f, s:f, s:f}", "taken", rows[i].name, "distortion_k",
+                                rows[i].distortion[SIDE_K], "distortion_v", rows[i].distortion[SIDE_V],
+                                "left", rows[i].left);
+
+        if (json_array_append_new(all, one) < 0) {
+            json_decref(all);
+            return report_json(NULL);
+        }
+    }
+
+    return report_json(
+        json_pack("{s:s, s:s, s:o}", "statistics", a->statistics, "other", a->swap_report, "rows", all));
+}
+
+/* Exchanges one statistic at a time and prints the distortion that is left. @p: started; ended before
+ * anything is printed. */
+static int cmd_solve_swap(const struct solve_arguments *a, const struct solve_input *in,
+                          const kvc_solve_options *o, struct progress *p)
+{
+    _cleanup_(table_unrefp) struct table *levels = NULL;
+    struct swap_row rows[SWAP_ROWS_MAX];
+    struct solve_options options;
+    struct errmsg e = {""};
+    kvc_stats *other = NULL;
+    size_t n = 0;
+    int r = kvc_stats_load(in->alloc, a->swap_report, NULL, &other);
+
+    if (r < 0)
+        return command_fail("%s", kvc_alloc_error(in->alloc));
+
+    r = solve_api_read(in->stats, o, &options, &levels, &e);
+    if (r == 0)
+        r = solve_swap(in->stats->sums, other->sums, &options, SWAP_LAYERS, rows, &n, &e);
+    progress_end(p);
+    if (r < 0)
+        return command_fail("%s: %s", a->swap_report, e.text);
+
+    return a->common.json ? cmd_solve_print_swap_json(a, rows, n) : cmd_solve_print_swap_text(a, rows, n);
+}
+
+/* ---- what a solve says ---- */
 
 /* The metric that will be used, in words of the command. */
 static const char *cmd_solve_metric_name(uint32_t metric)
@@ -102,7 +252,7 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
             cmd_solve_other_json(r->without_distortion), "equal_distortion", cmd_solve_other_json(equal),
             "reduced_sources", cmd_solve_sources_json(r->reduced_sources), "seconds", seconds, "cpu_seconds",
             usage_cpu_seconds(), "peak_bytes", (json_int_t) usage_peak_bytes(), "steps",
-            a->timing ? step_times_json(times) : NULL));
+            a->timing ? cmd_solve_times_json(times) : NULL));
 
     terminal_print(stdout, 2, "%s: table %s, %s, in %s, peak memory %s\n", a->output,
                    digest_short(r->table_digest, hex), human_bytes(n_bytes, size),
@@ -171,7 +321,7 @@ static int cmd_solve_write_table(const struct solve_arguments *a, const struct s
     if (r < 0)
         return command_fail("%s", e.text);
 
-    step_times_end(times);
+    cmd_solve_times_end(times);
     for (unsigned i = 0; i < STATS_DOMAINS_MAX; i++)
         if (report.reduced_sources >> i & 1)
             command_note(
@@ -189,7 +339,7 @@ static int cmd_solve_write_table(const struct solve_arguments *a, const struct s
     r = cmd_solve_print_result(a, &report, equal, n_bytes, clock_seconds() - begun, times);
     if (r == COMMAND_OK && a->timing && !a->common.json) {
         putchar('\n');
-        step_times_print(times);
+        cmd_solve_times_print(times);
     }
     return r;
 }
@@ -221,18 +371,18 @@ static int cmd_solve_run(int argc, char **argv)
     command_parse(&solve_argp, argc, argv, &a);
     progress_start(&p, "reading", NULL, 1, a.common.quiet);
     progress_say(&p, SAY_EVERY_SECONDS);
-    step_times_start(&times, "reading", &p);
+    cmd_solve_times_start(&times, "reading", &p);
     if (cmd_solve_check_output(&a, &e) < 0 || solve_input_load(&a, &in, &e) < 0)
         return command_fail("%s", e.text);
 
     solve_arguments_apply(&a, &in, &o);
-    o.progress = step_times_callback;
+    o.progress = cmd_solve_times_callback;
     o.progress_ctx = &times;
     if (cmd_solve_print_notes(&a, &in, &o) < 0)
         return command_fail("%s", kvc_alloc_error(in.alloc));
 
     if (a.swap_report)
-        return swap_report(&a, &in, &o, &p);
+        return cmd_solve_swap(&a, &in, &o, &p);
     return a.sweep ? solve_sweep(&a, &in, &o, &p) : cmd_solve_write_table(&a, &in, &o, &times, begun);
 }
 
