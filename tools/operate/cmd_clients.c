@@ -185,27 +185,26 @@ static int cmd_clients_get_some(kvc_client *c, uint64_t after, Kvcobra__ListSess
     return 0;
 }
 
-/* All sessions. Return: an exit code. */
-static int cmd_clients_get(kvc_client *c, Kvcobra__ListSessionsReply **ret)
+/* All sessions. */
+static int cmd_clients_get(kvc_client *c, Kvcobra__ListSessionsReply **ret, struct errmsg *e)
 {
     _cleanup_(operator_message_freep) Kvcobra__ListSessionsReply *all = NULL;
-    struct errmsg e = {""};
-    int r = cmd_clients_get_some(c, 0, &all, &e);
+    int r = cmd_clients_get_some(c, 0, &all, e);
 
     while (r == 0 && all->more && all->n_sessions > 0) {
         _cleanup_(operator_message_freep) Kvcobra__ListSessionsReply *more = NULL;
 
-        r = cmd_clients_get_some(c, all->sessions[all->n_sessions - 1]->session, &more, &e);
+        r = cmd_clients_get_some(c, all->sessions[all->n_sessions - 1]->session, &more, e);
         if (r == 0) {
             all->more = more->more && more->n_sessions > 0;
-            r = operator_merge(&all->base, &more->base, &e);
+            r = operator_merge(&all->base, &more->base, e);
         }
     }
     if (r < 0)
-        return command_fail("%s", e.text);
+        return r;
 
     *ret = take_ptr(all);
-    return COMMAND_OK;
+    return 0;
 }
 
 static int cmd_clients_list(kvc_client *c, const struct clients_options *o)
@@ -213,20 +212,19 @@ static int cmd_clients_list(kvc_client *c, const struct clients_options *o)
     _cleanup_(operator_message_freep) Kvcobra__ListSessionsReply *list = NULL;
     char tenant[TENANT_NAME_BYTES];
     const char *only = NULL;
-    int code;
+    struct errmsg e = {""};
 
     if (o->tenant) {
         Kvcobra__SetQuotaReply limits;
+        int code = tenant_name_find(c, o->tenant, tenant, &limits);
 
-        code = tenant_name_find(c, o->tenant, tenant, &limits);
         if (code != COMMAND_OK)
             return code;
         only = tenant;
     }
 
-    code = cmd_clients_get(c, &list);
-    if (code != COMMAND_OK)
-        return code;
+    if (cmd_clients_get(c, &list, &e) < 0)
+        return command_fail("%s", e.text);
     return o->operator.common.json ? cmd_clients_print_json(list, only) : cmd_clients_print_text(list, only);
 }
 
@@ -240,10 +238,9 @@ static int cmd_clients_disconnect(kvc_client *c, const struct clients_options *o
     const Kvcobra__SessionInfo *x = NULL;
     struct errmsg e = {""};
     char program[32];
-    int code = cmd_clients_get(c, &list);
 
-    if (code != COMMAND_OK)
-        return code;
+    if (cmd_clients_get(c, &list, &e) < 0)
+        return command_fail("%s", e.text);
     for (size_t i = 0; i < list->n_sessions; i++)
         if (list->sessions[i]->session == o->session)
             x = list->sessions[i];
