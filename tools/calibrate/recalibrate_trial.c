@@ -18,9 +18,11 @@ static int recalibrate_read_fit(struct recalibration *x, const uint8_t *digest, 
     _cleanup_(operator_message_freep) Kvcobra__GetFitReply *got = NULL;
     int r = operator_get_fit(x->c, digest, &got, e);
 
-    if (r == 0)
-        *ret = *got->fit; /* numbers alone */
-    return r;
+    if (r < 0)
+        return r;
+
+    *ret = *got->fit; /* numbers alone */
+    return 0;
 }
 
 /* One pause of a wait of at most --wait seconds. False: the time is over, or a signal to stop arrived. */
