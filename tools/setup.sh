@@ -11,6 +11,7 @@
 #   sh tools/setup.sh boot          for tests/boot/run.sh, beside those of build and test
 #   sh tools/setup.sh build demo    and for the demonstration
 #   sh tools/setup.sh build test packages  and for tools/packages.sh
+#   sh tools/setup.sh build wheel   and for tools/wheel.sh
 #   sh tools/setup.sh build test kit  and for tests/gpu/kit.sh, beside the CUDA toolkit
 set -eu
 
@@ -68,6 +69,12 @@ dpkg-dev                packages builds Debian packages
 debhelper               packages builds Debian packages
 dh-python               packages builds the package of the Python client
 lintian                 packages checks Debian packages
+autoconf                wheel    configures libraries
+automake                wheel    configures libraries
+libtool                 wheel    configures libraries
+nasm                    wheel    assembles ISA-L
+python3-venv            wheel    installs the compiler
+dpkg-dev                wheel    unpacks sources
 patchelf                kit      paths of libraries in the kit for GPUs
 xz-utils                kit      packs it
 gzip                    demo     unpacks the texts
@@ -114,11 +121,11 @@ as_root() {
     fi
 }
 
-[ $# -gt 0 ] || die "name one or more groups: build, model, test, boot, fuzz, coverage, lint, engines, packages, kit, demo"
+[ $# -gt 0 ] || die "name one or more groups: build, model, test, boot, fuzz, coverage, lint, engines, packages, wheel, kit, demo"
 for group in "$@"; do
     case $group in
-    build | model | test | boot | fuzz | coverage | lint | engines | packages | kit | demo) ;;
-    *) die "there is no group '$group'; the groups are build, model, test, boot, fuzz, coverage, lint, engines, packages, kit, demo" ;;
+    build | model | test | boot | fuzz | coverage | lint | engines | packages | wheel | kit | demo) ;;
+    *) die "there is no group '$group'; the groups are build, model, test, boot, fuzz, coverage, lint, engines, packages, wheel, kit, demo" ;;
     esac
 done
 for tool in dpkg-query apt-get; do

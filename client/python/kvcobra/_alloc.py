@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import errno
-import os
 from typing import Any, NamedTuple, Optional
 
 import cffi
 
-from . import _arrays
+from . import _arrays, _library
 from ._alloc_declarations import DECLARATIONS
 from ._client import Geometry, NotCopied, c_path
 from ._errors import Error, error
@@ -24,12 +23,12 @@ def library() -> Any:
     """The library, loaded at the first call."""
     global _loaded
     if _loaded is None:
-        path = os.environ.get(ENVIRONMENT) or SONAME
+        path = _library.path_of(SONAME, ENVIRONMENT)
         try:
             _loaded = ffi.dlopen(path)
         except OSError as e:
-            raise Error(errno.ENOENT, f"{path} could not be loaded ({e}). Install libkvcobra-alloc (ninja -C build install, then "
-                        f"ldconfig), or set the environment variable {ENVIRONMENT} to the path of {SONAME}") from None
+            raise Error(errno.ENOENT, f"{path} could not be loaded ({e}). Install the wheel of kvcobra, which has it, or "
+                        f"Debian's package libkvcobra-alloc0, or set the environment variable {ENVIRONMENT} to the path of {SONAME}") from None
     return _loaded
 
 

@@ -27,6 +27,12 @@ def text(c_string: Any) -> str:
     return str(ffi.string(c_string).decode(errors="replace"))
 
 
+def path_of(soname: str, environment: str) -> str:
+    """The library that the environment names, else the one beside this package, which a wheel has, else the loader's."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_native", "lib", soname)
+    return os.environ.get(environment) or (beside if os.path.exists(beside) else soname)
+
+
 class Library:
     """The functions of the library by their names."""
 
@@ -35,8 +41,8 @@ class Library:
         try:
             self._lib: Any = ffi.dlopen(path)
         except OSError as e:
-            raise Error(errno.ENOENT, f"{path} could not be loaded ({e}). Install libkvcobra (ninja -C build install, then "
-                        f"ldconfig), or set the environment variable {ENVIRONMENT} to the path of {SONAME}") from None
+            raise Error(errno.ENOENT, f"{path} could not be loaded ({e}). Install the wheel of kvcobra, which has it, or "
+                        f"Debian's package libkvcobra0, or set the environment variable {ENVIRONMENT} to the path of {SONAME}") from None
 
     def function(self, name: str) -> Any:
         try:
@@ -53,7 +59,7 @@ def library() -> Library:
     """The library, loaded at the first call."""
     global _loaded
     if _loaded is None:
-        _loaded = Library(os.environ.get(ENVIRONMENT) or SONAME)
+        _loaded = Library(path_of(SONAME, ENVIRONMENT))
     return _loaded
 
 

@@ -5,8 +5,10 @@ import gc
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 
@@ -194,12 +196,25 @@ class Client(support.Case):
     def test_version(self):
         self.assertEqual(kvcobra.__version__, kvcobra.version())
 
+    def test_library_beside_the_package(self):
+        """A wheel has it there; the environment goes before it."""
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(os.path.dirname(kvcobra.__file__), os.path.join(folder, "kvcobra"), ignore=shutil.ignore_patterns("__pycache__"))
+            os.makedirs(os.path.join(folder, "kvcobra", "_native", "lib"))
+            os.symlink(os.environ["KVCOBRA_LIBRARY"], os.path.join(folder, "kvcobra", "_native", "lib", "libkvcobra.so.0"))
+            environment = dict(os.environ, PYTHONPATH=folder)
+            command = [sys.executable, "-c", "from kvcobra import _library; print(_library.library().path)"]
+            given = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+            self.assertEqual(given, environment.pop("KVCOBRA_LIBRARY"))
+            beside = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+            self.assertEqual(beside, os.path.join(folder, "kvcobra", "_native", "lib", "libkvcobra.so.0"))
+
     def test_missing_library(self):
         code = ("import kvcobra\ntry:\n    kvcobra.Client(False)\nexcept kvcobra.Error as e:\n    print(e.errno, e.strerror)")
         environment = dict(os.environ, KVCOBRA_LIBRARY="/nonexistent/libkvcobra.so.0")
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         self.assertTrue(done.stdout.startswith(f"{errno.ENOENT} "), done.stdout)
-        for word in ("/nonexistent/libkvcobra.so.0", "KVCOBRA_LIBRARY", "ldconfig"):
+        for word in ("/nonexistent/libkvcobra.so.0", "KVCOBRA_LIBRARY", "libkvcobra0"):
             self.assertIn(word, done.stdout)
 
     def test_missing_function(self):

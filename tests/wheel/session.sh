@@ -1,0 +1,36 @@
+#!/bin/sh
+# What a user does with the wheel: run by run.sh in a bare Debian, in the folder of that user. One line per check.
+cd /home/user || exit 1
+
+# check NAME COMMAND...: the command succeeds
+check() {
+    name=$1
+    shift
+    if "$@" >out 2>err; then
+        echo "ok   $name"
+    else
+        echo "FAIL $name"
+        cat out err >&2
+    fi
+}
+check "a virtual environment" python3 -m venv env
+check "pip install" env/bin/pip --disable-pip-version-check install --no-index --find-links files files/kvcobra-*.whl
+PATH=/home/user/env/bin:$PATH
+check "kvcobra --version" kvcobra --version
+check "kvcobrad --version" kvcobrad --version
+check "every library is found" sh -c '! ldd env/lib/python3*/site-packages/kvcobra/_native/*/kvcobra* | grep "not found"'
+check "the library, from Python" python3 -c 'import kvcobra; assert kvcobra.version() == kvcobra.__version__; kvcobra.Client(False).close()'
+check "kvcobra up, without a runtime folder" kvcobra up --model files/model.gguf
+check "it is in /tmp" test -S /tmp/kvcobra-1000/kvcobra.sock
+check "ping" kvcobra ping
+check "doctor" sh -c 'kvcobra doctor || [ $? -eq 1 ]' # 1: something is missing in a bare system, such as a unit
+check "a prompt is published" kvcobra generate files/model.gguf --prompt-file files/session.sh --share --tokens 2 --ignore-eos
+check "a second process finds it" sh -c "kvcobra generate files/model.gguf --prompt-file files/session.sh --share --tokens 2 \\
+    --ignore-eos --json | grep -Eq '\"matched_tokens\": [1-9]'"
+check "two Python processes share" sh -c 'python3 files/share.py && [ "$(python3 files/share.py)" -gt 0 ]'
+check "a table from statistics" kvcobra calibrate --quick files/model.gguf -o quick.stats
+check "inspect" kvcobra inspect quick.table --html page.html
+check "kvcobra down" kvcobra down
+check "it is gone" sh -c '! kvcobra ping'
+check "uninstall" env/bin/pip --disable-pip-version-check uninstall --yes kvcobra
+check "nothing is left" sh -c '! ls env/lib/python3*/site-packages | grep -i kvcobra'
