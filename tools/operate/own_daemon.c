@@ -45,13 +45,13 @@ static int own_daemon_ask(const char *path, struct ucred *ret)
     if (connect(fd, (const struct sockaddr *) &sa, sizeof(sa)) < 0 && errno != EAGAIN)
         return errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? -ENOENT : -errno;
     /* a daemon whose queue is full has no connection to ask about */
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &bytes) < 0 || ret->pid < 0 ? -EAGAIN : 0;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &bytes) < 0 || ret->uid == (uid_t) -1 ? -EAGAIN : 0;
 }
 
 /* Return: 0: d->pid and d->pidfd are set if a daemon of this user serves @path; -errno with a sentence. */
 static int own_daemon_look(struct own_daemon *d, const char *path, struct errmsg *e)
 {
-    struct ucred peer, again;
+    struct ucred peer = {0}, again = {0};
     int r = own_daemon_ask(path, &peer);
 
     if (r == -ENOENT)
@@ -106,7 +106,7 @@ int own_daemon_open(struct own_daemon *d, struct errmsg *e)
         if (strlen(path) < sizeof(((struct sockaddr_un *) 0)->sun_path) && access(path, F_OK) == 0)
             r = own_daemon_look(d, path, e);
         if (d->pid > 0)
-            (void) strcpy(d->folder, folder);
+            memcpy(d->folder, folder, sizeof(folder));
     }
     (void) snprintf(d->log, sizeof(d->log), "%s/" LOG_NAME, d->folder);
     return r;
