@@ -10,7 +10,8 @@
 #     sh tools/check_engines.sh --short    without the tests that start vLLM's engines, which take up to half an hour
 set -eu
 
-vllm_engines="client/python/tests/test_vllm_engine.py client/python/tests/test_vllm_http.py"
+vllm_engines="client/python/tests/test_vllm_engine.py client/python/tests/test_vllm_http.py client/python/tests/test_vllm_page.py
+    client/python/tests/test_vllm_tiny.py"
 [ "${1:-}" != --short ] || vllm_engines=
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -175,4 +176,5 @@ export KVC_WRITE_TABLE="$root/$folder/tests/python/write_table" KVC_HF_MODEL="${
 export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
 # shellcheck disable=SC2086 # paths without spaces, or nothing
 run "$python" -B tests/engines/run.py tests/engines/test_*.py client/python/tests/test_hf*.py \
-    client/python/tests/test_calibrate.py client/python/tests/test_lm_eval.py client/python/tests/test_vllm_[!eh]*.py $vllm_engines
+    client/python/tests/test_calibrate.py client/python/tests/test_lm_eval.py client/python/tests/test_vllm_[!ehpt]*.py \
+    client/python/tests/test_vllm_pure.py $vllm_engines

@@ -73,12 +73,12 @@ class Page(unittest.TestCase):
             for name, variable in (("kvcobra", "KVC_KVCOBRA"), ("kvcobrad", "KVC_KVCOBRAD")):
                 os.symlink(support.program(variable), os.path.join(programs, name))
             self.script(programs, "python", f'exec {sys.executable} "$@"')
-            self.script(programs, "pip", f'exec {sys.executable} -m pip "$@"')
+            self.script(programs, "pip", f'exec {sys.executable} -m pip "$@" --no-deps --target {package}')
             self.script(programs, "vllm", f'shift\nexec {sys.executable} -m vllm.entrypoints.openai.api_server --model "$@"')
             environment = {**vllm_engine.ENVIRONMENT, **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": package,
                            "XDG_RUNTIME_DIR": runtime, "XDG_STATE_HOME": os.path.join(folder, "state"),
                            "XDG_CONFIG_HOME": os.path.join(folder, "config"), "MODEL": os.path.join(os.environ["KVC_ENGINE_MODELS"], "bf16"),
-                           "PIP_TARGET": package, "PIP_NO_DEPS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+                           "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
             environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
             script = re.sub(rf"\b{PORT}\b", free_port(), commands())
             for line in ("kvcobra table activate", "vllm serve", "kvcobra_loaded_tokens_total"):
