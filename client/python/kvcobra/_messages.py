@@ -34,7 +34,8 @@ def fields(data: bytes) -> Fields:
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
-        kind, value = key & 7, None
+        kind = key & 7
+        value: Any
         if kind == 0:
             value, at = _varint(data, at)
         elif kind in (1, 5):

@@ -92,7 +92,9 @@ class Server:
         connection = self._connect()
         begin = time.perf_counter()
         first: Optional[float] = None
-        n_events, usage, timings = 0, {}, {}
+        n_events = 0
+        usage: Dict[str, Any] = {}
+        timings: Dict[str, Any] = {}
         try:
             connection.request("POST", self._path + "/v1/completions", json.dumps(body), self._headers)
             reply = connection.getresponse()
