@@ -23,7 +23,7 @@ static int operator_get_some_status(kvc_client *c, uint64_t cursor, Kvcobra__Sta
         r = operator_check_is_digest(got->spaces[i]->table_digest, "a status", e);
     if (r < 0)
         return r;
-    if (got->next_cursor != 0 && got->n_tenants + got->n_spaces == 0)
+    if (got->next_cursor != 0 && (got->n_tenants + got->n_spaces == 0 || got->next_cursor == cursor))
         return fail(e, -EPROTO, "kvcobrad's answer is not valid: its status does not end");
 
     *ret = take_ptr(got);

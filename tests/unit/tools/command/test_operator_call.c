@@ -284,6 +284,11 @@ static void test_status_in_parts(void)
     CU_ASSERT_EQUAL(operator_get_status(client, &got, &e), -EPROTO);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "does not end"));
     CU_ASSERT_PTR_NULL(got);
+    peer_reset();
+    a.n_tenants = 2;
+    peer.replies[0] = peer.replies[1] = &a.base; /* the same cursor again */
+    CU_ASSERT_EQUAL(operator_get_status(client, &got, &e), -EPROTO);
+    CU_ASSERT_PTR_NULL(got);
 }
 
 /* ---- requests that are repeated ---- */
