@@ -24,7 +24,7 @@ void server_names_close(struct server *s)
 
 int server_names_watch(struct server *s, struct errmsg *e)
 {
-    static const char todo[] =
+    static const char remedy[] =
         "changes of operators are refused, since they cannot be stored. Restart kvcobrad";
     const struct listen_socket *cluster = offload_cluster_socket(s->offload);
     const struct state_folder *f = &s->state_folder;
@@ -39,6 +39,6 @@ int server_names_watch(struct server *s, struct errmsg *e)
     if (r == 0 && cluster)
         r = listen_watch(cluster, s->names, "cluster socket", cluster->path, e);
     if (r == 0 && f->path)
-        r = names_add(s->names, "state folder", f->path, f->fd, todo, e);
+        r = names_add(s->names, "state folder", f->path, f->fd, remedy, e);
     return r;
 }

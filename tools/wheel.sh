@@ -172,8 +172,10 @@ want=$(sed -n '/^# ---- compiler/,/^# ---- programs/p' "$0" | cat - "$list" "$ro
 if [ "$(cat "$deps/built" 2>/dev/null)" != "$want" ]; then
     rm -rf "$deps" "$folder/sources"
     mkdir -p "$deps/lib/pkgconfig" "$folder/sources" "$folder/downloads" "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial"
-    printf 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/%s main\n' \
-        'debian bookworm' 'debian-security bookworm-security' >"$folder/apt/sources.list"
+    # the mirrors that this machine has its packages from
+    apt-get indextargets --format 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(SITE) $(RELEASE) $(COMPONENT)' \
+        'Created-By: Packages' 'Origin: Debian' | sort -u | grep ' bookworm[-a-z]* main$' >"$folder/apt/sources.list" ||
+        missing "apt names no mirror of Debian 12 on this machine: the sources of the C libraries come from there"
     # lists and sources of its own: neither root nor deb-src lines in /etc are needed
     apt="-q -o Dir::Etc::sourcelist=$folder/apt/sources.list -o Dir::Etc::sourceparts=/nonexistent -o Dir::Cache=$folder/apt/cache"
     apt="$apt -o Dir::State::lists=$folder/apt/lists -o APT::Sandbox::User=$(id -un)"

@@ -20,7 +20,7 @@ enum { NAMES_PERIOD_S = 1 };
 
 struct name {
     struct name *next;
-    const char *what, *todo;
+    const char *what, *remedy;
     char *path;
     int fd; /* of the file: while it is open, no other file gets the same inode */
     struct file_identity identity;
@@ -55,7 +55,7 @@ static void names_log(struct name *x)
     x->is_lost = x->err < 0;
     if (x->is_lost)
         log_event(LOG_WARNING, "name-lost", "what=\"%s\" path=%s message=\"%s: %s\"", x->what, x->path,
-                  x->why.text, x->todo);
+                  x->why.text, x->remedy);
     else
         log_event(LOG_NOTICE, "name-found", "what=\"%s\" path=%s message=\"it is there again\"", x->what,
                   x->path);
@@ -103,7 +103,8 @@ static void name_freep(struct name **x)
     *x = name_free(*x);
 }
 
-int names_add(struct names *n, const char *what, const char *path, int fd, const char *todo, struct errmsg *e)
+int names_add(struct names *n, const char *what, const char *path, int fd, const char *remedy,
+              struct errmsg *e)
 {
     _cleanup_(name_freep) struct name *x = calloc(1, sizeof(*x));
     int r;
@@ -111,7 +112,7 @@ int names_add(struct names *n, const char *what, const char *path, int fd, const
     if (!x)
         return fail(e, -ENOMEM, "out of memory for the name %s", path);
 
-    *x = (struct name){.next = n->first, .what = what, .todo = todo, .path = strdup(path)};
+    *x = (struct name){.next = n->first, .what = what, .remedy = remedy, .path = strdup(path)};
     x->fd = fd < 0 ? open(path, O_PATH | O_CLOEXEC) : fcntl(fd, F_DUPFD_CLOEXEC, 3);
     r = x->fd < 0 ? -errno : file_identity_of(x->fd, &x->identity);
     if (r == 0 && !x->path)

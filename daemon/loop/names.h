@@ -24,11 +24,11 @@ struct names *names_free(struct names *n);
  * names_add() - watch a name
  * @what: for the log: "client socket"; @path is copied
  * @fd:   of the file that has the name, borrowed; -1: the file that has it now
- * @todo: what an operator should do if the name is lost; a sentence. @what and @todo are borrowed
+ * @remedy: what an operator should do if the name is lost; a sentence. @what and @remedy are borrowed
  *
  * Return: 0; -ENOMEM; errno of the file; with a sentence.
  */
-int names_add(struct names *n, const char *what, const char *path, int fd, const char *todo,
+int names_add(struct names *n, const char *what, const char *path, int fd, const char *remedy,
               struct errmsg *e);
 
 /* How many names are lost now. NULL is allowed. */

@@ -43,7 +43,7 @@ bare() {
     system=$cache/wheel-$1
     [ ! -d "$system" ] || return 0
     rm -rf "$system.part"
-    debootstrap --variant=minbase --include=python3-venv "$1" "$system.part" http://deb.debian.org/debian >"$dir/log" 2>&1 || {
+    debootstrap --variant=minbase --include=python3-venv "$1" "$system.part" >"$dir/log" 2>&1 || {
         tail -n 5 "$dir/log" >&2
         return 1
     }

@@ -203,7 +203,7 @@ class Client(support.Case):
             os.makedirs(os.path.join(folder, "kvcobra", "_native", "lib"))
             os.symlink(os.environ["KVCOBRA_LIBRARY"], os.path.join(folder, "kvcobra", "_native", "lib", "libkvcobra.so.0"))
             environment = dict(os.environ, PYTHONPATH=folder)
-            command = [sys.executable, "-c", "from kvcobra import _library; print(_library.library().path)"]
+            command = [sys.executable, "-c", "from kvcobra._library import library; print(library().path)"]
             given = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
             self.assertEqual(given, environment.pop("KVCOBRA_LIBRARY"))
             beside = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
