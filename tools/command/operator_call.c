@@ -101,6 +101,39 @@ int operator_merge(ProtobufCMessage *to, ProtobufCMessage *from, struct errmsg *
     return 0;
 }
 
+/* The member that says where the next part begins; 0: this is the last one. */
+static uint64_t *operator_next_cursor(ProtobufCMessage *m)
+{
+    const ProtobufCFieldDescriptor *f =
+        protobuf_c_message_descriptor_get_field_by_name(m->descriptor, "next_cursor");
+
+    return (uint64_t *) ((char *) m + f->offset);
+}
+
+int operator_get_parts(kvc_client *c, operator_part *get, const char *what, void *ret, struct errmsg *e)
+{
+    _cleanup_(operator_message_freep) ProtobufCMessage *all = NULL;
+    uint64_t cursor;
+    int r = get(c, 0, &all, e);
+
+    while (r == 0 && (cursor = *operator_next_cursor(all)) != 0) {
+        _cleanup_(operator_message_freep) ProtobufCMessage *more = NULL;
+
+        r = get(c, cursor, &more, e);
+        if (r == 0 && *operator_next_cursor(more) == cursor)
+            r = fail(e, -EPROTO, "kvcobrad's answer is not valid: %s does not end", what);
+        if (r == 0)
+            r = operator_merge(all, more, e);
+        if (r == 0)
+            *operator_next_cursor(all) = *operator_next_cursor(more);
+    }
+    if (r < 0)
+        return r;
+
+    *(ProtobufCMessage **) ret = take_ptr(all);
+    return 0;
+}
+
 int operator_outcome(Kvcobra__Outcome outcome, struct errmsg *e)
 {
     if (outcome != KVCOBRA__OUTCOME__OUTCOME_APPLIED && outcome != KVCOBRA__OUTCOME__OUTCOME_ALREADY)

@@ -40,6 +40,13 @@ int operator_call_fd(kvc_client *c, uint32_t kind, const ProtobufCMessage *reque
  */
 int operator_merge(ProtobufCMessage *to, ProtobufCMessage *from, struct errmsg *e);
 
+/* Gets one part of a reply that has a member next_cursor. @ret: as of operator_call(). */
+typedef int operator_part(kvc_client *c, uint64_t cursor, void *ret, struct errmsg *e);
+
+/* All parts of such a reply as one message. @what names it. Return: as @get; -EPROTO: the parts do not end,
+ * with a sentence. */
+int operator_get_parts(kvc_client *c, operator_part *get, const char *what, void *ret, struct errmsg *e);
+
 /* The outcome of a change. Return: 0: applied; 1: no change; -EPROTO with a sentence. */
 int operator_outcome(Kvcobra__Outcome outcome, struct errmsg *e);
 

@@ -67,8 +67,7 @@ static int operator_check_table(Kvcobra__TableInfo *t, struct errmsg *e)
 }
 
 /* The part of the list from @cursor on. */
-static int operator_list_some(kvc_client *c, uint64_t cursor, Kvcobra__ListTablesReply **ret,
-                              struct errmsg *e)
+static int operator_list_some(kvc_client *c, uint64_t cursor, void *ret, struct errmsg *e)
 {
     _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *got = NULL;
     Kvcobra__ListTables list = KVCOBRA__LIST_TABLES__INIT;
@@ -80,32 +79,16 @@ static int operator_list_some(kvc_client *c, uint64_t cursor, Kvcobra__ListTable
         r = operator_check_table(got->tables[i], e);
     if (r < 0)
         return r;
-    if (got->next_cursor != 0 && (got->n_tables == 0 || got->next_cursor == cursor))
+    if (got->next_cursor != 0 && got->n_tables == 0)
         return fail(e, -EPROTO, "kvcobrad's answer is not valid: the list of tables does not end");
 
-    *ret = take_ptr(got);
+    *(Kvcobra__ListTablesReply **) ret = take_ptr(got);
     return 0;
 }
 
 int operator_list_tables(kvc_client *c, Kvcobra__ListTablesReply **ret, struct errmsg *e)
 {
-    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *all = NULL;
-    int r = operator_list_some(c, 0, &all, e);
-
-    while (r == 0 && all->next_cursor != 0) {
-        _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *more = NULL;
-
-        r = operator_list_some(c, all->next_cursor, &more, e);
-        if (r == 0)
-            r = operator_merge(&all->base, &more->base, e);
-        if (r == 0)
-            all->next_cursor = more->next_cursor;
-    }
-    if (r < 0)
-        return r;
-
-    *ret = take_ptr(all);
-    return 0;
+    return operator_get_parts(c, operator_list_some, "the list of tables", ret, e);
 }
 
 const char *operator_table_state(Kvcobra__TableState state)
