@@ -29,9 +29,23 @@ struct cluster_tier_call {    /* on its way */
 
 /* ---- start and end ---- */
 
+/* It owns no thread: nothing is waited for. */
+static void cluster_tier_free(void *tier, uint64_t wait_ms)
+{
+    struct cluster_tier *t = tier;
+
+    (void) wait_ms;
+    if (!t)
+        return;
+
+    t->link = cluster_link_free(t->link);
+    explicit_bzero(t->name_key, sizeof(t->name_key));
+    free(t);
+}
+
 static void cluster_tier_freep(struct cluster_tier **t)
 {
-    *t = cluster_tier_free(*t);
+    cluster_tier_free(*t, 0);
 }
 
 int cluster_tier_new(struct ev *ev, const struct cluster_link_options *options, const struct keyring *ring,
@@ -51,17 +65,6 @@ int cluster_tier_new(struct ev *ev, const struct cluster_link_options *options, 
 
     *ret = take_ptr(t);
     return 0;
-}
-
-struct cluster_tier *cluster_tier_free(struct cluster_tier *t)
-{
-    if (!t)
-        return NULL;
-
-    t->link = cluster_link_free(t->link);
-    explicit_bzero(t->name_key, sizeof(t->name_key));
-    free(t);
-    return NULL;
 }
 
 struct cluster_link *cluster_tier_link(const struct cluster_tier *t)
@@ -251,6 +254,7 @@ static uint64_t cluster_tier_losses(void *tier)
 const struct tier_ops cluster_tier_ops = {
     .name = "cluster",
     .is_shared = true,
+    .free = cluster_tier_free,
     .submit = cluster_tier_submit,
     .take = cluster_tier_take,
     .give_back = cluster_tier_give_back,

@@ -15,7 +15,4 @@ extern const struct tier_ops cluster_tier_ops; /* of a struct cluster_tier */
 int cluster_tier_new(struct ev *ev, const struct cluster_link_options *options, const struct keyring *ring,
                      uint64_t ttl_ms, struct cluster_tier **ret, struct errmsg *e);
 
-/* Ends all requests; done() of each runs before the call returns. NULL is allowed; returns NULL. */
-struct cluster_tier *cluster_tier_free(struct cluster_tier *t);
-
 struct cluster_link *cluster_tier_link(const struct cluster_tier *t);

@@ -18,17 +18,10 @@
 #include "daemon/offload/offload_shared.h"
 #include "daemon/store/device.h"
 #include "daemon/store/space.h"
-#include "daemon/tier/disk_tier.h"
 #include "daemon/tier/keyring.h"
 
 enum {
-    CHECK_MS = 1000,
-    STALL_MS = 30000,
-    RETRY_MS = 1000,
-    REQUESTS_MAX = 1024,
-    FILTER_KEEP_MS = 30000, /* of a tenant whose last session ended: the next one may come soon */
-    DEPTH = 32,             /* operations at the disk: a fast one needs that many */
-    SCAN_MS = 1,            /* between two looks at the queues that requests cause */
+    SCAN_MS = 1, /* between two looks at the queues that requests cause */
 };
 
 /* ---- the timer ---- */
@@ -36,7 +29,7 @@ enum {
 /* Whether slots are to be looked at without a request. */
 static bool offload_has_work(const struct offload *o)
 {
-    return o->state == DISK_READY && (!o->pass.rests || o->sweep.runs);
+    return o->state == TIER_READY && (!o->pass.rests || o->sweep.runs);
 }
 
 static void offload_on_timer(void *ctx)
@@ -47,8 +40,8 @@ static void offload_on_timer(void *ctx)
     if (read(o->timer_fd, &n_times, sizeof(n_times)) != sizeof(n_times))
         return;
 
-    if (o->disk)
-        disk_expire(o->disk, ev_now_ms(o->rooms.ev));
+    if (o->host)
+        o->host->ops->expire(o->host->self, ev_now_ms(o->rooms.ev));
     offload_fetch_expire(o, ev_now_ms(o->rooms.ev));
     offload_pump(o);
     if ((!o->host || o->host->n_puts == 0) && o->n_fetches == 0 && !offload_has_work(o))
@@ -87,7 +80,7 @@ void offload_pump(struct offload *o)
 {
     uint64_t now_ms = ev_now_ms(o->rooms.ev);
 
-    if (o->stopping || o->state != DISK_READY)
+    if (o->stopping || o->state != TIER_READY)
         return;
 
     offload_note_removed(o);
@@ -112,47 +105,6 @@ void offload_note_requests(struct offload *o)
 
 /* ---- states ---- */
 
-static void offload_log_state(const struct offload *o, const struct disk_status *s)
-{
-    const char *folder = o->rooms.config->disk_dir;
-
-    if (s->state == DISK_READY && s->emptied[0])
-        log_event(LOG_NOTICE, "disk-tier-emptied", "folder=%s message=\"%s\"", folder, s->emptied);
-    if (s->state == DISK_READY && s->engine_why[0])
-        log_event(LOG_NOTICE, "disk-tier-ready",
-                  "folder=%s pages=%" PRIu64 " engine=%s message=\"%s, which only costs time\"", folder,
-                  s->n_pages, s->engine, s->engine_why);
-    else if (s->state == DISK_READY)
-        log_event(LOG_NOTICE, "disk-tier-ready", "folder=%s pages=%" PRIu64 " engine=%s", folder, s->n_pages,
-                  s->engine);
-    else if (s->state == DISK_OFF)
-        log_event(LOG_ERR, "disk-tier-off",
-                  "folder=%s message=\"%s\", pages stay in memory only until kvcobrad or \'kvcobra tier "
-                  "resume\' opens the folder again",
-                  folder, s->sentence);
-}
-
-/* Called when the state may have changed. */
-static void offload_on_changed(void *ctx)
-{
-    struct offload *o = ctx;
-    struct disk_status s;
-
-    disk_status(o->disk, &s);
-    if (s.state == o->state && s.n_openings == o->n_openings)
-        return;
-
-    o->state = s.state;
-    o->n_openings = s.n_openings;
-    offload_log_state(o, &s);
-    if (s.state == DISK_READY) { /* the folder may have other pages than before */
-        offload_sweep_begin(o);
-        offload_start_timer(o);
-    }
-    for (struct tenant *t = o->store->tenants; t; t = t->next)
-        offload_announce_filter(o, t);
-}
-
 void offload_tick(struct offload *o)
 {
     if (!o)
@@ -160,12 +112,8 @@ void offload_tick(struct offload *o)
 
     for (struct tenant *t = o->store->tenants; t; t = t->next)
         offload_announce_filter(o, t);
-    if (o->disk) { /* the timer may be off: a drop is no page on its way */
-        uint64_t now_ms = ev_now_ms(o->rooms.ev);
-
-        disk_expire(o->disk, now_ms);
-        disk_expire_filters(o->disk, now_ms > FILTER_KEEP_MS ? now_ms - FILTER_KEEP_MS : 0);
-    }
+    if (o->host) /* the timer may be off: a drop is no page on its way */
+        o->host->ops->expire(o->host->self, ev_now_ms(o->rooms.ev));
     offload_pump(o);
 }
 
@@ -173,21 +121,11 @@ void offload_tick(struct offload *o)
 
 void offload_status(const struct offload *o, struct offload_status *ret)
 {
-    *ret = (struct offload_status){.has_disk = o->disk != NULL, .has_cluster = o->cluster != NULL};
-    if (o->disk)
-        disk_status(o->disk, &ret->disk);
-    if (o->cluster) {
-        cluster_link_status(cluster_tier_link(o->cluster->self), &ret->cluster);
-        ret->shared = o->cluster->shared->counts;
-        ret->n_unopened_shared = o->cluster->n_unopened;
-        ret->n_late_shared = o->cluster->n_late;
-        ret->n_to_publish = o->cluster->shared->n_queued + o->cluster->n_puts;
-    }
+    *ret = (struct offload_status){.has_disk = false};
+    offload_disk_status(o, ret);
+    offload_cluster_status(o, ret);
     ret->n_lost = o->store->n_lost;
-    ret->n_writing = o->host ? o->host->n_puts : 0;
     ret->n_fetching = o->n_fetches;
-    ret->n_unopened = o->host ? o->host->n_unopened : 0;
-    ret->n_late = o->host ? o->host->n_late : 0;
     ret->is_flushed = offload_is_flushed(o);
 }
 
@@ -195,20 +133,20 @@ void offload_flush(struct offload *o)
 {
     offload_pass_begin(o);
     o->pass.rewrites = true;
-    if (o->state == DISK_READY)
+    if (o->state == TIER_READY)
         offload_start_timer(o);
 }
 
 bool offload_is_flushed(const struct offload *o)
 {
-    if (o->state == DISK_OFF || !o->host)
+    if (o->state == TIER_OFF || !o->host)
         return true;
-    return !offload_has_work(o) && o->state == DISK_READY && o->host->n_puts == 0;
+    return !offload_has_work(o) && o->state == TIER_READY && o->host->n_puts == 0;
 }
 
 int offload_resume(struct offload *o)
 {
-    return o->disk ? disk_resume(o->disk) : -EALREADY;
+    return o->host ? o->host->ops->resume(o->host->self) : -EALREADY;
 }
 
 static void offload_on_dropped(struct tier_request *r)
@@ -225,7 +163,7 @@ static void offload_on_dropped(struct tier_request *r)
 
 int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_digest, struct offload_drop *d)
 {
-    if (!o->disk)
+    if (!o->host)
         return -ENODEV;
 
     d->offload = o;
@@ -240,7 +178,7 @@ int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_dig
     if (table_digest)
         memcpy(d->request.group.table_digest, table_digest, TIER_TABLE_BYTES);
     offload_start_timer(o);
-    return disk_submit(o->disk, &o->drops, &d->request);
+    return o->host->ops->submit(o->host->self, &o->drops, &d->request);
 }
 
 static void offload_on_table_dropped(struct offload_drop *d)
@@ -254,7 +192,7 @@ static void offload_on_table_dropped(struct offload_drop *d)
 
 void offload_drop_table(struct offload *o, const uint8_t *table_digest)
 {
-    struct offload_drop *d = o && o->disk ? calloc(1, sizeof(*d)) : NULL;
+    struct offload_drop *d = o && o->host ? calloc(1, sizeof(*d)) : NULL;
 
     if (!d)
         return;
@@ -317,33 +255,6 @@ void offload_set_keyring(struct offload *o, struct keyring *ring)
     (void) keyring_unref(old);
 }
 
-static int offload_start_disk(struct offload *o, struct errmsg *e)
-{
-    const struct config *c = o->rooms.config;
-    const struct disk_options options = {
-        .folder = {.path = c->disk_dir, .fleet = keyring_fleet(o->keyring), .bytes = c->disk_bytes},
-        .buffer_bytes = c->disk_buffer_bytes,
-        .depth = DEPTH,
-        .n_requests_max = REQUESTS_MAX,
-        .n_filters_max = c->tenants_max,
-        .check_ms = CHECK_MS,
-        .stall_ms = STALL_MS,
-        .retry_ms = RETRY_MS,
-        .engines = o->rooms.engines,
-        .changed = offload_on_changed,
-        .ctx = o,
-    };
-    int r;
-
-    r = offload_add_tier(o, &disk_tier_ops, NULL, &o->host);
-    if (r < 0)
-        return fail(e, r, "out of memory for the disk tier");
-
-    r = disk_new(o->rooms.ev, &options, &o->disk, e);
-    o->host->self = o->disk;
-    return r;
-}
-
 static void offload_pump_host(struct offload_tier *t)
 {
     offload_pump(t->offload);
@@ -360,7 +271,9 @@ int offload_add_tier(struct offload *o, const struct tier_ops *ops,
                                .pump = ops->is_shared ? offload_publish_pump : offload_pump_host,
                                .offload = o,
                                .number = o->n_tiers};
-    if (ops->is_shared) {
+    if (!ops->is_shared) {
+        o->host = t;
+    } else {
         t->shared = calloc(1, sizeof(*t->shared));
         if (!t->shared)
             return -ENOMEM;
@@ -371,6 +284,16 @@ int offload_add_tier(struct offload *o, const struct tier_ops *ops,
     o->n_tiers++;
     *ret = t;
     return 0;
+}
+
+static int offload_start_tier(struct offload *o, const struct tier_ops *ops,
+                              bool (*admits)(const struct config *c, const char *tenant),
+                              int (*start)(struct offload_tier *t, struct errmsg *e),
+                              struct offload_tier **ret, struct errmsg *e)
+{
+    int r = offload_add_tier(o, ops, admits, ret);
+
+    return r < 0 ? fail(e, r, "out of memory for the %s tier", ops->name) : start(*ret, e);
 }
 
 static void offload_freep(struct offload **o)
@@ -400,13 +323,14 @@ int offload_new(const struct offload_rooms *rooms, struct keyring *ring, struct 
     if (r < 0)
         return fail(e, r, "cannot watch a timer: %s", strerror(-r));
 
-    o->state = DISK_OFF;
+    o->state = TIER_OFF;
     if (rooms->config->disk_dir) {
-        o->state = DISK_OPENING;
-        r = offload_start_disk(o, e);
+        o->state = TIER_OPENING;
+        r = offload_start_tier(o, &disk_tier_ops, NULL, offload_disk_start, &o->disk, e);
     }
     if (r == 0 && rooms->config->cluster_socket)
-        r = offload_cluster_start(o, e);
+        r = offload_start_tier(o, &cluster_tier_ops, config_has_cluster_tenant, offload_cluster_start,
+                               &o->cluster, e);
     if (r < 0)
         return r;
 
@@ -433,8 +357,10 @@ struct offload *offload_free(struct offload *o, uint64_t wait_ms)
         return NULL;
 
     offload_stop(o);
-    o->disk = disk_free(o->disk, wait_ms); /* ends what is on its way */
-    offload_cluster_end(o);
+    for (unsigned i = 0; i < o->n_tiers; i++) { /* ends what is on its way */
+        o->tiers[i].ops->free(o->tiers[i].self, wait_ms);
+        o->tiers[i].self = NULL;
+    }
     offload_fetch_expire(o, UINT64_MAX); /* what arrived */
     assert(o->n_fetches == 0 && !o->fetch_tree);
     for (unsigned i = 0; i < o->n_tiers; i++) {

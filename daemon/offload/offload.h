@@ -217,14 +217,14 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
  * offload_ask() - whether the disk has a page, not only its filter
  * @done: called on the loop, once; @err: 0: it has the page; -ENOENT; -ETIMEDOUT, -ENODEV: unknown
  *
- * Return: 0; -ENOENT; errors of disk_submit() and -ENOMEM: done() is not called.
+ * Return: 0; -ENOENT; errors of submit() and -ENOMEM: done() is not called.
  */
 int offload_ask(struct offload *o, const struct tenant *t, const struct offload_subject *s,
                 void (*done)(void *ctx, int err), void *ctx);
 
 /*
  * The same for whether the disk has further pages that continue a page, see index_find_others(). Return: 0;
- * -ENODEV: there is no disk; errors of disk_submit() and -ENOMEM.
+ * -ENODEV: there is no disk; errors of submit() and -ENOMEM.
  */
 int offload_ask_others(struct offload *o, const struct offload_subject *s, void (*done)(void *ctx, int err),
                        void *ctx);
@@ -237,7 +237,7 @@ int offload_ask_others(struct offload *o, const struct offload_subject *s, void 
  */
 void offload_announce_filter(struct offload *o, struct tenant *t);
 
-/* See disk_open_filter(). NULL is allowed: -ENOENT. */
+/* See open_filter() in tier.h. NULL is allowed: -ENOENT. */
 int offload_open_filter(const struct offload *o, const struct tenant *t, int *ret_fd, size_t *ret_bytes,
                         uint64_t *ret_object);
 
@@ -256,7 +256,7 @@ void offload_flush(struct offload *o);
  */
 bool offload_is_flushed(const struct offload *o);
 
-/* See disk_resume(). */
+/* Opens the tier of the host. Return: 0; -EALREADY: it is not off, or there is none. */
 int offload_resume(struct offload *o);
 
 struct offload_drop { /* embedded by who waits; belongs to the tier until done() is called */
@@ -265,7 +265,7 @@ struct offload_drop { /* embedded by who waits; belongs to the tier until done()
     void (*done)(struct offload_drop *d); /* request.result */
 };
 
-/* Drops the pages of a tenant and of a table from the disk; NULL: of all. Return: see disk_submit(). */
+/* Drops the pages of a tenant and of a table from the disk; NULL: of all. Return: see submit() in tier.h. */
 int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_digest, struct offload_drop *d);
 
 /* The same for a table that retired, without a callback. NULL is allowed. */

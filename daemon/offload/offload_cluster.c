@@ -17,15 +17,17 @@ const struct listen_socket *offload_cluster_socket(const struct offload *o)
     return o && o->cluster ? cluster_link_socket(cluster_tier_link(o->cluster->self)) : NULL;
 }
 
-int offload_cluster_start(struct offload *o, struct errmsg *e)
+int offload_cluster_start(struct offload_tier *t, struct errmsg *e)
 {
+    struct offload *o = t->offload;
     const struct config *config = o->rooms.config;
-    struct cluster_link_options options = {
+    const struct cluster_link_options options = {
         .socket_path = config->cluster_socket,
         .uid = config->cluster_uid,
         .fleet = keyring_fleet(o->keyring),
         .memory_bytes = config->cluster_memory_bytes,
         .tick = offload_cluster_on_tick,
+        .ctx = t,
     };
     struct cluster_tier *tier;
     int r;
@@ -35,19 +37,23 @@ int offload_cluster_start(struct offload *o, struct errmsg *e)
                     "the cluster tier needs the key ring of a fleet, and this host made its own: set "
                     "key-file");
 
-    r = offload_add_tier(o, &cluster_tier_ops, config_has_cluster_tenant, &o->cluster);
-    if (r < 0)
-        return fail(e, r, "out of memory for the cluster tier");
-
-    options.ctx = o->cluster;
     r = cluster_tier_new(o->rooms.ev, &options, o->keyring, config->cluster_ttl_s * 1000, &tier, e);
     if (r == 0)
-        o->cluster->self = tier;
+        t->self = tier;
     return r;
 }
 
-void offload_cluster_end(struct offload *o)
+void offload_cluster_status(const struct offload *o, struct offload_status *ret)
 {
-    if (o->cluster)
-        o->cluster->self = cluster_tier_free(o->cluster->self); /* ends what is on its way */
+    const struct offload_tier *t = o->cluster;
+
+    if (!t)
+        return;
+
+    ret->has_cluster = true;
+    cluster_link_status(cluster_tier_link(t->self), &ret->cluster);
+    ret->shared = t->shared->counts;
+    ret->n_unopened_shared = t->n_unopened;
+    ret->n_late_shared = t->n_late;
+    ret->n_to_publish = t->shared->n_queued + t->n_puts;
 }

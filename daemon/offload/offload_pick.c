@@ -23,13 +23,13 @@ static void offload_raise_rewrites(struct offload *o)
 
 void offload_choice_init(struct offload_choice *c, struct offload *o)
 {
-    struct disk_status s;
+    struct tier_status s;
 
-    disk_status(o->disk, &s);
+    o->host->ops->status(o->host->self, &s);
     offload_raise_rewrites(o);
     *c = (struct offload_choice){.o = o,
                                  .now_ms = ev_now_ms(o->rooms.ev),
-                                 .has_room = s.n_segments_used < s.n_segments_max,
+                                 .has_room = s.has_room,
                                  .victim_budget = SLOTS_PER_PUMP,
                                  .pass_budget = SLOTS_PER_PUMP};
 }

@@ -8,7 +8,6 @@
 #include "daemon/offload/offload_state.h"
 #include "daemon/store/account.h"
 #include "daemon/store/store.h"
-#include "daemon/tier/disk_removed.h"
 
 enum { KEYS_PER_PUMP = 1024 }; /* looked up in an index, some hundred microseconds */
 
@@ -43,7 +42,7 @@ static bool offload_removed_take(struct offload *o)
 
     free(o->removed);
     o->n_removed_done = 0;
-    o->removed = disk_take_removed(o->disk, &is_incomplete);
+    o->removed = o->host->ops->take_removed(o->host->self, &is_incomplete);
     if (is_incomplete)
         offload_sweep_begin(o);
     return o->removed != NULL;

@@ -7,7 +7,6 @@
 #include "daemon/loop/work.h"
 #include "daemon/offload/offload.h"
 
-struct disk_removed_batch;
 struct ev_source;
 struct offload_forget;
 struct offload_put;
@@ -80,12 +79,12 @@ struct offload {
     struct keyring *keyring;
     struct offload_tier tiers[TIERS_MAX];
     unsigned n_tiers, n_shared;
-    struct offload_tier *host;    /* the tier of the host; NULL: there is none */
-    struct disk *disk;            /* it, for filters and operators; NULL: there is no disk tier */
-    struct offload_tier *cluster; /* NULL: there is no cluster tier */
+    struct offload_tier *host; /* the tier of the host; NULL: there is none */
+    /* for operators, who see more of them than the interface has; NULL: there is no such tier */
+    struct offload_tier *disk, *cluster;
     bool stopping;
-    enum disk_state state; /* as logged; DISK_OFF without a disk */
-    uint64_t n_openings;   /* of the disk, when the state was looked at last */
+    enum tier_state state; /* of the tier of the host, when it was looked at last; TIER_OFF without one */
+    uint64_t n_openings;   /* then */
 
     int timer_fd;
     struct ev_source *timer;
@@ -105,7 +104,7 @@ struct offload {
     uint32_t turn; /* which tenant's queues are looked at first */
     struct offload_pass pass;
     struct offload_sweep sweep;
-    struct disk_removed_batch *removed; /* being worked on, up to n_removed_done */
+    struct tier_removed *removed; /* being worked on, up to n_removed_done */
     uint32_t n_removed_done;
 
     void *fetch_tree; /* of tsearch(): those on their way, by tenant and key */
@@ -131,6 +130,17 @@ void offload_start_timer(struct offload *o);        /* something is on its way *
 
 /* Writes as many pages as may be on their way. */
 void offload_pump(struct offload *o);
+
+/* ---- offload_announce.c ---- */
+
+/* The state of the tier of the host may have changed. Return: whether it has. */
+bool offload_note_state(struct offload *o);
+
+/* ---- offload_disk.c ---- */
+
+/* Starts the tier. Return: see disk_new(). */
+int offload_disk_start(struct offload_tier *t, struct errmsg *e);
+void offload_disk_status(const struct offload *o, struct offload_status *ret);
 
 /* ---- offload_pick.c ---- */
 
@@ -174,8 +184,8 @@ uint32_t offload_put_flush(struct offload_tier *t, const struct offload_subject 
 /* ---- offload_cluster.c ---- */
 
 /* Listens for kvcobra-cluster. Return: see cluster_link_new(); -ENOMEM. */
-int offload_cluster_start(struct offload *o, struct errmsg *e);
-void offload_cluster_end(struct offload *o);
+int offload_cluster_start(struct offload_tier *t, struct errmsg *e);
+void offload_cluster_status(const struct offload *o, struct offload_status *ret);
 
 /* ---- offload_fetch.c ---- */
 

@@ -8,13 +8,13 @@
 #include "daemon/operator/metrics_text.h"
 #include "daemon/requests/state.h"
 
-static void metrics_tier_state(enum disk_state now, struct metrics_text *t)
+static void metrics_tier_state(enum tier_state now, struct metrics_text *t)
 {
     metrics_table_family(t, METRIC_DISK_STATE);
-    for (int i = DISK_OPENING; i <= DISK_OFF; i++) {
-        const struct metric_label labels[] = {{"state", disk_state_names[i]}, {NULL, NULL}};
+    for (int i = TIER_OPENING; i <= TIER_OFF; i++) {
+        const struct metric_label labels[] = {{"state", tier_state_names[i]}, {NULL, NULL}};
 
-        metrics_table_sample(t, METRIC_DISK_STATE, labels, now == (enum disk_state) i);
+        metrics_table_sample(t, METRIC_DISK_STATE, labels, now == (enum tier_state) i);
     }
 }
 

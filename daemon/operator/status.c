@@ -87,7 +87,7 @@ static const char *status_disk_tier(const struct server *s)
     offload_status(s->offload, &o);
     if (!o.has_disk)
         return "none";
-    return disk_state_names[o.disk.state];
+    return tier_state_names[o.disk.state];
 }
 
 void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)

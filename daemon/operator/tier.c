@@ -48,7 +48,7 @@ static void tier_fill(struct request *rq)
 
     offload_status(s->offload, o);
     kvcobra__control_tier_reply__init(reply);
-    reply->state = (char *) (o->has_disk ? disk_state_names[o->disk.state] : "none");
+    reply->state = (char *) (o->has_disk ? tier_state_names[o->disk.state] : "none");
     reply->message = o->disk.sentence;
     reply->folder = (char *) (o->has_disk ? s->config->disk_dir : "");
     tier_fill_cluster(o, reply);

@@ -18,10 +18,11 @@
 #include "daemon/tier/disk_state.h"
 #include "daemon/tier/disk_thread.h"
 
-enum { DEPTH_MAX = 4096, SEGMENTS_WANTED = 64 };
-
-const char *const disk_state_names[] = {
-    [DISK_OPENING] = "opening", [DISK_READY] = "ready", [DISK_OFF] = "off"};
+enum {
+    DEPTH_MAX = 4096,
+    SEGMENTS_WANTED = 64,
+    FILTER_KEEP_MS = 30000, /* of a tenant whose last session ended: the next one may come soon */
+};
 
 /* Return: whether the state changed since the last call. */
 static bool disk_take_changed(struct disk *d)
@@ -238,54 +239,38 @@ struct disk *disk_free(struct disk *d, uint64_t wait_ms)
     return NULL;
 }
 
-/* ---- requests ---- */
-
-uint8_t *disk_buffer_take(struct disk *d, uint64_t page_bytes)
+void disk_status(struct disk *d, struct disk_status *ret)
 {
-    uint64_t slot_bytes = 0;
+    (void) pthread_mutex_lock(&d->lock);
+    *ret = d->status;
+    (void) pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- the interface of a tier ---- */
+
+static void disk_tier_free(void *tier, uint64_t wait_ms)
+{
+    (void) disk_free(tier, wait_ms);
+}
+
+static void disk_tier_status(void *tier, struct tier_status *ret)
+{
+    struct disk *d = tier;
 
     (void) pthread_mutex_lock(&d->lock);
-    /* a buffer is as long as the slot at the largest alignment */
-    if (d->status.state == DISK_READY)
-        slot_bytes = disk_slot_bytes(page_bytes, DISK_BUFFER_UNIT_BYTES, DISK_BUFFERS_BYTES_MAX);
+    *ret = (struct tier_status){.state = d->status.state,
+                                .n_openings = d->status.n_openings,
+                                .has_room = d->status.n_segments_used < d->status.n_segments_max};
     (void) pthread_mutex_unlock(&d->lock);
-    return disk_buffers_take(&d->buffers, slot_bytes, true);
 }
 
-void disk_buffer_give_back(struct disk *d, uint8_t *buffer)
+static int disk_tier_resume(void *tier)
 {
-    disk_buffers_give_back(&d->buffers, buffer);
-    disk_thread_wake(d); /* a read may wait for a buffer */
-}
-
-bool disk_fits(struct disk *d, uint64_t page_bytes)
-{
-    uint64_t bytes = disk_slot_bytes(page_bytes, DISK_BUFFER_UNIT_BYTES, DISK_BUFFERS_BYTES_MAX);
-
-    return bytes > 0 && bytes <= disk_buffers_bytes(&d->buffers) / 2;
-}
-
-int disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r)
-{
-    int err = disk_queue_put(d, s, r);
-
-    if (err == 0)
-        disk_thread_wake(d);
-    return err;
-}
-
-void disk_expire(struct disk *d, uint64_t now_ms)
-{
-    if (disk_queue_expire(d, now_ms, -ETIMEDOUT))
-        disk_thread_wake(d); /* to cancel operations, and because a read may wait for a buffer */
-}
-
-int disk_resume(struct disk *d)
-{
+    struct disk *d = tier;
     int r = 0;
 
     (void) pthread_mutex_lock(&d->lock);
-    if (d->status.state == DISK_OFF)
+    if (d->status.state == TIER_OFF)
         d->resumes = true;
     else
         r = -EALREADY;
@@ -295,45 +280,94 @@ int disk_resume(struct disk *d)
     return r;
 }
 
-void disk_status(struct disk *d, struct disk_status *ret)
+static void disk_tier_expire(void *tier, uint64_t now_ms)
 {
-    (void) pthread_mutex_lock(&d->lock);
-    *ret = d->status;
-    (void) pthread_mutex_unlock(&d->lock);
+    struct disk *d = tier;
+
+    if (disk_queue_expire(d, now_ms, -ETIMEDOUT))
+        disk_thread_wake(d); /* to cancel operations, and because a read may wait for a buffer */
+    if (now_ms > FILTER_KEEP_MS)
+        disk_filters_expire(&d->filters, now_ms - FILTER_KEEP_MS);
 }
 
-int disk_open_filter(struct disk *d, const char *tenant, int *ret_fd, size_t *ret_bytes, uint64_t *ret_object)
+static int disk_tier_submit(void *tier, struct tier_share *s, struct tier_request *r)
 {
-    return disk_filters_open(&d->filters, tenant, ret_fd, ret_bytes, ret_object);
-}
+    struct disk *d = tier;
+    int err = disk_queue_put(d, s, r);
 
-void disk_want_filter(struct disk *d, const char *tenant, uint64_t now_ms)
-{
-    if (disk_filters_want(&d->filters, tenant, now_ms))
+    if (err == 0)
         disk_thread_wake(d);
+    return err;
 }
 
-void disk_expire_filters(struct disk *d, uint64_t before_ms)
+static uint8_t *disk_tier_take(void *tier, uint64_t page_bytes)
 {
-    disk_filters_expire(&d->filters, before_ms);
+    struct disk *d = tier;
+    uint64_t slot_bytes = 0;
+
+    (void) pthread_mutex_lock(&d->lock);
+    /* a buffer is as long as the slot at the largest alignment */
+    if (d->status.state == TIER_READY)
+        slot_bytes = disk_slot_bytes(page_bytes, DISK_BUFFER_UNIT_BYTES, DISK_BUFFERS_BYTES_MAX);
+    (void) pthread_mutex_unlock(&d->lock);
+    return disk_buffers_take(&d->buffers, slot_bytes, true);
 }
 
-uint64_t disk_filter_object(struct disk *d, const char *tenant)
+static void disk_tier_give_back(void *tier, uint8_t *data)
 {
+    struct disk *d = tier;
+
+    disk_buffers_give_back(&d->buffers, data);
+    disk_thread_wake(d); /* a read may wait for a buffer */
+}
+
+static bool disk_tier_fits(void *tier, uint64_t page_bytes)
+{
+    struct disk *d = tier;
+    uint64_t bytes = disk_slot_bytes(page_bytes, DISK_BUFFER_UNIT_BYTES, DISK_BUFFERS_BYTES_MAX);
+
+    return bytes > 0 && bytes <= disk_buffers_bytes(&d->buffers) / 2;
+}
+
+static bool disk_tier_has(void *tier, const char *tenant, const struct chunk_key *key)
+{
+    return disk_filters_has(&((struct disk *) tier)->filters, tenant, key);
+}
+
+static struct tier_removed *disk_tier_take_removed(void *tier, bool *ret_is_incomplete)
+{
+    return disk_removed_take(&((struct disk *) tier)->removed, ret_is_incomplete);
+}
+
+static uint64_t disk_tier_filter(void *tier, const char *tenant, bool wants, uint64_t now_ms,
+                                 bool *ret_is_unknown)
+{
+    struct disk *d = tier;
+
+    if (wants && disk_filters_want(&d->filters, tenant, now_ms))
+        disk_thread_wake(d);
+    *ret_is_unknown = disk_filters_is_unknown(&d->filters, tenant);
     return disk_filters_object(&d->filters, tenant);
 }
 
-bool disk_filter_is_unknown(struct disk *d, const char *tenant)
+static int disk_tier_open_filter(void *tier, const char *tenant, int *ret_fd, size_t *ret_bytes,
+                                 uint64_t *ret_object)
 {
-    return disk_filters_is_unknown(&d->filters, tenant);
+    return disk_filters_open(&((struct disk *) tier)->filters, tenant, ret_fd, ret_bytes, ret_object);
 }
 
-bool disk_has_probably(struct disk *d, const char *tenant, const struct chunk_key *key)
-{
-    return disk_filters_has(&d->filters, tenant, key);
-}
-
-struct disk_removed_batch *disk_take_removed(struct disk *d, bool *ret_is_incomplete)
-{
-    return disk_removed_take(&d->removed, ret_is_incomplete);
-}
+const struct tier_ops disk_tier_ops = {
+    .name = "disk",
+    .free = disk_tier_free,
+    .status = disk_tier_status,
+    .resume = disk_tier_resume,
+    .expire = disk_tier_expire,
+    .submit = disk_tier_submit,
+    .take = disk_tier_take,
+    .give_back = disk_tier_give_back,
+    .fits = disk_tier_fits,
+    .has = disk_tier_has,
+    .take_removed = disk_tier_take_removed,
+    .filter = disk_tier_filter,
+    .open_filter = disk_tier_open_filter,
+};

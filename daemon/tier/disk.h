@@ -9,12 +9,12 @@
  * TIER_FORGET, and is not found again.
  *
  * A request always ends, with 0 or an errno that means "this page is not there" or "this page was not
- * written": nothing else depends on a disk. disk_expire() ends it at its deadline even if the thread and
+ * written": nothing else depends on a disk. expire() ends it at its deadline even if the thread and
  * the disk do not answer; the buffer then stays with them until they do. Requests of a tenant are taken in
  * turn with those of other tenants, by bytes (loop/fair.h), and a tenant may have as many as places are
  * free.
  *
- *     OPENING --> READY --failure--> OFF --disk_resume() or time--> OPENING
+ *     OPENING --> READY --failure--> OFF --resume() or time--> OPENING
  *
  * Any failure of the folder turns the tier off, with a sentence: a full, vanished, read-only or broken file
  * system, a folder of another daemon. What is on the disk stays there.
@@ -31,7 +31,6 @@
 
 struct disk;
 struct disk_engine_ops;
-struct disk_removed_batch;
 struct ev;
 
 struct disk_options {
@@ -48,11 +47,8 @@ struct disk_options {
     void *ctx;
 };
 
-enum disk_state { DISK_OPENING = 0, DISK_READY = 1, DISK_OFF = 2 };
-extern const char *const disk_state_names[]; /* by enum disk_state */
-
 struct disk_status {
-    enum disk_state state;
+    enum tier_state state;
     /* OFF, and OPENING after it: why; READY: why the tier has less than its size; else empty */
     char sentence[ERRMSG_BYTES];
     const char *engine;
@@ -85,39 +81,10 @@ int disk_new(struct ev *ev, const struct disk_options *options, struct disk **re
  */
 struct disk *disk_free(struct disk *d, uint64_t wait_ms);
 
-/*
- * A buffer with room for the sealed page of @page_bytes. NULL: none is free now, or the tier is off, or no
- * page is so large: drop the page.
- */
-uint8_t *disk_buffer_take(struct disk *d, uint64_t page_bytes);
-void disk_buffer_give_back(struct disk *d, uint8_t *buffer);
-bool disk_fits(struct disk *d, uint64_t page_bytes); /* whether a buffer can have the sealed page */
-
-/*
- * @s: borrowed until @r is done. Return: 0; -EAGAIN: @s has as many requests as places are free; -ENODEV: the
- * tier is off; -ENOMEM. On failure @r was not submitted, and its buffer is the caller's.
- */
-int disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r);
-
-/* At each tick: ends requests whose deadline passed. */
-void disk_expire(struct disk *d, uint64_t now_ms);
-
-/* Opens a tier that is off. Return: 0; -EALREADY: it is not off. */
-int disk_resume(struct disk *d);
-
 void disk_status(struct disk *d, struct disk_status *ret);
 
-/* See disk_filters_want() and disk_filters_expire(). The filter of a new tenant is made soon. */
-void disk_want_filter(struct disk *d, const char *tenant, uint64_t now_ms);
-void disk_expire_filters(struct disk *d, uint64_t before_ms);
-
-/* See disk_filters_open() and disk_filters_has(): asked by the loop, without a request. */
-int disk_open_filter(struct disk *d, const char *tenant, int *ret_fd, size_t *ret_bytes,
-                     uint64_t *ret_object);
-/* The number of the tenant's filter; 0: none. It changes when the filter is made anew. */
-uint64_t disk_filter_object(struct disk *d, const char *tenant);
-bool disk_filter_is_unknown(struct disk *d, const char *tenant); /* disk_filters_is_unknown() */
-bool disk_has_probably(struct disk *d, const char *tenant, const struct chunk_key *key);
-
-/* disk_removed_take(): pages that left the tier, but not by TIER_DROP, or since it went off. */
-struct disk_removed_batch *disk_take_removed(struct disk *d, bool *ret_is_incomplete);
+/*
+ * A struct disk as a tier. A buffer is taken only while the tier is ready. A tenant has as many requests as
+ * places are free.
+ */
+extern const struct tier_ops disk_tier_ops;

@@ -14,7 +14,7 @@ static int disk_queue_enter(struct disk *d, struct tier_share *s)
 {
     int r;
 
-    if (d->status.state == DISK_OFF || d->stopping)
+    if (d->status.state == TIER_OFF || d->stopping)
         return -ENODEV;
     if (s->n_requests >= d->options.n_requests_max - d->n_requests)
         return -EAGAIN;

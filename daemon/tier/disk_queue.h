@@ -13,7 +13,7 @@ struct disk_transfer;
 
 /* ---- the loop ---- */
 
-/* Return: see disk_submit(). */
+/* Return: see submit() in tier.h. */
 int disk_queue_put(struct disk *d, struct tier_share *s, struct tier_request *r);
 
 /* A request that has ended. NULL: none has. */

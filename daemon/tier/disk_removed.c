@@ -14,7 +14,7 @@ void disk_removed_init(struct disk_removed *q)
 
 void disk_removed_deinit(struct disk_removed *q)
 {
-    for (struct disk_removed_batch *b = q->first, *next; b; b = next) {
+    for (struct tier_removed *b = q->first, *next; b; b = next) {
         next = b->next;
         free(b);
     }
@@ -22,9 +22,9 @@ void disk_removed_deinit(struct disk_removed *q)
 }
 
 /* Room for @n keys of @tenant. NULL: no memory. */
-static struct disk_removed_batch *disk_removed_make(const char *tenant, uint32_t n)
+static struct tier_removed *disk_removed_make(const char *tenant, uint32_t n)
 {
-    struct disk_removed_batch *b = calloc(1, sizeof(*b) + n * sizeof(b->keys[0]));
+    struct tier_removed *b = calloc(1, sizeof(*b) + n * sizeof(b->keys[0]));
 
     if (b)
         (void) snprintf(b->tenant, sizeof(b->tenant), "%s", tenant);
@@ -32,7 +32,7 @@ static struct disk_removed_batch *disk_removed_make(const char *tenant, uint32_t
 }
 
 /* @b: transferred; NULL: there was no memory for it. */
-static void disk_removed_put(struct disk_removed *q, struct disk_removed_batch *b)
+static void disk_removed_put(struct disk_removed *q, struct tier_removed *b)
 {
     (void) pthread_mutex_lock(&q->lock);
     if (!b || b->n > DISK_REMOVED_MAX - q->n_keys) {
@@ -52,7 +52,7 @@ static void disk_removed_put(struct disk_removed *q, struct disk_removed_batch *
 
 void disk_removed_note_segment(struct disk_removed *q, const struct disk_segment *s)
 {
-    struct disk_removed_batch *b;
+    struct tier_removed *b;
 
     if (s->n_present == 0)
         return;
@@ -66,16 +66,16 @@ void disk_removed_note_segment(struct disk_removed *q, const struct disk_segment
 
 void disk_removed_note(struct disk_removed *q, const char *tenant, const struct chunk_key *key)
 {
-    struct disk_removed_batch *b = disk_removed_make(tenant, 1);
+    struct tier_removed *b = disk_removed_make(tenant, 1);
 
     if (b)
         b->keys[b->n++] = *key;
     disk_removed_put(q, b);
 }
 
-struct disk_removed_batch *disk_removed_take(struct disk_removed *q, bool *ret_is_incomplete)
+struct tier_removed *disk_removed_take(struct disk_removed *q, bool *ret_is_incomplete)
 {
-    struct disk_removed_batch *b;
+    struct tier_removed *b;
 
     (void) pthread_mutex_lock(&q->lock);
     b = q->first;

@@ -17,16 +17,9 @@ struct disk_segment;
 
 #define DISK_REMOVED_MAX 65536u
 
-struct disk_removed_batch { /* of one tenant */
-    struct disk_removed_batch *next;
-    char tenant[TIER_TENANT_BYTES];
-    uint32_t n;
-    struct chunk_key keys[]; /* [n] */
-};
-
 struct disk_removed {
     pthread_mutex_t lock;
-    struct disk_removed_batch *first, *last;
+    struct tier_removed *first, *last;
     uint32_t n_keys;
     bool is_incomplete;
 };
@@ -46,4 +39,4 @@ void disk_removed_note(struct disk_removed *q, const char *tenant, const struct 
  * The oldest batch, which the caller frees with free(). NULL: none. *ret_is_incomplete: whether keys were not
  * named since the last call.
  */
-struct disk_removed_batch *disk_removed_take(struct disk_removed *q, bool *ret_is_incomplete);
+struct tier_removed *disk_removed_take(struct disk_removed *q, bool *ret_is_incomplete);

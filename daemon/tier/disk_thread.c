@@ -46,7 +46,7 @@ static void disk_thread_copy_counts(struct disk *d)
 }
 
 /* The loop learns of it by the descriptor of ended requests. */
-static void disk_thread_set_state(struct disk *d, enum disk_state state, const char *sentence)
+static void disk_thread_set_state(struct disk *d, enum tier_state state, const char *sentence)
 {
     const uint64_t one = 1;
 
@@ -62,10 +62,10 @@ static void disk_thread_set_state(struct disk *d, enum disk_state state, const c
 /* The tier goes off. Its folder is closed when the last operation has come back. */
 static void disk_thread_fail(struct disk *d, const struct errmsg *why)
 {
-    if (d->status.state == DISK_OFF) /* the first reason stays */
+    if (d->status.state == TIER_OFF) /* the first reason stays */
         return;
 
-    disk_thread_set_state(d, DISK_OFF, why->text);
+    disk_thread_set_state(d, TIER_OFF, why->text);
     disk_filters_end(&d->filters);
     (void) disk_queue_expire(d, UINT64_MAX, -ENODEV);
     d->retry_at_ms = d->options.retry_ms > 0 ? work_clock_ms() + d->pause_ms : UINT64_MAX;
@@ -77,7 +77,7 @@ static void disk_thread_open(struct disk *d)
     struct errmsg e = {""};
 
     (void) pthread_mutex_lock(&d->lock);
-    d->status.state = DISK_OPENING; /* why the tier was off stays until it is ready */
+    d->status.state = TIER_OPENING; /* why the tier was off stays until it is ready */
     (void) pthread_mutex_unlock(&d->lock);
     if (disk_open(d, &e) < 0) {
         disk_thread_fail(d, &e);
@@ -87,7 +87,7 @@ static void disk_thread_open(struct disk *d)
     d->options.folder.has_device = true;
     d->options.folder.device = d->folder.identity.device;
     d->checked_ms = work_clock_ms();
-    disk_thread_set_state(d, DISK_READY, "");
+    disk_thread_set_state(d, TIER_READY, "");
 }
 
 /* Closes a tier that is off, and opens it again if that was demanded or its time has come. */
@@ -95,7 +95,7 @@ static void disk_thread_recover(struct disk *d)
 {
     bool opens;
 
-    if (d->status.state != DISK_OFF || d->n_transfers > 0)
+    if (d->status.state != TIER_OFF || d->n_transfers > 0)
         return;
 
     disk_close(d);
@@ -128,15 +128,15 @@ static void disk_thread_serve(struct disk *d)
     uint32_t n_writes_max = d->options.depth > 1 ? d->options.depth / 2 : 1;
     struct disk_transfer *t;
 
-    if (d->status.state == DISK_READY)
+    if (d->status.state == TIER_READY)
         disk_open_make_filters(d);
-    if (d->status.state != DISK_READY || (d->blocked && !disk_thread_begin(d, d->blocked)))
+    if (d->status.state != TIER_READY || (d->blocked && !disk_thread_begin(d, d->blocked)))
         return;
 
     while (d->n_transfers < d->options.depth && (t = disk_queue_take(d, false)))
         if (!disk_thread_begin(d, t))
             break;
-    while (d->status.state == DISK_READY && d->n_transfers < d->options.depth &&
+    while (d->status.state == TIER_READY && d->n_transfers < d->options.depth &&
            d->n_writing < n_writes_max && (t = disk_queue_take(d, true)))
         (void) disk_thread_begin(d, t);
 }
@@ -208,7 +208,7 @@ static void disk_thread_check(struct disk *d)
     struct errmsg e = {""};
     int r;
 
-    if (d->status.state != DISK_READY)
+    if (d->status.state != TIER_READY)
         return;
 
     r = disk_thread_check_stall(d, now_ms, &e);
@@ -226,9 +226,9 @@ static uint64_t disk_thread_wait_ms(const struct disk *d)
 {
     uint64_t now_ms = work_clock_ms(), wait_ms = WAIT_MS;
 
-    if (d->status.state == DISK_READY && d->options.check_ms < wait_ms)
+    if (d->status.state == TIER_READY && d->options.check_ms < wait_ms)
         wait_ms = d->options.check_ms;
-    if (d->status.state == DISK_OFF && d->n_transfers == 0 && d->retry_at_ms < now_ms + wait_ms)
+    if (d->status.state == TIER_OFF && d->n_transfers == 0 && d->retry_at_ms < now_ms + wait_ms)
         wait_ms = d->retry_at_ms > now_ms ? d->retry_at_ms - now_ms : 0;
     return wait_ms;
 }

@@ -4,6 +4,9 @@
 #include <assert.h>
 #include <string.h>
 
+const char *const tier_state_names[] = {
+    [TIER_OPENING] = "opening", [TIER_READY] = "ready", [TIER_OFF] = "off"};
+
 void tier_group_init(struct tier_group *g, const char *tenant)
 {
     size_t n = strlen(tenant);

@@ -98,6 +98,22 @@ struct tier_touch { /* begins the time to live of names anew; embedded likewise 
     void (*done)(struct tier_touch *t);
 };
 
+enum tier_state { TIER_OPENING = 0, TIER_READY = 1, TIER_OFF = 2 };
+extern const char *const tier_state_names[]; /* by enum tier_state */
+
+struct tier_status { /* what offloading goes by; operators see more of each tier */
+    enum tier_state state;
+    uint64_t n_openings; /* how often it became ready: it may have other pages since */
+    bool has_room;       /* a page can be written without taking the place of others */
+};
+
+struct tier_removed { /* pages of a tenant that left a tier of the host; for free() */
+    struct tier_removed *next;
+    char tenant[TIER_TENANT_BYTES];
+    uint32_t n;
+    struct chunk_key keys[]; /* [n] */
+};
+
 struct tier_ops {
     const char *name; /* in logs */
     bool is_shared;
@@ -113,8 +129,28 @@ struct tier_ops {
     /* Whether buffers can have the sealed page. */
     bool (*fits)(void *tier, uint64_t page_bytes);
 
-    /* A tier of the host: false: it does not have the page. */
+    /* Ends all requests; done() of each runs before. A tier that does not answer has @wait_ms to end. */
+    void (*free)(void *tier, uint64_t wait_ms);
+
+    /* A tier of the host: */
+    void (*status)(void *tier, struct tier_status *ret);
+    int (*resume)(void *tier);                   /* opens it, if it is off. Return: 0; -EALREADY: it is not */
+    void (*expire)(void *tier, uint64_t now_ms); /* ends requests whose deadline passed */
+    /* False: it does not have the page. */
     bool (*has)(void *tier, const char *tenant, const struct chunk_key *key);
+    /*
+     * The oldest pages that left the tier, but not by TIER_DROP, or since it went off. The caller frees them.
+     * NULL: none. *ret_is_incomplete: whether some were not named since the last call.
+     */
+    struct tier_removed *(*take_removed)(void *tier, bool *ret_is_incomplete);
+    /*
+     * The filter over a tenant's pages that clients see (proto/bloom.h). @wants: the tenant has a session, so
+     * it gets a filter soon. *ret_is_unknown: until then, clients have to ask. Return: the filter's number,
+     * which changes when it is made anew; 0: there is none.
+     */
+    uint64_t (*filter)(void *tier, const char *tenant, bool wants, uint64_t now_ms, bool *ret_is_unknown);
+    /* A descriptor of it, read-only; @ret_fd: the caller's. Return: 0; -ENOENT: none; -EMFILE. */
+    int (*open_filter)(void *tier, const char *tenant, int *ret_fd, size_t *ret_bytes, uint64_t *ret_object);
 
     /* A shared tier: */
     bool (*is_ready)(void *tier); /* whether requests are taken now */

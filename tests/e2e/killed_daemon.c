@@ -14,8 +14,8 @@
 #include "daemon/tier/disk.h"
 #include "daemon/tier/seal.h"
 
-int __real_disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r);
-int __wrap_disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r);
+int __real_disk_queue_put(struct disk *d, struct tier_share *s, struct tier_request *r);
+int __wrap_disk_queue_put(struct disk *d, struct tier_share *s, struct tier_request *r);
 int __real_page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_crc,
                       struct errmsg *e);
 int __wrap_page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_crc,
@@ -48,16 +48,16 @@ static void die_at(const char *step)
         (void) raise(SIGKILL);
 }
 
-int __wrap_disk_submit(struct disk *d, struct tier_share *s, struct tier_request *r)
+int __wrap_disk_queue_put(struct disk *d, struct tier_share *s, struct tier_request *r)
 {
     bool reads = r->kind == TIER_GET;
     int ret;
 
     if (reads)
-        die_at("before disk_submit");
-    ret = __real_disk_submit(d, s, r);
+        die_at("before disk_queue_put");
+    ret = __real_disk_queue_put(d, s, r);
     if (reads)
-        die_at("after disk_submit");
+        die_at("after disk_queue_put");
     return ret;
 }
 

@@ -133,8 +133,8 @@ static void kill_at(const char *step)
 static void test_each_step(void)
 {
     static const char *const steps[] = {
-        "before store_claim",  "after store_claim",   "before disk_submit", "after disk_submit",
-        "before seal_open",    "after seal_open",     "after page_check",   "before store_publish",
+        "before store_claim",  "after store_claim",   "before disk_queue_put", "after disk_queue_put",
+        "before seal_open",    "after seal_open",     "after page_check",      "before store_publish",
         "after store_publish", "before store_unhold", "after store_unhold",
     };
 

@@ -62,11 +62,11 @@ struct disk_status disk_fixture_status(const struct disk_fixture *f)
     return s;
 }
 
-enum disk_state disk_fixture_wait(struct disk_fixture *f, enum disk_state not_this)
+enum tier_state disk_fixture_wait(struct disk_fixture *f, enum tier_state not_this)
 {
     struct disk_status s = disk_fixture_status(f);
 
-    for (struct wait w = wait_begin(); (s.state == not_this || s.state == DISK_OPENING) && wait_again(&w);)
+    for (struct wait w = wait_begin(); (s.state == not_this || s.state == TIER_OPENING) && wait_again(&w);)
         s = disk_fixture_status(f);
     return s.state;
 }
@@ -79,12 +79,13 @@ void disk_fixture_open(struct disk_fixture *f)
         (void) fprintf(stderr, "%s\n", e.text);
         abort();
     }
-    (void) disk_fixture_wait(f, DISK_OPENING);
+    (void) disk_fixture_wait(f, TIER_OPENING);
     for (unsigned i = 0; i < 3; i++) {
         char tenant[TIER_TENANT_BYTES];
+        bool is_unknown;
 
         (void) snprintf(tenant, sizeof(tenant), "tenant-%u", i);
-        disk_want_filter(f->disk, tenant, 1);
+        (void) disk_tier_ops.filter(f->disk, tenant, true, 1, &is_unknown);
     }
 }
 
@@ -165,16 +166,16 @@ int disk_fixture_begin(struct disk_fixture *f, struct fixture_page *p, enum tier
     if (kind == TIER_PUT) {
         const struct seal_subject s = {.tenant = p->request.group.tenant, .key = &p->request.key};
 
-        p->request.data = disk_buffer_take(f->disk, FIXTURE_PAGE_BYTES);
+        p->request.data = disk_tier_ops.take(f->disk, FIXTURE_PAGE_BYTES);
         if (!p->request.data)
             return -ENOBUFS;
         disk_fixture_make_page(tenant, number, page);
         seal_page(f->ring, &s, page, FIXTURE_PAGE_BYTES, p->request.data);
     }
 
-    r = disk_submit(f->disk, &f->shares[tenant], &p->request);
+    r = disk_tier_ops.submit(f->disk, &f->shares[tenant], &p->request);
     if (r < 0 && kind == TIER_PUT)
-        disk_buffer_give_back(f->disk, p->request.data);
+        disk_tier_ops.give_back(f->disk, p->request.data);
     return r;
 }
 
@@ -208,7 +209,7 @@ int disk_fixture_open_page(struct fixture_page *p)
 
     r = seal_open(p->fixture->ring, &s, p->request.data, seal_bytes(FIXTURE_PAGE_BYTES), page,
                   FIXTURE_PAGE_BYTES, NULL);
-    disk_buffer_give_back(p->fixture->disk, p->request.data);
+    disk_tier_ops.give_back(p->fixture->disk, p->request.data);
     if (r == 0) {
         disk_fixture_make_page(p->tenant, p->number, expected);
         CU_ASSERT_FATAL(memcmp(page, expected, sizeof(page)) == 0); /* never a wrong page */
@@ -247,9 +248,9 @@ void disk_fixture_expect_buffers(struct disk_fixture *f)
 
     for (struct wait w = wait_begin(); disk_fixture_status(f).n_in_flight > 0 && wait_again(&w);)
         ;
-    while (n < 64 && (taken[n] = disk_buffer_take(f->disk, FIXTURE_PAGE_BYTES)))
+    while (n < 64 && (taken[n] = disk_tier_ops.take(f->disk, FIXTURE_PAGE_BYTES)))
         n++;
     CU_ASSERT_EQUAL(n, n_writes); /* writes may take half of the memory */
     while (n > 0)
-        disk_buffer_give_back(f->disk, taken[--n]);
+        disk_tier_ops.give_back(f->disk, taken[--n]);
 }

@@ -16,7 +16,8 @@ enum {
     FIXTURE_SLOTS = FIXTURE_SEGMENT_BYTES / FIXTURE_SLOT_BYTES,
 };
 
-#define FIXTURE_DEADLINE_MS UINT64_C(1000000) /* of requests; the clock of disk_expire() is the test's */
+#define FIXTURE_DEADLINE_MS                                                                                  \
+    UINT64_C(1000000) /* of requests; the clock of disk_tier_ops.expire() is the test's */
 
 struct disk_fixture {
     char folder[64];
@@ -42,13 +43,13 @@ void disk_fixture_deinit(struct disk_fixture *f);
 
 void disk_fixture_open(struct disk_fixture *f); /* starts the tier, and waits until it is ready or off */
 void disk_fixture_close(struct disk_fixture *f);
-enum disk_state disk_fixture_wait(struct disk_fixture *f, enum disk_state not_this); /* for another state */
+enum tier_state disk_fixture_wait(struct disk_fixture *f, enum tier_state not_this); /* for another state */
 struct disk_status disk_fixture_status(const struct disk_fixture *f);
 
 struct tier_group disk_fixture_group(unsigned tenant);
 struct chunk_key disk_fixture_key(uint64_t number);
 
-/* Submits a request. Return: of disk_submit(); -ENOBUFS: no buffer. */
+/* Submits a request. Return: of disk_tier_ops.submit(); -ENOBUFS: no buffer. */
 int disk_fixture_begin(struct disk_fixture *f, struct fixture_page *p, enum tier_kind kind, unsigned tenant,
                        uint64_t number);
 void disk_fixture_finish(struct fixture_page *p); /* runs the loop until it is done */

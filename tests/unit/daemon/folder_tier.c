@@ -115,6 +115,32 @@ static void folder_tier_on_event(void *ctx)
     }
 }
 
+/* ---- files ---- */
+
+/* Calls @body for each file. Return: how many there are. */
+static unsigned folder_tier_each(const struct folder_tier *t, void (*body)(int folder_fd, const char *file))
+{
+    DIR *d = opendir(t->path);
+    struct dirent *x;
+    unsigned n = 0;
+
+    assert(d);
+    while ((x = readdir(d))) {
+        if (x->d_name[0] == '.')
+            continue;
+        n++;
+        if (body)
+            body(t->folder_fd, x->d_name);
+    }
+    (void) closedir(d);
+    return n;
+}
+
+static void folder_tier_remove_file(int folder_fd, const char *file)
+{
+    (void) unlinkat(folder_fd, file, 0);
+}
+
 /* ---- the interface ---- */
 
 static void folder_tier_wake(struct folder_tier *t)
@@ -193,9 +219,23 @@ static uint64_t folder_tier_losses(void *tier)
     return ((const struct folder_tier *) tier)->n_losses;
 }
 
+static void folder_tier_free(void *tier, uint64_t wait_ms)
+{
+    struct folder_tier *t = tier;
+
+    (void) wait_ms;
+    assert(!t->first && t->n_looks == 0);
+    (void) folder_tier_each(t, folder_tier_remove_file);
+    t->watch = ev_source_free(t->watch);
+    closep(&t->folder_fd);
+    closep(&t->event_fd);
+    free(t);
+}
+
 const struct tier_ops folder_tier_ops = {
     .name = "folder",
     .is_shared = true,
+    .free = folder_tier_free,
     .submit = folder_tier_submit,
     .take = folder_tier_take,
     .give_back = folder_tier_give_back,
@@ -228,25 +268,6 @@ void folder_tier_set_ready(struct folder_tier *t, bool is_ready)
     t->is_ready = is_ready;
 }
 
-/* Calls @body for each file. Return: how many there are. */
-static unsigned folder_tier_each(const struct folder_tier *t, void (*body)(int folder_fd, const char *file))
-{
-    DIR *d = opendir(t->path);
-    struct dirent *x;
-    unsigned n = 0;
-
-    assert(d);
-    while ((x = readdir(d))) {
-        if (x->d_name[0] == '.')
-            continue;
-        n++;
-        if (body)
-            body(t->folder_fd, x->d_name);
-    }
-    (void) closedir(d);
-    return n;
-}
-
 unsigned folder_tier_files(const struct folder_tier *t)
 {
     return folder_tier_each(t, NULL);
@@ -267,23 +288,8 @@ void folder_tier_damage(const struct folder_tier *t)
     (void) folder_tier_each(t, folder_tier_damage_file);
 }
 
-static void folder_tier_remove_file(int folder_fd, const char *file)
-{
-    (void) unlinkat(folder_fd, file, 0);
-}
-
 void folder_tier_lose(struct folder_tier *t)
 {
     (void) folder_tier_each(t, folder_tier_remove_file);
     t->n_losses++;
-}
-
-void folder_tier_free(struct folder_tier *t)
-{
-    assert(!t->first && t->n_looks == 0);
-    (void) folder_tier_each(t, folder_tier_remove_file);
-    t->watch = ev_source_free(t->watch);
-    closep(&t->folder_fd);
-    closep(&t->event_fd);
-    free(t);
 }

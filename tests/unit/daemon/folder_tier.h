@@ -12,11 +12,10 @@
 struct ev;
 struct folder_tier;
 
-extern const struct tier_ops folder_tier_ops; /* of a struct folder_tier: shared */
+extern const struct tier_ops folder_tier_ops; /* of a struct folder_tier: shared; free() removes the files */
 
 /* @path: an empty folder, borrowed. Asserts. */
 struct folder_tier *folder_tier_new(struct ev *ev, const char *path);
-void folder_tier_free(struct folder_tier *t); /* no request is on its way; the files go */
 
 void folder_tier_set_ready(struct folder_tier *t, bool is_ready);
 unsigned folder_tier_files(const struct folder_tier *t);

@@ -109,7 +109,7 @@ void offload_fixture_init(struct offload_fixture *f, unsigned n_tenants, size_t 
 
 static bool offload_fixture_has_opened(struct offload_fixture *f)
 {
-    return f->offload->state != DISK_OPENING;
+    return f->offload->state != TIER_OPENING;
 }
 
 void offload_fixture_open(struct offload_fixture *f)
@@ -321,13 +321,13 @@ bool offload_fixture_is_idle(struct offload_fixture *f)
 {
     const struct offload *o = f->offload;
 
-    return o->state == DISK_READY && o->pass.rests && o->pass.n_entered == o->store->pool.n_entered &&
+    return o->state == TIER_READY && o->pass.rests && o->pass.n_entered == o->store->pool.n_entered &&
            !o->sweep.runs && o->host->n_puts == 0;
 }
 
 bool offload_fixture_is_off(struct offload_fixture *f)
 {
-    return f->offload->state == DISK_OFF;
+    return f->offload->state == TIER_OFF;
 }
 
 /* ---- fetches ---- */

@@ -33,7 +33,7 @@ static void begin_with_places(uint32_t n_work_items)
     offload_fixture_init(&f, 2, OFFLOAD_PAGE_BYTES);
     f.n_work_items = n_work_items;
     offload_fixture_open(&f);
-    CU_ASSERT_EQUAL_FATAL(f.offload->state, DISK_READY);
+    CU_ASSERT_EQUAL_FATAL(f.offload->state, TIER_READY);
     offload_fixture_write_out(&f, 0, 0, PAGES);
 }
 
@@ -205,7 +205,7 @@ static void test_flipped_bits(void)
         CU_ASSERT_EQUAL(offload_fixture_status(&f).n_unopened, i + 1);
     }
     CU_ASSERT_TRUE(offload_fixture_finds(&f, 0, N));
-    CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.state, DISK_READY);
+    CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.state, TIER_READY);
     expect_nothing_left();
     offload_fixture_deinit(&f);
 }
@@ -326,7 +326,7 @@ static void test_deadlines(void)
     offload_fetch_expire(f.offload, now_ms + 1);
     CU_ASSERT(a[0].n_ended == 1 && a[0].slot == SLOT_NONE && a[1].n_ended == 1 && a[2].n_ended == 0);
     CU_ASSERT_EQUAL(f.offload->n_fetches, 1);
-    disk_expire(f.offload->disk, UINT64_MAX);
+    disk_tier_ops.expire(f.offload->host->self, ev_now_ms(f.ev) + OFFLOAD_READ_MS);
     offload_fixture_await(&a[2]);
     CU_ASSERT_EQUAL(a[2].slot, SLOT_NONE);
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_timeouts, 1);

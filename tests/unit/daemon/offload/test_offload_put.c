@@ -24,7 +24,7 @@ static void begin(void)
 {
     offload_fixture_init(&f, 2, OFFLOAD_PAGE_BYTES);
     offload_fixture_open(&f);
-    CU_ASSERT_EQUAL_FATAL(f.offload->state, DISK_READY);
+    CU_ASSERT_EQUAL_FATAL(f.offload->state, TIER_READY);
 }
 
 /* Publishes @n pages from @first on; used: each was used once. None is held afterwards. */
@@ -330,7 +330,7 @@ static void test_write_deadline(void)
     faulty_hold(true);
     publish(0, 0, 6, false);
     offload_fixture_run(&f, are_6_at_disk);
-    disk_expire(f.offload->disk, UINT64_MAX);
+    disk_tier_ops.expire(f.offload->host->self, ev_now_ms(f.ev) + OFFLOAD_PUT_MS);
     offload_fixture_run(&f, has_no_writes);
     CU_ASSERT(f.offload->host->pause_until_ms > 0);
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_timeouts, 6);
@@ -422,7 +422,7 @@ static void test_end_under_load(void)
     offload_fixture_init(&f, 1, OFFLOAD_PAGE_BYTES);
     faulty_refuse();
     offload_fixture_open(&f);
-    CU_ASSERT_EQUAL(f.offload->state, DISK_OFF);
+    CU_ASSERT_EQUAL(f.offload->state, TIER_OFF);
     publish(0, 0, 6, false);
     offload_tick(f.offload);
     CU_ASSERT_TRUE(offload_is_flushed(f.offload));

@@ -45,8 +45,7 @@ static void begin(bool with_disk)
 
 static void end(void)
 {
-    offload_fixture_close(&f);
-    folder_tier_free(folder);
+    offload_fixture_close(&f); /* frees the tier, which removes its files */
     CU_ASSERT_EQUAL(rmdir(path), 0);
     offload_fixture_deinit(&f);
 }

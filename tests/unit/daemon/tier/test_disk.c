@@ -33,9 +33,9 @@ static void round_trip(void)
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 1, 7), 0);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 1, 7), 0);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 1, 8), -ENOENT);
-    CU_ASSERT_TRUE(disk_has_probably(f.disk, "tenant-0", &key));
-    CU_ASSERT_FALSE(disk_has_probably(f.disk, "tenant-0", &none));
-    CU_ASSERT_FALSE(disk_has_probably(f.disk, "tenant-1", &key));
+    CU_ASSERT_TRUE(disk_tier_ops.has(f.disk, "tenant-0", &key));
+    CU_ASSERT_FALSE(disk_tier_ops.has(f.disk, "tenant-0", &none));
+    CU_ASSERT_FALSE(disk_tier_ops.has(f.disk, "tenant-1", &key));
 
     s = disk_fixture_status(&f);
     CU_ASSERT(s.n_written == 21 && s.n_read == 22 && s.n_missed == 2 && s.n_timeouts == 0 && s.n_failed == 0);
@@ -56,7 +56,7 @@ static void round_trip_on(const struct disk_engine_ops *const *engines)
 {
     f.options.engines = engines;
     disk_fixture_open(&f);
-    CU_ASSERT_EQUAL_FATAL(disk_fixture_status(&f).state, DISK_READY);
+    CU_ASSERT_EQUAL_FATAL(disk_fixture_status(&f).state, TIER_READY);
     round_trip();
     disk_fixture_close(&f);
     disk_fixture_open(&f);
@@ -107,7 +107,7 @@ static void test_restart(void)
     for (struct wait w = wait_begin(); disk_fixture_status(&f).n_pages == 0 && wait_again(&w);)
         ;
     CU_ASSERT_EQUAL(disk_fixture_status(&f).n_pages, 20);
-    CU_ASSERT_TRUE(disk_has_probably(f.disk, "tenant-0", &key));
+    CU_ASSERT_TRUE(disk_tier_ops.has(f.disk, "tenant-0", &key));
     for (uint64_t i = 0; i < 20; i++)
         CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, i), 0);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 3), -EEXIST);
@@ -245,11 +245,11 @@ static void test_read_waits_for_buffer(void)
         CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p[i], TIER_GET, 0, 1), 0);
     disk_fixture_finish(&p[0]);
     disk_fixture_finish(&p[1]);
-    disk_expire(f.disk, 0); /* nothing is late */
+    disk_tier_ops.expire(f.disk, 0); /* nothing is late */
     CU_ASSERT(!p[2].is_done && !p[3].is_done);
     CU_ASSERT_EQUAL(disk_fixture_open_page(&p[0]), 0); /* gives its buffer back */
     disk_fixture_finish(&p[2]);
-    disk_expire(f.disk, UINT64_MAX); /* the last one waits for a buffer at its deadline */
+    disk_tier_ops.expire(f.disk, UINT64_MAX); /* the last one waits for a buffer at its deadline */
     disk_fixture_finish(&p[3]);
     CU_ASSERT_EQUAL(p[3].request.result, -ETIMEDOUT);
     CU_ASSERT_EQUAL(disk_fixture_open_page(&p[1]), 0);
@@ -272,9 +272,9 @@ static void deadlines(bool cancels)
     faulty_wait_held(2);
     for (unsigned i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(disk_fixture_begin(&f, &waiting[i], TIER_PUT, 1, i), 0);
-    disk_expire(f.disk, FIXTURE_DEADLINE_MS - 1);
+    disk_tier_ops.expire(f.disk, FIXTURE_DEADLINE_MS - 1);
     CU_ASSERT(!r.is_done && !w.is_done);
-    disk_expire(f.disk, FIXTURE_DEADLINE_MS);
+    disk_tier_ops.expire(f.disk, FIXTURE_DEADLINE_MS);
     disk_fixture_finish(&r);
     disk_fixture_finish(&w);
     CU_ASSERT(r.request.result == -ETIMEDOUT && !r.request.data && w.request.result == -ETIMEDOUT);
@@ -311,7 +311,7 @@ static void test_refused_writes(void)
     CU_ASSERT_EQUAL(disk_fixture_status(&f).n_discarded, 2 * FIXTURE_SLOTS);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 0), -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 3 * FIXTURE_SLOTS - 1), 0);
-    CU_ASSERT_PTR_NULL(disk_buffer_take(f.disk, UINT64_MAX));
+    CU_ASSERT_PTR_NULL(disk_tier_ops.take(f.disk, UINT64_MAX));
     disk_fixture_expect_buffers(&f);
     disk_fixture_deinit(&f);
 }
@@ -360,7 +360,7 @@ static void test_ask(void)
     CU_ASSERT_EQUAL(ask(1, 1), -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_FORGET, 0, 1), 0);
     disk_fixture_finish(&p);
-    CU_ASSERT_TRUE(disk_has_probably(f.disk, "tenant-0", &key));
+    CU_ASSERT_TRUE(disk_tier_ops.has(f.disk, "tenant-0", &key));
     CU_ASSERT_EQUAL(ask(0, 1), -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_status(&f).n_missed, 0); /* of reads */
     disk_fixture_deinit(&f);
@@ -379,7 +379,7 @@ static void test_drop(void)
     disk_fixture_finish(&d);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 1, 1), -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), 0);
-    CU_ASSERT_FALSE(disk_has_probably(f.disk, "tenant-1", &key));
+    CU_ASSERT_FALSE(disk_tier_ops.has(f.disk, "tenant-1", &key));
     disk_fixture_close(&f); /* and a restart does not bring it back */
     disk_fixture_open(&f);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 1, 1), -ENOENT);
@@ -390,7 +390,7 @@ static void test_drop(void)
     disk_fixture_finish(&d);
     d.request.drops_any_tenant = true; /* a table of all tenants */
     d.is_done = false;
-    CU_ASSERT_EQUAL(disk_submit(f.disk, &f.shares[0], &d.request), 0);
+    CU_ASSERT_EQUAL(disk_tier_ops.submit(f.disk, &f.shares[0], &d.request), 0);
     disk_fixture_finish(&d);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 2, 1), -ENOENT);

@@ -173,7 +173,7 @@ static void test_damaged_records(void)
 
         assert(fd >= 0 && pwrite(fd, &byte, 1, (off_t) at) == 1 && close(fd) == 0);
         disk_fixture_open(&f);
-        CU_ASSERT_EQUAL_FATAL(disk_fixture_status(&f).state, DISK_READY);
+        CU_ASSERT_EQUAL_FATAL(disk_fixture_status(&f).state, TIER_READY);
         for (uint64_t i = 0; i < 3 * FIXTURE_SLOTS; i++) {
             int r = disk_fixture_read(&f, 0, i);
 
@@ -211,8 +211,8 @@ static void test_shortened_file(void)
     CU_ASSERT_EQUAL(truncate(path, FIXTURE_SEGMENT_BYTES), 0);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 0), 0);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, FIXTURE_SLOTS), -EIO);
-    CU_ASSERT_EQUAL(disk_fixture_wait(&f, DISK_READY), DISK_OFF);
-    CU_ASSERT(disk_resume(f.disk) == 0 && disk_fixture_wait(&f, DISK_OFF) == DISK_READY);
+    CU_ASSERT_EQUAL(disk_fixture_wait(&f, TIER_READY), TIER_OFF);
+    CU_ASSERT(disk_tier_ops.resume(f.disk) == 0 && disk_fixture_wait(&f, TIER_OFF) == TIER_READY);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 0), 0);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, FIXTURE_SLOTS + 1), -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, FIXTURE_SLOTS + 1), 0);

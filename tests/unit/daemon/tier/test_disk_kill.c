@@ -121,7 +121,7 @@ static void request(enum tier_kind kind, unsigned tenant, unsigned number)
 static void live(void)
 {
     disk_fixture_open(&f);
-    if (disk_fixture_status(&f).state != DISK_READY)
+    if (disk_fixture_status(&f).state != TIER_READY)
         _exit(4);
     for (unsigned i = 0; i < FIXTURE_SLOTS; i++)
         write_page(0, i);
@@ -203,7 +203,7 @@ static bool kill_one(unsigned nth, bool middle)
     reached = n_calls == 1;
     n_calls = kill_at + 1; /* no further call is the last one */
     disk_fixture_open(&f);
-    CU_ASSERT_EQUAL_FATAL(disk_fixture_status(&f).state, DISK_READY);
+    CU_ASSERT_EQUAL_FATAL(disk_fixture_status(&f).state, TIER_READY);
     expect_pages();
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 1, 1000), 0); /* and the tier goes on */
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 1, 1000), 0);

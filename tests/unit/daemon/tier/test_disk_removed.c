@@ -11,7 +11,7 @@ const char test_suite[] = "disk_removed";
 
 static void test_order(void)
 {
-    struct disk_removed_batch *b;
+    struct tier_removed *b;
     struct disk_removed q;
     struct chunk_key key;
     bool is_incomplete = true;
@@ -51,7 +51,7 @@ static void test_limit(void)
     CU_ASSERT_FALSE(is_incomplete);
     disk_removed_note(&q, "a", &key);
     disk_removed_note(&q, "a", &key);
-    for (struct disk_removed_batch *b; (b = disk_removed_take(&q, &is_incomplete)); n++) {
+    for (struct tier_removed *b; (b = disk_removed_take(&q, &is_incomplete)); n++) {
         CU_ASSERT_EQUAL(is_incomplete, n == 0);
         free(b);
     }
@@ -63,7 +63,7 @@ static void test_limit(void)
 static void test_tier(void)
 {
     bool gone[5 * FIXTURE_SLOTS] = {false}, is_incomplete;
-    struct disk_removed_batch *b;
+    struct tier_removed *b;
     struct disk_fixture f;
     struct fixture_page p;
 
@@ -71,11 +71,11 @@ static void test_tier(void)
     disk_fixture_open(&f);
     for (uint64_t i = 0; i < 4 * FIXTURE_SLOTS; i++)
         CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, i), 0);
-    CU_ASSERT_PTR_NULL(disk_take_removed(f.disk, &is_incomplete));
+    CU_ASSERT_PTR_NULL(disk_tier_ops.take_removed(f.disk, &is_incomplete));
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 4 * FIXTURE_SLOTS), 0); /* instead of the first segment */
     CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_FORGET, 0, FIXTURE_SLOTS), 0); /* of the second one */
     disk_fixture_finish(&p);
-    while ((b = disk_take_removed(f.disk, &is_incomplete))) {
+    while ((b = disk_tier_ops.take_removed(f.disk, &is_incomplete))) {
         CU_ASSERT_STRING_EQUAL(b->tenant, "tenant-0");
         for (uint32_t k = 0; k < b->n; k++) {
             for (uint64_t i = 0; i < 5 * FIXTURE_SLOTS; i++) {

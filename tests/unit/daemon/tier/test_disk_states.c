@@ -21,7 +21,7 @@ static void expect_off(const char *why)
 {
     struct disk_status s;
 
-    CU_ASSERT_EQUAL(disk_fixture_wait(&f, DISK_READY), DISK_OFF);
+    CU_ASSERT_EQUAL(disk_fixture_wait(&f, TIER_READY), TIER_OFF);
     s = disk_fixture_status(&f);
     if (!strstr(s.sentence, why)) {
         (void) fprintf(stderr, "\"%s\" lacks \"%s\"\n", s.sentence, why);
@@ -44,12 +44,12 @@ static void test_failed_operations(void)
         expect_off(is_write ? "No space left on device" : "Input/output error");
         CU_ASSERT_PTR_NOT_NULL(strstr(disk_fixture_status(&f).sentence, f.folder));
         CU_ASSERT_EQUAL(disk_fixture_begin(&f, &p, TIER_GET, 0, 1), -ENODEV);
-        CU_ASSERT_PTR_NULL(disk_buffer_take(f.disk, FIXTURE_PAGE_BYTES));
-        CU_ASSERT_FALSE(disk_has_probably(f.disk, "tenant-0", &key)); /* clients need not ask for it */
+        CU_ASSERT_PTR_NULL(disk_tier_ops.take(f.disk, FIXTURE_PAGE_BYTES));
+        CU_ASSERT_FALSE(disk_tier_ops.has(f.disk, "tenant-0", &key)); /* clients need not ask for it */
 
-        CU_ASSERT_EQUAL(disk_resume(f.disk), 0);
-        CU_ASSERT_EQUAL(disk_fixture_wait(&f, DISK_OFF), DISK_READY);
-        CU_ASSERT_EQUAL(disk_resume(f.disk), -EALREADY);
+        CU_ASSERT_EQUAL(disk_tier_ops.resume(f.disk), 0);
+        CU_ASSERT_EQUAL(disk_fixture_wait(&f, TIER_OFF), TIER_READY);
+        CU_ASSERT_EQUAL(disk_tier_ops.resume(f.disk), -EALREADY);
         CU_ASSERT_STRING_EQUAL(disk_fixture_status(&f).sentence, "");
         CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), 0);
         /* what could not be read is not tried again */
@@ -84,7 +84,7 @@ static void test_off_under_load(void)
         CU_ASSERT(r == 0 || r == -EIO || r == -ENODEV);
     }
     expect_off("Input/output error");
-    CU_ASSERT(disk_resume(f.disk) == 0 && disk_fixture_wait(&f, DISK_OFF) == DISK_READY);
+    CU_ASSERT(disk_tier_ops.resume(f.disk) == 0 && disk_fixture_wait(&f, TIER_OFF) == TIER_READY);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 5), 0);
     disk_fixture_expect_buffers(&f);
     disk_fixture_deinit(&f);
@@ -102,10 +102,10 @@ static void test_stall(void)
     disk_fixture_finish(&p);
     CU_ASSERT_EQUAL(p.request.result, -ENODEV);
     expect_off("did not answer");
-    CU_ASSERT_EQUAL(disk_resume(f.disk), 0); /* waits for the operation */
-    CU_ASSERT_EQUAL(disk_fixture_status(&f).state, DISK_OFF);
+    CU_ASSERT_EQUAL(disk_tier_ops.resume(f.disk), 0); /* waits for the operation */
+    CU_ASSERT_EQUAL(disk_fixture_status(&f).state, TIER_OFF);
     faulty_release();
-    CU_ASSERT_EQUAL(disk_fixture_wait(&f, DISK_OFF), DISK_READY);
+    CU_ASSERT_EQUAL(disk_fixture_wait(&f, TIER_OFF), TIER_READY);
     disk_fixture_deinit(&f);
 }
 
@@ -125,7 +125,7 @@ static void test_vanished_folder(void)
         ;
     expect_off("cannot open the folder");
     CU_ASSERT_EQUAL(rename(away, f.folder), 0);
-    CU_ASSERT_EQUAL(disk_fixture_wait(&f, DISK_OFF), DISK_READY);
+    CU_ASSERT_EQUAL(disk_fixture_wait(&f, TIER_OFF), TIER_READY);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), 0);
     disk_fixture_deinit(&f);
 }
@@ -158,8 +158,8 @@ static void test_unmounted(void)
     expect_off("on another file system than before");
     (void) snprintf(records, sizeof(records), "%s/records", f.folder);
     CU_ASSERT(access(records, F_OK) < 0);
-    CU_ASSERT_EQUAL(disk_resume(f.disk), 0); /* an operator wants the folder that is there */
-    CU_ASSERT_EQUAL(disk_fixture_wait(&f, DISK_OFF), DISK_READY);
+    CU_ASSERT_EQUAL(disk_tier_ops.resume(f.disk), 0); /* an operator wants the folder that is there */
+    CU_ASSERT_EQUAL(disk_fixture_wait(&f, TIER_OFF), TIER_READY);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), -ENOENT);
     CU_ASSERT_EQUAL(access(records, F_OK), 0);
     disk_fixture_deinit(&f);
@@ -181,7 +181,7 @@ static void test_off_from_the_start(void)
     disk_fixture_open(&f);
     expect_off("needs an engine");
     faulty_reset();
-    CU_ASSERT(disk_resume(f.disk) == 0 && disk_fixture_wait(&f, DISK_OFF) == DISK_READY);
+    CU_ASSERT(disk_tier_ops.resume(f.disk) == 0 && disk_fixture_wait(&f, TIER_OFF) == TIER_READY);
     CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, 1), 0);
     disk_fixture_close(&f);
 
@@ -210,7 +210,7 @@ static void test_chosen_segments(void)
         f.options.folder.bytes = sizes[i][0];
         f.options.folder.segment_bytes = 0;
         disk_fixture_open(&f);
-        CU_ASSERT_EQUAL(disk_fixture_status(&f).state, DISK_READY);
+        CU_ASSERT_EQUAL(disk_fixture_status(&f).state, TIER_READY);
         CU_ASSERT_EQUAL(disk_fixture_status(&f).segment_bytes, sizes[i][1]);
         disk_fixture_deinit(&f);
     }
@@ -269,11 +269,11 @@ static void test_full_file_system(void)
     }
     f.options.folder.bytes = 64 * FIXTURE_SEGMENT_BYTES;
     disk_fixture_open(&f);
-    if (disk_fixture_status(&f).state == DISK_READY) {
+    if (disk_fixture_status(&f).state == TIER_READY) {
         for (uint64_t i = 0; i < 10 * FIXTURE_SLOTS; i++)
             CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, i), 0);
         CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 10 * FIXTURE_SLOTS - 1), 0);
-        CU_ASSERT_EQUAL(disk_fixture_status(&f).state, DISK_READY);
+        CU_ASSERT_EQUAL(disk_fixture_status(&f).state, TIER_READY);
         CU_ASSERT_PTR_NOT_NULL(strstr(disk_fixture_status(&f).sentence, "No space left on device"));
         CU_ASSERT(disk_fixture_status(&f).n_segments_max < 4);
         CU_ASSERT(disk_fixture_status(&f).physical_bytes <= 256 * 1024);
@@ -318,7 +318,7 @@ static void test_free_without_answer(void)
     faulty_release(); /* the thread ends, closes the folder and frees its memory */
     for (struct wait w = wait_begin(); wait_again(&w);) {
         disk_fixture_open(&f);
-        if (disk_fixture_status(&f).state == DISK_READY)
+        if (disk_fixture_status(&f).state == TIER_READY)
             break;
         CU_ASSERT_PTR_NOT_NULL(strstr(disk_fixture_status(&f).sentence, "another process uses"));
         disk_fixture_close(&f);
