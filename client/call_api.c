@@ -1,6 +1,6 @@
 /*
- * Where the daemon is, connecting with options, and kvc_call(): requests of kvcobra.proto as bytes, so that
- * programs in any language can operate a daemon, and no header of this library needs protobuf-c.
+ * Connecting with options, and kvc_call(): requests of kvcobra.proto as bytes, so that programs in any
+ * language can operate a daemon, and no header of this library needs protobuf-c.
  */
 #include "client/kvcobra-call.h"
 
@@ -13,18 +13,10 @@
 #include "base/options.h"
 #include "client/connection/client.h"
 #include "client/connection/reply.h"
-#include "client/connection/socket_path.h"
 
 enum { TIMEOUT_MS_MAX = 3600 * 1000 };
 
-/* ---- sockets ---- */
-
-int kvc_socket_path(enum kvc_socket which, const char *path, char *ret_path, size_t ret_bytes)
-{
-    if (!ret_path || (which != KVC_SOCKET_CLIENTS && which != KVC_SOCKET_OPERATORS))
-        return -EINVAL;
-    return socket_path_find(which == KVC_SOCKET_OPERATORS, path, ret_path, ret_bytes);
-}
+/* ---- connecting ---- */
 
 static int call_read_connect_options(kvc_client *c, const kvc_connect_options *from, kvc_connect_options *ret)
 {

@@ -1,7 +1,6 @@
 /*
  * libkvcobra for programs that operate a daemon by the messages of the installed kvcobra.proto, with any
- * library of protobuf: kvc_call() sends a request as bytes. Also where daemons are, and connecting with a
- * time limit.
+ * library of protobuf: kvc_call() sends a request as bytes. Also connecting with a time limit.
  *
  * Threads, errors and structs are as in kvcobra.h.
  */
@@ -14,25 +13,7 @@
 extern "C" {
 #endif
 
-/* ---- sockets ---- */
-
-enum kvc_socket { KVC_SOCKET_CLIENTS = 0, KVC_SOCKET_OPERATORS = 1 };
-
-/**
- * kvc_socket_path() - the socket at which a program of this user finds kvcobrad
- * @which:     the clients' socket, which kvc_client_connect() finds so, too, or that of operators
- * @path:      what the user of the program chose, such as an option; NULL or "": nothing
- * @ret_path:  [ret_bytes] the path, with its final zero byte; untouched on failure
- *
- * The first of these: @path; the environment variable KVCOBRA_SOCKET, for operators KVCOBRA_OPERATOR_SOCKET;
- * the socket of the user's own daemon (kvcobrad --user) in $XDG_RUNTIME_DIR/kvcobra/,
- * /run/user/UID/kvcobra/ or /tmp/kvcobra-UID/, if it exists and the folder is private to the user; that of
- * the system's daemon, /run/kvcobra/kvcobra.sock, for operators /run/kvcobra/operator.sock. Programs with
- * rights that their user lacks, such as setuid programs, ignore the environment.
- *
- * Return: 0; -EINVAL; -ENOSPC: the path is longer than @ret_bytes - 1.
- */
-KVC_EXPORT int kvc_socket_path(enum kvc_socket which, const char *path, char *ret_path, size_t ret_bytes);
+/* ---- connecting ---- */
 
 typedef struct kvc_connect_options {
     size_t struct_bytes; /* sizeof(kvc_connect_options) */

@@ -68,6 +68,24 @@ KVC_EXPORT const char *kvc_version(void);
 
 /* ---- client ---- */
 
+enum kvc_socket { KVC_SOCKET_CLIENTS = 0, KVC_SOCKET_OPERATORS = 1 };
+
+/**
+ * kvc_socket_path() - the socket at which a program of this user finds kvcobrad
+ * @which:     the clients' socket, which kvc_client_connect() finds so, too, or that of operators
+ * @path:      what the user of the program chose, such as an option; NULL or "": nothing
+ * @ret_path:  [ret_bytes] the path, with its final zero byte; untouched on failure
+ *
+ * The first of these: @path; the environment variable KVCOBRA_SOCKET, for operators KVCOBRA_OPERATOR_SOCKET;
+ * the socket of the user's own daemon (kvcobrad --user) in $XDG_RUNTIME_DIR/kvcobra/,
+ * /run/user/UID/kvcobra/ or /tmp/kvcobra-UID/, if it exists and the folder is private to the user; that of
+ * the system's daemon, /run/kvcobra/kvcobra.sock, for operators /run/kvcobra/operator.sock. Programs with
+ * rights that their user lacks, such as setuid programs, ignore the environment.
+ *
+ * Return: 0; -EINVAL; -ENOSPC: the path is longer than @ret_bytes - 1.
+ */
+KVC_EXPORT int kvc_socket_path(enum kvc_socket which, const char *path, char *ret_path, size_t ret_bytes);
+
 /* Creates a client; kvc_client_connect() connects. Return: 0; -ENOMEM; -EPERM: madvise(2) is forbidden. */
 KVC_EXPORT int kvc_client_new(kvc_client **ret_client);
 

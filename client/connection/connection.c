@@ -20,7 +20,7 @@
 #include "base/errmsg.h"
 #include "base/fd_number.h"
 #include "client/connection/clock.h"
-#include "client/connection/socket_path.h"
+#include "client/kvcobra.h"
 #include "proto/user_folder.h"
 
 enum {
@@ -315,7 +315,7 @@ static int connection_greet(struct connection *c, int fd, struct errmsg *e)
 /* @ret: [ret_bytes], of the size of a Unix socket's path. */
 static int connection_find_path(const char *path, size_t ret_bytes, char *ret, struct errmsg *e)
 {
-    int r = socket_path_find(false, path, ret, ret_bytes);
+    int r = kvc_socket_path(KVC_SOCKET_CLIENTS, path, ret, ret_bytes);
 
     if (r == -ENOSPC)
         return fail(e, -EINVAL,

@@ -1,6 +1,7 @@
-/* See socket_path.h. */
-#include "client/connection/socket_path.h"
-
+/*
+ * Where a daemon's sockets are when the program does not say, so that engines, the command and Python
+ * packages find the same daemon.
+ */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,14 +10,15 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "client/kvcobra.h"
 #include "proto/sockets.h"
 #include "proto/user_folder.h"
 
 static const struct socket_path_names {
     const char *variable, *file;
 } socket_path_of[] = {
-    {"KVCOBRA_SOCKET", SOCKET_CLIENTS},
-    {"KVCOBRA_OPERATOR_SOCKET", SOCKET_OPERATORS},
+    [KVC_SOCKET_CLIENTS] = {"KVCOBRA_SOCKET", SOCKET_CLIENTS},
+    [KVC_SOCKET_OPERATORS] = {"KVCOBRA_OPERATOR_SOCKET", SOCKET_OPERATORS},
 };
 
 /* A program with more rights than its user (AT_SECURE) must not connect where that user wants. */
@@ -45,12 +47,16 @@ static bool socket_path_of_user(const char *file, char *ret, size_t ret_bytes)
     return false;
 }
 
-int socket_path_find(bool of_operators, const char *path, char *ret_path, size_t ret_bytes)
+int kvc_socket_path(enum kvc_socket which, const char *path, char *ret_path, size_t ret_bytes)
 {
     char own[sizeof(((struct sockaddr_un *) 0)->sun_path)], system[sizeof(own)];
-    const struct socket_path_names *names = &socket_path_of[of_operators];
     const char *found = path && *path ? path : NULL;
+    const struct socket_path_names *names;
 
+    if (!ret_path || (which != KVC_SOCKET_CLIENTS && which != KVC_SOCKET_OPERATORS))
+        return -EINVAL;
+
+    names = &socket_path_of[which];
     if (!found)
         found = socket_path_variable(names->variable);
     if (!found && socket_path_of_user(names->file, own, sizeof(own)))

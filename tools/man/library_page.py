@@ -17,14 +17,14 @@ import mdoc
 DATE = "November 23, 2026"
 # page: header, summary, sections of the header; "": what precedes its first section
 PAGES = {
-    "kvcobra-client": ("kvcobra.h", "connections to kvcobrad, or clients without one", ["", "client"]),
+    "kvcobra-client": ("kvcobra.h", "where kvcobrad is, connections to it, clients without one", ["", "client"]),
     "kvcobra-model": ("kvcobra.h", "models, their geometry and their tables", ["model"]),
     "kvcobra-seq": ("kvcobra.h", "sequences: append, attend, read, match and commit", ["sequence"]),
     "kvcobra-gpu": ("kvcobra-gpu.h", "sequences in GPU memory, and CUDA graphs", ["device and stream", "CUDA graphs"]),
     "kvcobra-llama": ("kvcobra-llama.h", "states of llama.cpp, read into sequences and written from them", [""]),
     "kvcobra-tiers": ("kvcobra-tiers.h", "find prompts in memory and on a disk, and prefetch them", [""]),
-    "kvcobra-requests": ("kvcobra-call.h", "find a daemon, connect with a time limit, and send it any request",
-                         ["sockets", "requests of kvcobra.proto"]),
+    "kvcobra-requests": ("kvcobra-call.h", "connect with a time limit, and send any request",
+                         ["connecting", "requests of kvcobra.proto"]),
     "kvcobra-alloc": ("kvcobra-alloc.h", "allocators, which make tables", ["", "allocator"]),
     "kvcobra-stats": ("kvcobra-alloc.h", "statistics of a model's activations", ["statistics"]),
     "kvcobra-solving": ("kvcobra-alloc.h", "from statistics and a bit budget to a table", ["solving"]),

@@ -314,7 +314,7 @@ class Client(NotCopied):
 
 
 def socket_path(path: "Union[str, bytes, os.PathLike[Any], None]" = None) -> str:
-    """Where a client that is given @path finds kvcobrad: kvc_socket_path() of kvcobra-call.h."""
+    """Where a client that is given @path finds kvcobrad: kvc_socket_path() of kvcobra.h."""
     found = ffi.new("char[]", os.pathconf("/", "PC_PATH_MAX"))
     r = library().function("kvc_socket_path")(0, ffi.NULL if path is None else c_path(path, "path"), found, len(found))
     if r < 0:

@@ -1,5 +1,5 @@
 /* Which socket a program uses: what it is given, the environment, the user's daemon, the system's. */
-#include "client/kvcobra-call.h"
+#include "client/kvcobra.h"
 
 #include <errno.h>
 #include <signal.h>
