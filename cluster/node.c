@@ -71,7 +71,7 @@ static uint64_t node_now_ms(const struct node *n)
 static void node_drop_connection(struct node *n)
 {
     if (n->query)
-        resolver_cancel(n->query);
+        resolve_cancel(n->query);
     n->query = NULL;
     closep(&n->fd); /* and leaves the epoll set */
     n->fd = -1;
@@ -223,14 +223,14 @@ static void node_open(struct node *n)
 {
     struct resolver_answer a;
 
-    if (resolver_read_address(n->host, n->port, &a)) {
+    if (resolve_read_address(n->host, n->port, &a)) {
         node_connect(n, &a);
         return;
     }
 
     n->state = NODE_LOOKING_UP;
     n->began_ms = node_now_ms(n);
-    n->query = resolver_ask(n->env->resolver, n->host, n->port, n->n_failures, node_on_answer, n);
+    n->query = resolve_ask(n->env->resolver, n->host, n->port, n->n_failures, node_on_answer, n);
     if (!n->query)
         node_close(n, -EHOSTDOWN, "cannot look up %s: too many look-ups run", n->host);
 }

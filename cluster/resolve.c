@@ -62,7 +62,7 @@ static int resolver_look_up(const char *host, uint16_t port, uint64_t nth, int f
     return 0;
 }
 
-bool resolver_read_address(const char *host, uint16_t port, struct resolver_answer *ret)
+bool resolve_read_address(const char *host, uint16_t port, struct resolver_answer *ret)
 {
     return resolver_look_up(host, port, 0, AI_NUMERICHOST, ret) == 0;
 }
@@ -89,8 +89,8 @@ static void resolver_done(struct work_item *i)
     free(q);
 }
 
-struct resolver_query *resolver_ask(struct resolver *r, const char *host, uint16_t port, uint64_t nth,
-                                    void (*done)(void *ctx, const struct resolver_answer *a), void *ctx)
+struct resolver_query *resolve_ask(struct resolver *r, const char *host, uint16_t port, uint64_t nth,
+                                   void (*done)(void *ctx, const struct resolver_answer *a), void *ctx)
 {
     struct resolver_query *q = calloc(1, sizeof(*q));
 
@@ -115,14 +115,14 @@ struct resolver_query *resolver_ask(struct resolver *r, const char *host, uint16
     return q;
 }
 
-void resolver_cancel(struct resolver_query *q)
+void resolve_cancel(struct resolver_query *q)
 {
     q->done = NULL;
 }
 
 /* ---- the resolver ---- */
 
-int resolver_new(struct ev *ev, struct resolver **ret, struct errmsg *e)
+int resolve_new(struct ev *ev, struct resolver **ret, struct errmsg *e)
 {
     _cleanup_(freep) struct resolver *r = calloc(1, sizeof(*r));
     int err;
@@ -137,7 +137,7 @@ int resolver_new(struct ev *ev, struct resolver **ret, struct errmsg *e)
     return 0;
 }
 
-struct resolver *resolver_free(struct resolver *r)
+struct resolver *resolve_free(struct resolver *r)
 {
     if (!r)
         return NULL;
@@ -147,12 +147,12 @@ struct resolver *resolver_free(struct resolver *r)
     return NULL;
 }
 
-bool resolver_is_busy(const struct resolver *r)
+bool resolve_is_busy(const struct resolver *r)
 {
     return r->n_queries > 0;
 }
 
-void resolver_tick(struct resolver *r, uint64_t now_ms)
+void resolve_tick(struct resolver *r, uint64_t now_ms)
 {
     work_expire(r->work, now_ms);
 }

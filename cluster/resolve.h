@@ -20,25 +20,25 @@ struct resolver_answer {
 };
 
 /* Return: 0; errno of a thread, with a sentence. */
-int resolver_new(struct ev *ev, struct resolver **ret, struct errmsg *e);
+int resolve_new(struct ev *ev, struct resolver **ret, struct errmsg *e);
 
 /*
  * All queries were cancelled before. Waits for look-ups that run: a process that ends calls it only if
- * resolver_is_busy() is false. NULL is allowed; returns NULL.
+ * resolve_is_busy() is false. NULL is allowed; returns NULL.
  */
-struct resolver *resolver_free(struct resolver *r);
-bool resolver_is_busy(const struct resolver *r);
+struct resolver *resolve_free(struct resolver *r);
+bool resolve_is_busy(const struct resolver *r);
 
 /* Return: whether @host is an address in digits; then *ret has it. */
-bool resolver_read_address(const char *host, uint16_t port, struct resolver_answer *ret);
+bool resolve_read_address(const char *host, uint16_t port, struct resolver_answer *ret);
 
 /*
  * Looks @host up; @done runs on the loop, not before the call returns. @nth: which of the addresses, counted
  * round: another one after a failure. NULL: out of memory, or too many queries.
  */
-struct resolver_query *resolver_ask(struct resolver *r, const char *host, uint16_t port, uint64_t nth,
-                                    void (*done)(void *ctx, const struct resolver_answer *a), void *ctx);
-void resolver_cancel(struct resolver_query *q); /* done() does not run */
+struct resolver_query *resolve_ask(struct resolver *r, const char *host, uint16_t port, uint64_t nth,
+                                   void (*done)(void *ctx, const struct resolver_answer *a), void *ctx);
+void resolve_cancel(struct resolver_query *q); /* done() does not run */
 
 /* At each tick. */
-void resolver_tick(struct resolver *r, uint64_t now_ms);
+void resolve_tick(struct resolver *r, uint64_t now_ms);

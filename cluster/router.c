@@ -210,7 +210,7 @@ static void router_replied(void *ctx, struct node *n, struct command *c, const s
         router_end(c, 0, reply);
         return;
     }
-    if (redirection_parse(reply, &d) == 0) {
+    if (slots_parse_redirection(reply, &d) == 0) {
         router_redirect(r, n, c, &d);
         return;
     }
@@ -387,7 +387,7 @@ int router_new(struct ev *ev, const struct router_settings *s, struct router **r
                                .ctx = r};
     if (r->env.epoll_fd < 0)
         return fail(e, -errno, "cannot create an epoll instance: %s", strerror(errno));
-    err = resolver_new(ev, &r->env.resolver, e);
+    err = resolve_new(ev, &r->env.resolver, e);
     if (err < 0)
         return err;
     err = ev_watch(ev, r->env.epoll_fd, router_on_events, r, &r->watch);
@@ -412,7 +412,7 @@ struct router *router_free(struct router *r)
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++)
         r->nodes[i] = node_free(r->nodes[i]);
     r->watch = ev_source_free(r->watch);
-    r->env.resolver = resolver_free(r->env.resolver);
+    r->env.resolver = resolve_free(r->env.resolver);
     closep(&r->env.epoll_fd);
     free(r);
     return NULL;
@@ -420,7 +420,7 @@ struct router *router_free(struct router *r)
 
 bool router_is_busy(const struct router *r)
 {
-    return resolver_is_busy(r->env.resolver);
+    return resolve_is_busy(r->env.resolver);
 }
 
 void router_flush(struct router *r)
@@ -434,7 +434,7 @@ void router_tick(struct router *r)
 {
     uint64_t now_ms = ev_now_ms(r->ev);
 
-    resolver_tick(r->env.resolver, now_ms);
+    resolve_tick(r->env.resolver, now_ms);
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++)
         if (r->nodes[i])
             node_tick(r->nodes[i]);

@@ -147,7 +147,7 @@ static bool slots_digits(const char **at, const char *end, uint32_t max, uint16_
     return true;
 }
 
-int redirection_parse(const struct reply *r, struct redirection *ret)
+int slots_parse_redirection(const struct reply *r, struct redirection *ret)
 {
     bool is_ask = reply_is_error(r, "ASK");
     struct redirection d = {.is_ask = is_ask};

@@ -46,4 +46,4 @@ struct redirection {
  * "MOVED 3999 127.0.0.1:6381", "ASK ...". Return: 0; -ENOENT: another error or reply; -EBADMSG: it names no
  * usable node.
  */
-int redirection_parse(const struct reply *r, struct redirection *ret);
+int slots_parse_redirection(const struct reply *r, struct redirection *ret);

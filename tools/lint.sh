@@ -60,7 +60,8 @@ lint_cppcheck() {
         --suppress=missingInclude --suppress=memleak --suppress=preprocessorErrorDirective --suppress=uninitvar \
         --suppress=invalidFunctionArg --suppress=arrayIndexOutOfBounds --suppress=arrayIndexOutOfBoundsCond \
         --suppress=invalidPrintfArgType_uint --suppress=uselessAssignmentPtrArg:proto/status_fields.def \
-        --template='{file}:{line}: {severity}: {message} [{id}]' base alloc proto gpu client daemon lab mover tools
+        --template='{file}:{line}: {severity}: {message} [{id}]' base alloc proto gpu client cluster daemon examples lab mover \
+        tools
 }
 
 # set_up_lint: the commands that compile each file, and the headers that the build generates; nothing is compiled

@@ -12,7 +12,7 @@ import sys
 
 SKIPPED = 77  # meson's exit status of a test that could not run
 C_FILES = (".c", ".h", ".cu", ".cuh", ".cpp")
-PRODUCT = ("alloc", "base", "client", "daemon", "gpu", "lab", "mover", "proto", "tools")
+PRODUCT = ("alloc", "base", "client", "cluster", "daemon", "examples", "gpu", "lab", "mover", "proto", "tools")
 
 # One loop compiled once per instruction set, and the headers that it is written in: they repeat each other's names by design.
 PER_INSTRUCTION_SET = re.compile(r"(gpu/cpu|lab/bench|tools/engine)/(\w+_(avx\w*|amx)\.c|(\w+_simd|decode_(256|512))\.h)")

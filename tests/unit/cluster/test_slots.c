@@ -156,7 +156,7 @@ static void test_port_0(void)
 static int redirect(const char *text, struct redirection *ret)
 {
     struct reply *r = parse(text);
-    int err = redirection_parse(r, ret);
+    int err = slots_parse_redirection(r, ret);
 
     (void) reply_free(r);
     return err;
