@@ -56,23 +56,28 @@ static enum cluster_state link_state(const struct link *l)
     return router_mode(l->router) == ROUTER_IMPOSSIBLE ? CLUSTER_REFUSED : l->fleet.state;
 }
 
-/* Why the cluster is not ready; or, if it is, why a part of it is not. */
-static const char *link_sentence(const struct link *l, enum cluster_state state)
+/* The state as kvcobrad and operators see it. @ret_why: "": the cluster is ready. */
+static enum cluster_state link_look(const struct link *l, struct errmsg *ret_why)
 {
+    enum cluster_state state = link_state(l);
+
+    errmsg_clear(ret_why);
     if (state == CLUSTER_READY)
-        return router_gap(l->router);
-    return l->fleet.why.text[0] ? l->fleet.why.text : router_why(l->router);
+        return router_is_whole(l->router, ret_why) ? CLUSTER_READY : CLUSTER_DEGRADED;
+
+    errmsg_set(ret_why, "%s", l->fleet.why.text[0] ? l->fleet.why.text : router_why(l->router));
+    return state;
 }
 
 static void link_reply_status(struct link *l, uint64_t id)
 {
     struct cluster_reply r = {.kind = CLUSTER_STATUS, .id = id};
-    enum cluster_state state = link_state(l);
     struct router_counts counts;
+    struct errmsg why;
 
     router_count(l->router, &counts);
     memcpy(r.counters, l->requests.counters, sizeof(r.counters));
-    r.counters[CLUSTER_COUNTER_STATE] = state;
+    r.counters[CLUSTER_COUNTER_STATE] = link_look(l, &why);
     r.counters[CLUSTER_COUNTER_NODES] = counts.n_nodes;
     r.counters[CLUSTER_COUNTER_NODES_READY] = counts.n_ready;
     r.counters[CLUSTER_COUNTER_WAITING] = l->requests.n;
@@ -80,7 +85,7 @@ static void link_reply_status(struct link *l, uint64_t id)
     r.counters[CLUSTER_COUNTER_REFRESHED] = counts.n_refreshed;
     r.counters[CLUSTER_COUNTER_NODE_FAILURES] = counts.n_node_failures;
     r.counters[CLUSTER_COUNTER_LOSSES] = counts.n_node_joins + l->fleet.n_missing;
-    (void) snprintf(r.sentence, sizeof(r.sentence), "%.255s", link_sentence(l, state));
+    (void) snprintf(r.sentence, sizeof(r.sentence), "%.255s", why.text);
     link_reply(l, &r);
 }
 

@@ -458,6 +458,33 @@ const char *router_gap(const struct router *r)
     return r->gap.text;
 }
 
+bool router_is_whole(const struct router *r, struct errmsg *ret)
+{
+    const struct node *down = NULL;
+    unsigned n = 0;
+
+    if (r->gap.text[0]) {
+        *ret = r->gap;
+        return false;
+    }
+    for (unsigned i = 0; i < SLOTS_N; i++) {
+        const struct node *owner = r->owner[i] == ROUTER_NO_NODE ? NULL : r->nodes[r->owner[i] - 1];
+
+        if (!owner || node_state(owner) == NODE_READY)
+            continue;
+        n++;
+        down = owner;
+    }
+    if (!down)
+        return true;
+
+    errmsg_set(ret,
+               "%u of %d slots have a node that does not answer, and their pages are misses: %.100s port "
+               "%u: %.200s",
+               n, SLOTS_N, node_host(down), (unsigned) node_port(down), node_why(down));
+    return false;
+}
+
 void router_count(const struct router *r, struct router_counts *ret)
 {
     *ret = r->counts;

@@ -67,8 +67,12 @@ void router_tick(struct router *r);
 enum router_mode router_mode(const struct router *r);
 /* The last failure of a node, of a command or of the map; "" */
 const char *router_why(const struct router *r);
-/* How many slots have no node, and why; "": all have one */
+/* How many slots have no node, and why; "": all have one. It changes with the map. */
 const char *router_gap(const struct router *r);
+/*
+ * Whether all slots have a node that answers. Else *ret says how many do not, and why. It looks at each slot.
+ */
+bool router_is_whole(const struct router *r, struct errmsg *ret);
 void router_count(const struct router *r, struct router_counts *ret);
 
 /* The errno of a server's error: see cluster_reply.result. */

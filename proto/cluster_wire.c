@@ -160,7 +160,7 @@ static bool cluster_reply_load_status(const uint8_t *p, struct cluster_reply *r)
     memcpy(&w, p, sizeof(w));
     memcpy(r->counters, w.counters, sizeof(r->counters));
     memcpy(r->sentence, w.sentence, sizeof(r->sentence));
-    if (r->counters[CLUSTER_COUNTER_STATE] > CLUSTER_REFUSED)
+    if (r->counters[CLUSTER_COUNTER_STATE] > CLUSTER_DEGRADED)
         return false;
 
     for (size_t i = strnlen(r->sentence, sizeof(r->sentence)), n = i; i < sizeof(r->sentence); i++)

@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLUSTER_WIRE_VERSION 3
+#define CLUSTER_WIRE_VERSION 4
 /* of a name: a keyed hash; the name in the cluster is a prefix and its hexadecimal digits */
 #define CLUSTER_NAME_BYTES 16
 #define CLUSTER_FLEET_BYTES 16   /* keyring_fleet() */
@@ -66,6 +66,9 @@ enum cluster_state {
     CLUSTER_JOINING = 0, /* no map of slots yet, or the fleet's id was not compared: every request fails */
     CLUSTER_READY = 1,
     CLUSTER_REFUSED = 2, /* the sentence has the reason: another fleet's cluster, or not one cluster */
+    /* as READY, but slots have no node, or one that does not answer: their pages are misses; the sentence
+     * has how many and why */
+    CLUSTER_DEGRADED = 3,
 };
 
 enum cluster_counter {
@@ -112,7 +115,7 @@ struct cluster_reply {
     uint32_t n_bits;
     uint8_t bits[CLUSTER_NAMES_MAX / 8];
     uint64_t counters[CLUSTER_N_COUNTERS]; /* STATUS */
-    char sentence[CLUSTER_SENTENCE_BYTES]; /* STATUS: terminated UTF-8; why it or a part of it is not ready */
+    char sentence[CLUSTER_SENTENCE_BYTES]; /* STATUS: terminated UTF-8; why it is not READY; else empty */
 };
 
 /* Whether the request has a list of names, and its reply a bit for each. */

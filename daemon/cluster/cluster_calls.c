@@ -31,7 +31,7 @@ void cluster_calls_set_timer(struct cluster_link *l)
     if (l->stream && (l->status.n_sent > 0 || l->calls))
         ms = BUSY_MS;
     else if (l->stream)
-        ms = l->status.state == CLUSTER_LINK_READY ? STATUS_MS : JOINING_MS;
+        ms = cluster_link_is_ready(l) ? STATUS_MS : JOINING_MS;
     if (ms == l->period_ms)
         return;
 
@@ -180,8 +180,7 @@ static int cluster_calls_send_get(struct cluster_link *l)
 
 void cluster_calls_pump(struct cluster_link *l)
 {
-    for (unsigned n = 0;
-         n < BURST && l->status.state == CLUSTER_LINK_READY && cluster_calls_send_get(l) == 0;)
+    for (unsigned n = 0; n < BURST && cluster_link_is_ready(l) && cluster_calls_send_get(l) == 0;)
         n++;
     cluster_calls_set_timer(l);
 }

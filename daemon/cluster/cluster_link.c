@@ -21,10 +21,8 @@
 enum { STATUS_PAUSE_MS = 900 }; /* less than a tick */
 
 const char *const cluster_link_state_names[] = {
-    [CLUSTER_LINK_ABSENT] = "absent",
-    [CLUSTER_LINK_JOINING] = "joining",
-    [CLUSTER_LINK_READY] = "ready",
-    [CLUSTER_LINK_REFUSED] = "refused",
+    [CLUSTER_LINK_ABSENT] = "absent",     [CLUSTER_LINK_JOINING] = "joining", [CLUSTER_LINK_READY] = "ready",
+    [CLUSTER_LINK_DEGRADED] = "degraded", [CLUSTER_LINK_REFUSED] = "refused",
 };
 
 /* ---- the end of a connection ---- */
@@ -69,17 +67,23 @@ static void cluster_link_ask_status(struct cluster_link *l, uint64_t now_ms)
 
 static void cluster_link_enter(struct cluster_link *l, enum cluster_link_state state, const char *sentence)
 {
-    bool is_new = l->status.state != state;
+    bool is_new = l->status.state != state, has_joined = cluster_link_is_ready(l);
 
     l->status.state = state;
     (void) snprintf(l->status.sentence, sizeof(l->status.sentence), "%s", sentence);
     if (!is_new)
         return;
 
+    l->status.n_joined += cluster_link_is_ready(l) && !has_joined;
     if (state == CLUSTER_LINK_READY) {
-        if (log_is_due(++l->status.n_joined))
+        if (log_is_due(has_joined ? l->status.n_degraded : l->status.n_joined))
             log_event(LOG_NOTICE, "cluster-tier-ready", "joined=%" PRIu64 " nodes=%" PRIu64,
                       l->status.n_joined, l->status.counters[CLUSTER_COUNTER_NODES]);
+    } else if (state == CLUSTER_LINK_DEGRADED && log_is_due(++l->status.n_degraded)) {
+        log_event(LOG_WARNING, "cluster-tier-degraded",
+                  "degraded=%" PRIu64 " nodes=%" PRIu64 " answer=%" PRIu64 " message=\"%s\"",
+                  l->status.n_degraded, l->status.counters[CLUSTER_COUNTER_NODES],
+                  l->status.counters[CLUSTER_COUNTER_NODES_READY], sentence);
     } else if (state == CLUSTER_LINK_REFUSED && log_is_due(++l->status.n_refused)) {
         log_event(LOG_ERR, "cluster-tier-refused",
                   "refused=%" PRIu64 " message=\"%s\", pages of the cluster are misses", l->status.n_refused,
@@ -99,6 +103,7 @@ static void cluster_link_note_status(struct cluster_link *l, const struct cluste
 {
     static const enum cluster_link_state states[] = {[CLUSTER_JOINING] = CLUSTER_LINK_JOINING,
                                                      [CLUSTER_READY] = CLUSTER_LINK_READY,
+                                                     [CLUSTER_DEGRADED] = CLUSTER_LINK_DEGRADED,
                                                      [CLUSTER_REFUSED] = CLUSTER_LINK_REFUSED};
     char sentence[CLUSTER_SENTENCE_BYTES];
 
@@ -234,7 +239,7 @@ static void cluster_link_on_timer(void *ctx)
 {
     struct cluster_link *l = ctx;
     uint64_t now_ms = ev_now_ms(l->ev), n_times;
-    uint64_t pause_ms = l->status.state == CLUSTER_LINK_READY ? STATUS_PAUSE_MS : 0;
+    uint64_t pause_ms = cluster_link_is_ready(l) ? STATUS_PAUSE_MS : 0;
 
     if (read(l->timer_fd, &n_times, sizeof(n_times)) != sizeof(n_times) || !l->stream)
         return;
@@ -260,7 +265,7 @@ const struct listen_socket *cluster_link_socket(const struct cluster_link *l)
 
 bool cluster_link_is_ready(const struct cluster_link *l)
 {
-    return l && l->status.state == CLUSTER_LINK_READY;
+    return l && (l->status.state == CLUSTER_LINK_READY || l->status.state == CLUSTER_LINK_DEGRADED);
 }
 
 void cluster_link_status(const struct cluster_link *l, struct cluster_link_status *ret)

@@ -6,7 +6,7 @@
  * does a process that answers no STATUS. It may write to the memory object at any time: who uses a value
  * copies it first, and seals a page in memory of its own before it copies it there.
  *
- *     ABSENT --connect, HELLO--> JOINING --STATUS--> READY or REFUSED --end of the connection--> ABSENT
+ *     ABSENT --connect, HELLO--> JOINING --STATUS--> READY, DEGRADED or REFUSED --its end--> ABSENT
  *
  * All calls are on the loop, and none waits. A call always ends: with the reply, at its deadline, or with the
  * connection. The range of a call that ended at its deadline stays with the process until its reply comes.
@@ -31,7 +31,8 @@ enum cluster_link_state {
     CLUSTER_LINK_ABSENT = 0,  /* no process is connected */
     CLUSTER_LINK_JOINING = 1, /* it has not joined the cluster */
     CLUSTER_LINK_READY = 2,
-    CLUSTER_LINK_REFUSED = 3, /* it may not: the sentence has the reason */
+    CLUSTER_LINK_DEGRADED = 3, /* ready, but a part of the cluster does not answer: the sentence says why */
+    CLUSTER_LINK_REFUSED = 4,  /* it may not join: the sentence has the reason */
 };
 extern const char *const cluster_link_state_names[]; /* by enum cluster_link_state */
 
@@ -40,7 +41,7 @@ struct cluster_link_options {
     uid_t uid;               /* of the process */
     const uint8_t *fleet;    /* [CLUSTER_FLEET_BYTES], copied */
     uint64_t memory_bytes;   /* of the memory object, at most DISK_BUFFERS_BYTES_MAX */
-    /* On the loop: when the state becomes READY, each second, every 10 ms while calls are on their way */
+    /* On the loop: when the process has joined, each second, every 10 ms while calls are on their way */
     void (*tick)(void *ctx);
     void *ctx;
 };
@@ -74,7 +75,8 @@ struct cluster_link_status {
     char sentence[ERRMSG_BYTES];           /* why it is not READY, or empty */
     uint64_t counters[CLUSTER_N_COUNTERS]; /* of the process, as it reported them last */
     uint32_t n_waiting, n_sent;
-    uint64_t n_joined;              /* how often the state became READY */
+    uint64_t n_joined;              /* how often the process joined the cluster */
+    uint64_t n_degraded;            /* how often the state became DEGRADED */
     uint64_t n_late;                /* calls that ended at their deadline */
     uint64_t n_strangers, n_faults; /* refused connections; connections ended for what the process did */
     uint64_t n_closed, n_refused;   /* connections that the process closed; how often it may not join */
@@ -98,7 +100,7 @@ static inline void cluster_link_freep(struct cluster_link **l)
 /* Where it listens. */
 const struct listen_socket *cluster_link_socket(const struct cluster_link *l);
 
-/* NULL is allowed: false. */
+/* Whether it takes requests: READY or DEGRADED. NULL is allowed: false. */
 bool cluster_link_is_ready(const struct cluster_link *l);
 
 /* Whether a value of @bytes fits the memory object. */

@@ -34,7 +34,9 @@ static void metrics_tier_disk(const struct offload_status *o, struct metrics_tex
     metrics_table_one(t, METRIC_DISK_BYTES, o->disk.physical_bytes);
     metrics_table_one(t, METRIC_DISK_FETCHING, o->n_fetching);
     metrics_table_one(t, METRIC_DISK_WRITTEN, o->disk.n_written);
+    metrics_table_one(t, METRIC_DISK_WRITTEN_BYTES, o->disk.written_bytes);
     metrics_table_one(t, METRIC_DISK_READ, o->disk.n_read);
+    metrics_table_one(t, METRIC_DISK_READ_BYTES, o->disk.read_bytes);
     metrics_table_one(t, METRIC_DISK_MISSED, o->disk.n_missed);
     metrics_table_one(t, METRIC_DISK_REFUSED, o->disk.n_refused);
     metrics_tier_failed(&o->disk, t);
@@ -57,14 +59,18 @@ static void metrics_tier_cluster_state(enum cluster_link_state now, struct metri
 static void metrics_tier_cluster(const struct offload_status *o, struct metrics_text *t)
 {
     metrics_tier_cluster_state(o->cluster.state, t);
+    metrics_table_one(t, METRIC_CLUSTER_NODES, o->cluster.counters[CLUSTER_COUNTER_NODES]);
+    metrics_table_one(t, METRIC_CLUSTER_NODES_READY, o->cluster.counters[CLUSTER_COUNTER_NODES_READY]);
     metrics_table_one(t, METRIC_CLUSTER_WAITING, o->n_to_publish);
     metrics_table_one(t, METRIC_CLUSTER_ASKED, o->shared.n_asked);
     metrics_table_one(t, METRIC_CLUSTER_FOUND, o->shared.n_found);
     metrics_table_one(t, METRIC_CLUSTER_READ, o->shared.n_read);
+    metrics_table_one(t, METRIC_CLUSTER_READ_BYTES, o->shared.read_bytes);
     metrics_table_one(t, METRIC_CLUSTER_MISSED, o->shared.n_missed);
     metrics_table_one(t, METRIC_CLUSTER_UNOPENED, o->n_unopened_shared);
     metrics_table_one(t, METRIC_CLUSTER_READ_LATE, o->n_late_shared);
     metrics_table_one(t, METRIC_CLUSTER_WRITTEN, o->shared.n_written);
+    metrics_table_one(t, METRIC_CLUSTER_WRITTEN_BYTES, o->shared.written_bytes);
     metrics_table_one(t, METRIC_CLUSTER_FAILED, o->shared.n_not_written);
     metrics_table_one(t, METRIC_CLUSTER_DROPPED, o->shared.n_dropped);
     metrics_table_one(t, METRIC_CLUSTER_LATE, o->cluster.n_late);

@@ -78,16 +78,14 @@ static void status_fill_pool(const struct store *st, Kvcobra__StatusReply *reply
     }
 }
 
-static const char *status_disk_tier(const struct server *s)
+static void status_fill_tiers(const struct server *s, Kvcobra__StatusReply *reply)
 {
-    struct offload_status o;
+    struct offload_status o = {.has_disk = false};
 
-    if (!s->offload)
-        return "none";
-    offload_status(s->offload, &o);
-    if (!o.has_disk)
-        return "none";
-    return tier_state_names[o.disk.state];
+    if (s->offload)
+        offload_status(s->offload, &o);
+    reply->disk_tier = (char *) (o.has_disk ? tier_state_names[o.disk.state] : "none");
+    reply->cluster_tier = (char *) (o.has_cluster ? cluster_link_state_names[o.cluster.state] : "none");
 }
 
 void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
@@ -103,7 +101,7 @@ void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->reports = s->reports;
     reply->refused_reports = s->refused_reports;
     reply->draining = s->draining;
-    reply->disk_tier = (char *) status_disk_tier(s);
+    status_fill_tiers(s, reply);
     reply->lost_names = names_n_lost(s->names);
 
     status_fill_pool(&s->devices.list[0].store, reply);

@@ -33,7 +33,7 @@ struct doctor_options {
 static const char doc[] =
     "Check this machine and its daemon: versions, sockets and their groups, memory, "
     "descriptors, kernels for the "
-    "processor, clock, systemd, configuration, tenants, tables. It changes nothing. The exit status "
+    "processor, clock, systemd, configuration, tiers, tenants, tables. It changes nothing. The exit status "
     "is 1 if something is wrong.\v"
     "Lines begin with ok, note (works, but may surprise) or wrong.\n\n"
     "Examples:\n\n"

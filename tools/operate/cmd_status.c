@@ -19,6 +19,7 @@
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
 #include "tools/operate/status_advice.h"
+#include "tools/operate/tier_state.h"
 
 static const char doc[] = "Show the memory of a daemon by device, tenant and table, how many tokens still "
                           "fit, how many of the chunks looked up were found, and how many would be with more "
@@ -384,6 +385,9 @@ static void cmd_status_print_head(const Kvcobra__StatusReply *s)
     terminal_print(stdout, HEAD_INDENT, "pool      %s, %s of it allocated: %s in pages, %s waste\n",
                    human_bytes(s->pool_bytes, pool), human_bytes(s->extent_bytes, extents),
                    human_bytes(s->page_bytes, pages), human_bytes(s->waste_bytes, waste));
+    if (tier_state_exists(s->disk_tier) || tier_state_exists(s->cluster_tier))
+        terminal_print(stdout, HEAD_INDENT, "tiers     disk %s, cluster %s: see 'kvcobra tier status'\n",
+                       tier_state_show(s->disk_tier), tier_state_show(s->cluster_tier));
     terminal_print(stdout, HEAD_INDENT,
                    "clients   %ju sessions, %ju leases on %ju pages; %ju packets refused\n",
                    (uintmax_t) s->sessions, (uintmax_t) s->leases, (uintmax_t) s->held_pages,

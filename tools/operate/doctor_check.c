@@ -20,6 +20,7 @@
 #include "tools/command/human.h"
 #include "tools/command/operator_pages.h"
 #include "tools/command/operator_tables.h"
+#include "tools/operate/tier_state.h"
 
 enum { SOCKET_PATH_BYTES = 108 /* struct sockaddr_un */, MEMORY_NOTE_PERCENT = 80 };
 
@@ -276,6 +277,38 @@ static void doctor_check_tables(struct doctor *d, kvc_client *control)
         doctor_add(d, DOCTOR_OK, "tables", "%zu active, %zu in all", n_active, list->n_tables);
 }
 
+void doctor_add_tier(struct doctor *d, const char *subject, const char *state, const char *message)
+{
+    if (!tier_state_exists(state))
+        return;
+    if (strcmp(state, "ready") == 0)
+        doctor_add(d, message[0] ? DOCTOR_NOTE : DOCTOR_OK, subject, "ready%s%s", message[0] ? ": " : "",
+                   message);
+    else if (strcmp(state, "opening") == 0 || strcmp(state, "joining") == 0)
+        doctor_add(d, DOCTOR_NOTE, subject, "%s%s%s", state, message[0] ? ": " : "", message);
+    else
+        doctor_add(d, DOCTOR_WRONG, subject, "%s: %s", state, message);
+}
+
+static void doctor_check_tiers(struct doctor *d, const Kvcobra__StatusReply *s, kvc_client *control)
+{
+    _cleanup_(operator_message_freep) Kvcobra__ControlTierReply *t = NULL;
+    Kvcobra__ControlTier ask = KVCOBRA__CONTROL_TIER__INIT;
+    struct errmsg e = {""};
+
+    if (!tier_state_exists(s->disk_tier) && !tier_state_exists(s->cluster_tier))
+        return;
+
+    ask.action = KVCOBRA__TIER_ACTION__TIER_ASK;
+    if (operator_call(control, KVCOBRA__REQUEST__BODY_CONTROL_TIER, &ask.base, &t, &e) < 0) {
+        doctor_add(d, DOCTOR_WRONG, "tiers", "%s", e.text);
+        return;
+    }
+
+    doctor_add_tier(d, "disk tier", t->state, t->message);
+    doctor_add_tier(d, "cluster tier", t->cluster_state, t->cluster_message);
+}
+
 void doctor_check_daemon(struct doctor *d, kvc_client *control)
 {
     _cleanup_(operator_message_freep) Kvcobra__StatusReply *s = NULL;
@@ -308,6 +341,7 @@ void doctor_check_daemon(struct doctor *d, kvc_client *control)
     for (size_t i = 0; i < s->n_devices; i++)
         if (s->devices[i]->state == KVCOBRA__DEVICE_STATE__DEVICE_UNAVAILABLE)
             doctor_add(d, DOCTOR_WRONG, "GPU", "%s: %s", s->devices[i]->name, s->devices[i]->message);
+    doctor_check_tiers(d, s, control);
     doctor_check_pool(d, s);
     doctor_check_descriptors(d, s);
     doctor_check_tenants(d, s);

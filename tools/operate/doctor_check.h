@@ -31,6 +31,9 @@ __attribute__((format(printf, 4, 5))) void doctor_add(struct doctor *d, enum doc
 /* What systemctl says of kvcobrad.service. */
 void doctor_add_unit(struct doctor *d, const char *load_state, const char *active_state);
 
+/* What CONTROL_TIER says of a tier. One that is not ready costs misses only, so clients do not notice. */
+void doctor_add_tier(struct doctor *d, const char *subject, const char *state, const char *message);
+
 /* Version, kernels for this processor, memory, clock, systemd. */
 void doctor_check_machine(struct doctor *d);
 
@@ -39,5 +42,5 @@ void doctor_check_machine(struct doctor *d);
 void doctor_check_sockets(struct doctor *d, const char *client_path, const char *operator_path,
                           uint32_t timeout_ms, kvc_client **ret_operator);
 
-/* Version, memory, descriptors, tenants and tables of the daemon. */
+/* Version, tiers, memory, descriptors, tenants and tables of the daemon. */
 void doctor_check_daemon(struct doctor *d, kvc_client *control);

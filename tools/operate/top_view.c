@@ -15,6 +15,7 @@
 #include "tools/command/tenant_name.h"
 #include "tools/operate/top_amounts.h"
 #include "tools/operate/top_history.h"
+#include "tools/operate/tier_state.h"
 
 enum {
     LINE_BYTES = 512,
@@ -128,6 +129,15 @@ static void top_view_gpu_line(const struct top_view_screen *s, const Kvcobra__De
     }
 }
 
+static void top_view_tiers(const struct top_view_screen *s, const Kvcobra__StatusReply *st)
+{
+    bool is_fine = tier_state_is_fine(st->disk_tier) && tier_state_is_fine(st->cluster_tier);
+
+    if (tier_state_exists(st->disk_tier) || tier_state_exists(st->cluster_tier))
+        top_view_styled(s, is_fine ? STYLE_PLAIN : STYLE_WRONG, "tiers  disk %s  cluster %s",
+                        tier_state_show(st->disk_tier), tier_state_show(st->cluster_tier));
+}
+
 static void top_view_head(const struct top_view_screen *s, const struct top_moment *now,
                           const struct top_moment *before)
 {
@@ -144,6 +154,7 @@ static void top_view_head(const struct top_view_screen *s, const struct top_mome
                   human_bytes(st->pool_bytes, pool), human_bytes(st->waste_bytes, waste));
     for (size_t i = 1; i < st->n_devices; i++)
         top_view_gpu_line(s, st->devices[i]);
+    top_view_tiers(s, st);
     top_view_line(s, "%ju sessions  %ju leases on %ju pages  %s evictions/s  %ju packets refused",
                   (uintmax_t) st->sessions, (uintmax_t) st->leases, (uintmax_t) st->held_pages,
                   top_amounts_rate(top_amounts_growth(st->evictions, before ? before->status->evictions : 0),

@@ -85,7 +85,7 @@ keys() {
     expect_true "keys of $1" "' '.join(sorted($2)) == '$3'"
 }
 expect "status as JSON" 0 "$KVCOBRA" status --socket "$dir/operator.sock" --json
-keys "status" "j" "devices disk_tier draining evictions extent_bytes guaranteed_bytes held_pages leases lost_names memory mover\
+keys "status" "j" "cluster_tier devices disk_tier draining evictions extent_bytes guaranteed_bytes held_pages leases lost_names memory mover\
  page_bytes pid pool_bytes refused_packets restart sessions spaces tenants uptime_ms version waste_bytes work"
 keys "a device" "j['devices'][0]" "advice extent_bytes guaranteed_bytes held_bytes message name page_bytes pages pool_bytes product\
  quarantined_slots retired_extents sessions spare_extents state uuid waste_bytes"

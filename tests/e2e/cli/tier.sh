@@ -83,6 +83,10 @@ is_off() {
     "$KVCOBRA" tier status >"$dir/out" && grep -q ": off: " "$dir/out"
 }
 wait_for "a tier that is off" is_off
+expect "status of the daemon" 0 "$KVCOBRA" status
+grep -q "^tiers     disk off, cluster none" "$dir/out" && ok "status says so" || not_ok "status says so"
+expect "doctor" 1 "$KVCOBRA" doctor
+grep -q "^wrong disk tier .*off: " "$dir/out" && ok "doctor says so" || not_ok "doctor says so"
 expect_sentence "flush of a tier that is off" "the disk tier is" "$KVCOBRA" tier flush
 expect_sentence "drop of a tier that is off" "the disk tier is" "$KVCOBRA" tier drop --yes
 mv "$dir/away" "$dir/disk"

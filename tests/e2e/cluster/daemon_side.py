@@ -13,12 +13,12 @@ import subprocess
 from servers import LIMIT_S, started, wait_until
 
 HELLO, EXISTS, GET, PUT, TOUCH, STATUS, REMOVE = range(1, 8)
-VERSION = 3
+VERSION = 4
 REQUEST = struct.Struct("<HHIQIIQQQ16s")
 REPLY = struct.Struct("<HHiQQII")
 COUNTERS = ("state", "nodes", "nodes_ready", "waiting", "found", "missed", "read", "read_bytes", "written", "written_bytes",
             "failed", "late", "redirected", "refreshed", "node_failures", "losses")
-READY, REFUSED = 1, 2
+READY, REFUSED, DEGRADED = 1, 2, 3
 MEMORY_BYTES = 32 << 20
 FLEET = bytes(range(16))
 
@@ -82,7 +82,7 @@ class Daemon:
     def has_joined(self):
         """Or is refused. Nodes that the map of slots names are connected a moment later."""
         counters = self.status().counters
-        return counters["state"] == REFUSED or counters["state"] == READY and counters["nodes_ready"] == counters["nodes"]
+        return counters["state"] == REFUSED or counters["state"] in (READY, DEGRADED) and counters["nodes_ready"] == counters["nodes"]
 
     def hello(self, version=VERSION, n_bytes=MEMORY_BYTES, fds=None):
         fds = [self.memory_fd] if fds is None else fds

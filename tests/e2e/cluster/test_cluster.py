@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from daemon_side import (EXISTS, GET, PUT, READY, REFUSED, TOUCH, VERSION, Daemon, Gone, JoiningDaemon)
+from daemon_side import (DEGRADED, EXISTS, GET, PUT, READY, REFUSED, TOUCH, VERSION, Daemon, Gone, JoiningDaemon)
 from fake_servers import PORT, Liar, Store
 from servers import Cluster, Server, end_all, slot_of, wait_until
 
@@ -307,6 +307,8 @@ def test_killed_master(cluster, d):
     victim.ask("WAIT", 1, 10000)
     victim.signal(signal.SIGKILL)
     victim.process.wait()
+    wait_until("the state says so", lambda: d.status().counters["state"] == DEGRADED)
+    check(f"port {victim.port}" in d.status().sentence and "does not answer" in d.status().sentence, d.status().sentence)
     results = set()
 
     def found():
@@ -416,7 +418,7 @@ def test_unusable_ranges(_):
     server = Store(gaps + [[500, fleet, ["127.0.0.1", 0]], [fleet + 1, 16383, ["127.0.0.1", PORT]], [16000, 16383, ["", PORT]]])
     d = Daemon(PROGRAM, os.path.join(FOLDER, "gaps"), f"127.0.0.1:{server.port}")
     status = d.status()
-    equal(status.counters["state"], READY)
+    equal(status.counters["state"], DEGRADED)
     check("500 of 16384 slots have no node" in status.sentence and "range 1" in status.sentence, status.sentence)
     served, lost = next(n for n in names if slots[n] >= 500), next(n for n in names if slots[n] < 500)
     equal(d.put(served, value(1)).result, 0)
@@ -439,7 +441,7 @@ def test_unusable_ranges(_):
 
     server.ranges = [[0, 16383, ["127.0.0.1", PORT]]]
     wait_until("the whole map", lambda: d.exists([lost]).result == 0)
-    equal(d.status().sentence, "")
+    equal((d.status().counters["state"], d.status().sentence), (READY, ""))
     equal(len([e for e in d.log() if e["event"] == "slots-served"]), 1)
     equal(d.stop(), 0)
 

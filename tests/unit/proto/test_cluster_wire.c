@@ -188,7 +188,7 @@ static void test_hostile_replies(void)
     CU_ASSERT_EQUAL(decode_reply(&r), -EBADMSG);
     r = (struct cluster_reply){.kind = CLUSTER_PUT};
     CU_ASSERT_EQUAL(decode_reply(&r), -EBADMSG);
-    r = (struct cluster_reply){.kind = CLUSTER_STATUS, .id = 1, .counters = {CLUSTER_REFUSED + 1}};
+    r = (struct cluster_reply){.kind = CLUSTER_STATUS, .id = 1, .counters = {CLUSTER_DEGRADED + 1}};
     CU_ASSERT_EQUAL(decode_reply(&r), -EBADMSG);
     r = (struct cluster_reply){.kind = CLUSTER_STATUS, .id = 1};
     CU_ASSERT_EQUAL(decode_reply(&r), 0);

@@ -201,6 +201,16 @@ static bool is_refused(void)
     return status().state == CLUSTER_LINK_REFUSED;
 }
 
+static bool is_degraded(void)
+{
+    return status().state == CLUSTER_LINK_DEGRADED;
+}
+
+static bool is_whole(void)
+{
+    return status().state == CLUSTER_LINK_READY;
+}
+
 static bool is_absent(void)
 {
     return status().state == CLUSTER_LINK_ABSENT && f.has_ended;
@@ -328,6 +338,17 @@ static void test_states(void)
     f.sentence = NULL;
     run(is_ready);
     CU_ASSERT_EQUAL(status().n_joined, 1);
+
+    /* a part of it does not answer: the rest serves */
+    f.state = CLUSTER_DEGRADED;
+    f.sentence = "the reason";
+    run(is_degraded);
+    CU_ASSERT_STRING_EQUAL(status().sentence, "the reason");
+    CU_ASSERT_TRUE(cluster_link_is_ready(f.link));
+    f.state = CLUSTER_READY;
+    f.sentence = NULL;
+    run(is_whole);
+    CU_ASSERT(status().n_joined == 1 && status().n_degraded == 1 && status().sentence[0] == '\0');
     end();
 }
 

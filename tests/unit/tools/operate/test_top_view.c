@@ -128,12 +128,18 @@ static void test_rates(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "2.50 evictions/s"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "[##########..........]"));
     CU_ASSERT_PTR_NULL(strstr(text, "DRAINING"));
+    CU_ASSERT_PTR_NULL(strstr(text, "tiers"));
     free(text);
 
     now.draining = 1;
     text = view(&now, NULL, 0, 80, 24); /* since the start, 10 s ago: 1300 of 8400 */
     CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "uid-0 "), "15.5     2.50"));
     CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "kvcobrad "), "DRAINING"));
+    free(text);
+
+    now.disk_tier = (char *) "off";
+    text = view(&now, NULL, 0, 80, 24);
+    CU_ASSERT_PTR_NOT_NULL(strstr(line_of(text, "tiers "), "disk off  cluster none"));
     free(text);
 
     old_tenant.hits = 99999; /* of an earlier daemon: counters began at 0 again */
