@@ -73,13 +73,13 @@ static error_t operator_parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp socket_argp = {view_options, operator_parse_own, NULL, NULL, NULL, NULL, NULL};
-static const struct argp view_argp = {view_options, operator_parse, NULL, NULL, common_children, NULL, NULL};
-static const struct argp change_argp = {change_options,  operator_parse, NULL, NULL,
+const struct argp operator_view_argp = {view_options,    operator_parse, NULL, NULL,
                                         common_children, NULL,           NULL};
+const struct argp operator_argp = {change_options, operator_parse, NULL, NULL, common_children, NULL, NULL};
 
 const struct argp_child operator_socket_children[] = {{&socket_argp, 0, NULL, 0}, {0}};
-const struct argp_child operator_view_children[] = {{&view_argp, 0, NULL, 0}, {0}};
-const struct argp_child operator_children[] = {{&change_argp, 0, NULL, 0}, {0}};
+const struct argp_child operator_view_children[] = {{&operator_view_argp, 0, NULL, 0}, {0}};
+const struct argp_child operator_children[] = {{&operator_argp, 0, NULL, 0}, {0}};
 
 void operator_add_tenant(const struct argp_state *state, struct operator_tenants *tenants, const char *name)
 {

@@ -34,6 +34,9 @@ struct operator_options {
  */
 extern const struct argp_child operator_children[], operator_view_children[], operator_socket_children[];
 
+/* The parsers of the first two, for commands with other children beside. */
+extern const struct argp operator_argp, operator_view_argp;
+
 /* --tenant, repeated. One more than OPERATOR_TENANTS_MAX is a usage error. */
 struct operator_tenants {
     const char *names[OPERATOR_TENANTS_MAX];

@@ -18,7 +18,7 @@ static const char doc[] =
     "Make a prompt unfindable: no client of the tenant finds its pages in memory, on the disk or in the "
     "cluster, nor anything that continues it. Pages at its beginning stay if other prompts begin with them, "
     "and the command says which; --from forgets them, too. Running sequences keep the pages that they hold. "
-    "Pins of the pages end. The exit status is 1 if no page was forgotten.\v" PREFIX_OPTIONS_DOC
+    "Pins of the pages end. The exit status is 1 if no page was forgotten.\v" PROMPT_OPTIONS_DOC
     " If a client computes and publishes the prompt again, what continued it and was not evicted since is "
     "found again: 'kvcobra evict' removes pages themselves. Prompts that only the cluster or another host "
     "has "
@@ -81,7 +81,7 @@ struct flush_plan {
 static struct flush_plan cmd_flush_plan(const struct flush_options *o, const struct prompt_places *p)
 {
     struct flush_plan plan = {.n = p->n_chunks};
-    bool is_whole = o->prefix.document.n_tokens % KVC_CHUNK_TOKENS == 0;
+    bool is_whole = o->prefix.prompt.document.n_tokens % KVC_CHUNK_TOKENS == 0;
 
     for (size_t i = 0; i < p->n_chunks; i++) {
         if (prompt_places_is_shared(p, i) && (i + 1 < p->n_chunks || !is_whole))
@@ -166,7 +166,7 @@ static int cmd_flush_do(kvc_client *c, const struct flush_options *o, const stru
                         struct flush_result *f)
 {
     _cleanup_(prompt_places_deinit) struct prompt_places after = {.n_chunks = 0};
-    const struct document *d = &o->prefix.document;
+    const struct document *d = &o->prefix.prompt.document;
     size_t n_flushed = cmd_flush_tokens(f->plan.n - f->plan.first), n_left = 0;
     struct errmsg e = {""};
     int code;
@@ -196,7 +196,7 @@ static int cmd_flush_request(kvc_client *c, void *ctx)
     if (code != COMMAND_OK)
         return code;
 
-    code = prompt_places_load(c, &s.prefix, &o->prefix.document, true, &places);
+    code = prompt_places_load(c, &s.prefix, &o->prefix.prompt.document, true, &places);
     if (code != COMMAND_OK)
         return code;
 

@@ -25,7 +25,7 @@ static const char doc[] =
     "Nothing is fetched or counted, and no eviction changes. A client finds the tokens up to the first page "
     "that is nowhere. If "
     "the first page is nowhere, other tables, other tenants and no salt are tried. A user who is no operator "
-    "asks about the own tenant, without --tenant.\v" PREFIX_OPTIONS_DOC "\n\n"
+    "asks about the own tenant, without --tenant.\v" PROMPT_OPTIONS_DOC "\n\n"
     "Of a page that is nowhere, kvcobrad knows that it was evicted, or that its table was retired, as long "
     "as it remembers the key (setting ghosts). Else the page was never published with these "
     "tokens, table, salt and heads, or that was long ago. The newest pages of a running sequence are not "
@@ -143,7 +143,7 @@ static void cmd_lookup_try(kvc_client *c, struct lookup *l, const Kvcobra__Prefi
 
     if (l->n_elsewhere == ELSEWHERE_MAX || l->n_tries++ >= TRIES_MAX)
         return;
-    if (operator_lookup(c, p, l->options->document.tokens, KVC_CHUNK_TOKENS, false, &found, NULL) < 0)
+    if (operator_lookup(c, p, l->options->prompt.document.tokens, KVC_CHUNK_TOKENS, false, &found, NULL) < 0)
         return;
     if (!cmd_lookup_has_first(found))
         return;
@@ -241,8 +241,8 @@ static int cmd_lookup_print_json(const struct lookup *l)
     }
     return report_json(json_pack(
         "{s:o, s:I, s:o, s:o, s:o}", "tenant", utf8_json(l->subject.tenant, strlen(l->subject.tenant)),
-        "tokens", (json_int_t) prefix_options_tokens(l->options), "plain", cmd_lookup_kind_json(l, 0),
-        "repeatable", cmd_lookup_kind_json(l, 1), "elsewhere", elsewhere));
+        "tokens", (json_int_t) prompt_options_tokens(&l->options->prompt), "plain",
+        cmd_lookup_kind_json(l, 0), "repeatable", cmd_lookup_kind_json(l, 1), "elsewhere", elsewhere));
 }
 
 /* ---- text ---- */
@@ -269,9 +269,9 @@ static void cmd_lookup_print_kind(const struct lookup *l, int kind)
     _cleanup_(report_freep) struct report *r =
         report_new("<tokens\t<where\t<held\t<pinned for\t<why nowhere");
 
-    terminal_print(stdout, 2, "%sclients find %ju of %zu tokens\n",
-                   kind == 1 ? "with repeatable attention, " : "",
-                   (uintmax_t) cmd_lookup_findable(l->found, kind), prefix_options_tokens(l->options));
+    terminal_print(
+        stdout, 2, "%sclients find %ju of %zu tokens\n", kind == 1 ? "with repeatable attention, " : "",
+        (uintmax_t) cmd_lookup_findable(l->found, kind), prompt_options_tokens(&l->options->prompt));
     for (size_t i = (size_t) kind; i < l->found->n_places;)
         i = cmd_lookup_add_row(r, l, i);
     report_print(r, stdout);
@@ -302,7 +302,7 @@ static int cmd_lookup_print_text(const struct lookup *l)
 static int cmd_lookup_request(kvc_client *c, void *ctx)
 {
     struct lookup *l = ctx;
-    const struct document *d = &l->options->document;
+    const struct document *d = &l->options->prompt.document;
     struct errmsg e = {""};
     int code = prefix_options_find(l->options, c, &l->subject);
 

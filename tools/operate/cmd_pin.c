@@ -26,7 +26,7 @@ static const char pin_doc[] =
     "time. A tenant may have half of its quota pinned, and all tenants together half of the pool.\v"
     "A pin ends at its time, with 'kvcobra unpin', 'kvcobra flush' and 'kvcobra evict' of these pages, when "
     "their table is retired or its drain time is over, when another tenant needs the memory that it is "
-    "guaranteed, and when kvcobrad restarts.\n\n" PREFIX_OPTIONS_DOC "\n\n"
+    "guaranteed, and when kvcobrad restarts.\n\n" PROMPT_OPTIONS_DOC "\n\n"
     "Examples:\n\n"
     "  kvcobra pin --tenant uid-1000 --table 651ed3 --for 2h \\\n"
     "      --model model.gguf --prompt-file manual.txt\n"
@@ -34,7 +34,7 @@ static const char pin_doc[] =
     "      --tokens-file tokens.txt";
 
 static const char unpin_doc[] = "End the pins of a prompt's pages, which 'kvcobra pin' began. The pages stay "
-                                "in memory until others need the room.\v" PREFIX_OPTIONS_DOC "\n\n"
+                                "in memory until others need the room.\v" PROMPT_OPTIONS_DOC "\n\n"
                                 "Example:\n\n"
                                 "  kvcobra unpin --tenant uid-1000 --table 651ed3 --tokens-file tokens.txt";
 
@@ -101,7 +101,7 @@ static int cmd_pin_print(const struct pin_options *o, const char *tenant, const 
     if (o->prefix.operator.common.json)
         return report_json(json_pack(
             "{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "tenant", tenant, "tokens",
-            (json_int_t) prefix_options_tokens(&o->prefix), "pages", (json_int_t) s->pages, "missing",
+            (json_int_t) prompt_options_tokens(&o->prefix.prompt), "pages", (json_int_t) s->pages, "missing",
             (json_int_t) s->missing, "seconds", (json_int_t) (o->ms / 1000), "pinned_bytes",
             (json_int_t) s->pinned_bytes, "limit_bytes", (json_int_t) s->limit_bytes));
 
@@ -110,21 +110,21 @@ static int cmd_pin_print(const struct pin_options *o, const char *tenant, const 
                        human_seconds((double) o->ms * 1e-3, time));
     else
         terminal_print(stdout, 2, "the pins of these %ju tokens have ended",
-                       (uintmax_t) prefix_options_tokens(&o->prefix));
+                       (uintmax_t) prompt_options_tokens(&o->prefix.prompt));
     terminal_print(stdout, 2, "; tenant %s has %s pinned, at most %s\n", tenant,
                    human_bytes(s->pinned_bytes, bytes), human_bytes(s->limit_bytes, limit));
     if (o->ms > 0 && s->missing > 0)
-        terminal_print(stdout, 2,
-                       "%ju of %ju chunks of %d tokens have no page in memory: 'kvcobra lookup' says why\n",
-                       (uintmax_t) s->missing,
-                       (uintmax_t) (prefix_options_tokens(&o->prefix) / KVC_CHUNK_TOKENS), KVC_CHUNK_TOKENS);
+        terminal_print(
+            stdout, 2, "%ju of %ju chunks of %d tokens have no page in memory: 'kvcobra lookup' says why\n",
+            (uintmax_t) s->missing, (uintmax_t) (prompt_options_tokens(&o->prefix.prompt) / KVC_CHUNK_TOKENS),
+            KVC_CHUNK_TOKENS);
     return COMMAND_OK;
 }
 
 static int cmd_pin_request(kvc_client *c, void *ctx)
 {
     const struct pin_options *o = ctx;
-    const struct document *d = &o->prefix.document;
+    const struct document *d = &o->prefix.prompt.document;
     Kvcobra__PinReply reply;
     struct errmsg e = {""};
     struct prefix_subject s;
@@ -135,7 +135,7 @@ static int cmd_pin_request(kvc_client *c, void *ctx)
     if (o->ms > 0 && !operator_confirm(&o->prefix.operator,
                                        "Pages of the first %zu tokens take memory of tenant %s that nothing "
                                        "else gets before the time is over.",
-                                       prefix_options_tokens(&o->prefix), s.tenant))
+                                       prompt_options_tokens(&o->prefix.prompt), s.tenant))
         return COMMAND_FAILED;
     if (operator_pin(c, &s.prefix, d->tokens, d->n_tokens, o->ms, &reply, &e) < 0)
         return command_fail("%s", e.text);

@@ -1,23 +1,22 @@
 /*
  * The beginning of a prompt as the commands flush, lookup, pin and unpin take it: options --tenant, --table,
- * --prompt-file and --model or --tokens-file, --salt, --heads; its tokens; and whose it is.
+ * and those of prompt_options.h; its tokens; and whose it is.
  */
 #pragma once
 
 #include <argp.h>
 #include <stdint.h>
 
-#include "tools/command/document.h"
 #include "tools/command/operator.h"
 #include "tools/command/operator_prefix.h"
 #include "tools/command/tenant_name.h"
+#include "tools/operate/prompt_options.h"
 
 struct prefix_options {
     struct operator_options operator;
-    const char *tenant, *table, *model, *prompt_file, *tokens_file, *salt;
-    uint32_t first_head, n_heads; /* n_heads 0: all */
-    bool may_be_own;              /* set by the command: without --tenant it is the user's own */
-    struct document document;     /* prefix_options_load() */
+    struct prompt_options prompt;
+    const char *tenant, *table;
+    bool may_be_own; /* set by the command: without --tenant it is the user's own */
 };
 
 /*
@@ -25,12 +24,6 @@ struct prefix_options {
  * nothing, operator_view_children; child input 0 is a struct prefix_options.
  */
 extern const struct argp_child prefix_options_children[], prefix_options_view_children[];
-
-/* What every help text of such a command says about prefixes. */
-#define PREFIX_OPTIONS_DOC                                                                                   \
-    "The prefix is that of a prompt file, as 'kvcobra generate MODEL --prompt-file' reads it, or a file of " \
-    "token ids: numbers with blanks, commas or line ends between them. Tokens beyond the last whole 64 are " \
-    "not looked at."
 
 /**
  * prefix_options_run() - load the tokens, then operator_run()
@@ -47,9 +40,3 @@ struct prefix_subject {
 
 /* Finds tenant and table. Return: an exit code; COMMAND_FAILED with a sentence. */
 int prefix_options_find(const struct prefix_options *p, kvc_client *c, struct prefix_subject *ret);
-
-/* Tokens of whole pages. */
-static inline size_t prefix_options_tokens(const struct prefix_options *p)
-{
-    return p->document.n_tokens / KVC_CHUNK_TOKENS * KVC_CHUNK_TOKENS;
-}
