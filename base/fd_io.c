@@ -48,3 +48,18 @@ int fd_write_all(int fd, const void *from, size_t bytes)
     }
     return 0;
 }
+
+int fd_read_all(int fd, void *to, size_t bytes, size_t *ret_bytes)
+{
+    for (*ret_bytes = 0; *ret_bytes < bytes;) {
+        ssize_t n = read(fd, (char *) to + *ret_bytes, bytes - *ret_bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : 0;
+
+        *ret_bytes += (size_t) n;
+    }
+    return 0;
+}

@@ -23,3 +23,11 @@ int fd_pwrite_all(int fd, const void *from, size_t bytes, uint64_t offset);
 
 /* Writes @bytes at the file position. Return: 0; the errno of write(2), with part of the range written. */
 int fd_write_all(int fd, const void *from, size_t bytes);
+
+/**
+ * fd_read_all() - read @bytes at the file position
+ * @ret_bytes: bytes that were read, also on failure; fewer than @bytes with return value 0: the end
+ *
+ * Return: 0; the errno of read(2).
+ */
+int fd_read_all(int fd, void *to, size_t bytes, size_t *ret_bytes);

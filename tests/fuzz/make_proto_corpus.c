@@ -1,5 +1,5 @@
 /*
- * Writes the seeds of fuzz_request, fuzz_reply, fuzz_mover_*, fuzz_page_header and
+ * Writes the seeds of fuzz_request, fuzz_reply, fuzz_mover_*, fuzz_page_header, fuzz_page_file and
  * fuzz_index: make_proto_corpus CORPUS_DIRECTORY
  *
  * Fills messages through their descriptors: every body, every field, two items in every repeated field.
@@ -13,7 +13,7 @@
 #include "base/errmsg.h"
 #include "proto/index.h"
 #include "proto/mover_wire.h"
-#include "proto/page.h"
+#include "proto/page_file.h"
 #include "proto/wire.h"
 
 static int save(const char *root, const char *parser, const char *name, const void *data, size_t bytes)
@@ -135,6 +135,20 @@ static int page(const char *root)
     return save(root, "page_header", "first", b, sizeof(b));
 }
 
+/* One page, sealed with another key than that of fuzz_page_file.c. */
+static int page_file(const char *root)
+{
+    static const struct page_file_keys keys = {.secret = {3}};
+    const struct page_file_header h = {.n_heads = 3, .n_pages = 1, .fleet = {1, 2, 3}};
+    const struct chunk_key key = {{7}};
+    const uint8_t bytes[200] = {9};
+    uint8_t file[PAGE_FILE_HEADER_BYTES + CHUNK_KEY_BYTES + SEAL_HEAD_BYTES + sizeof(bytes)];
+
+    page_file_header_store(&h, file);
+    page_file_seal(&keys, &key, bytes, sizeof(bytes), file + PAGE_FILE_HEADER_BYTES);
+    return save(root, "page_file", "one", file, sizeof(file));
+}
+
 static int index_object(const char *root)
 {
     static uint8_t object[128 + 4 * 256];
@@ -161,5 +175,5 @@ int main(int argc, char **argv)
            messages(argv[1], "reply", &kvcobra__reply__descriptor) ||
            messages(argv[1], "mover_request", &kvcobra__mover_request__descriptor) ||
            messages(argv[1], "mover_reply", &kvcobra__mover_reply__descriptor) || page(argv[1]) ||
-           index_object(argv[1]);
+           page_file(argv[1]) || index_object(argv[1]);
 }
