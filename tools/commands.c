@@ -13,8 +13,9 @@ static const struct command *const commands[] = {
     &cmd_inspect,  &cmd_calibrate, &cmd_merge, &cmd_solve,    &cmd_eval,        &cmd_compare,
     &cmd_generate, &cmd_table,     &cmd_model, &cmd_model_id, &cmd_recalibrate, &cmd_up,
     &cmd_down,     &cmd_doctor,    &cmd_ping,  &cmd_status,   &cmd_top,         &cmd_clients,
-    &cmd_monitor,  &cmd_lookup,    &cmd_pin,   &cmd_unpin,    &cmd_evict,       &cmd_flush,
-    &cmd_quota,    &cmd_drain,     &cmd_tier,  &cmd_bench,    &cmd_demo,        NULL,
+    &cmd_monitor,  &cmd_lookup,    &cmd_pin,   &cmd_unpin,    &cmd_export,      &cmd_import,
+    &cmd_evict,    &cmd_flush,     &cmd_quota, &cmd_drain,    &cmd_tier,        &cmd_bench,
+    &cmd_demo,     NULL,
 };
 
 /* ---- programs of the Python package ---- */

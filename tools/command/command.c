@@ -49,8 +49,7 @@ static error_t command_parse_common(int key, char *arg, struct argp_state *state
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp common_argp = {
-    common_argp_options, command_parse_common, NULL, NULL, NULL, NULL, NULL};
+const struct argp common_argp = {common_argp_options, command_parse_common, NULL, NULL, NULL, NULL, NULL};
 const struct argp_child common_children[] = {{&common_argp, 0, NULL, 0}, {0}};
 
 void command_parse(const struct argp *argp, int argc, char **argv, void *input)

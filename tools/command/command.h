@@ -57,9 +57,9 @@ struct command {
 };
 
 extern const struct command cmd_bench, cmd_calibrate, cmd_clients, cmd_compare, cmd_demo, cmd_doctor,
-    cmd_down, cmd_drain, cmd_eval, cmd_evict, cmd_flush, cmd_generate, cmd_inspect, cmd_lookup, cmd_merge,
-    cmd_model, cmd_model_id, cmd_monitor, cmd_pin, cmd_ping, cmd_quota, cmd_recalibrate, cmd_solve,
-    cmd_status, cmd_table, cmd_tier, cmd_top, cmd_unpin, cmd_up;
+    cmd_down, cmd_drain, cmd_eval, cmd_evict, cmd_export, cmd_flush, cmd_generate, cmd_import, cmd_inspect,
+    cmd_lookup, cmd_merge, cmd_model, cmd_model_id, cmd_monitor, cmd_pin, cmd_ping, cmd_quota,
+    cmd_recalibrate, cmd_solve, cmd_status, cmd_table, cmd_tier, cmd_top, cmd_unpin, cmd_up;
 
 /* ---- options ---- */
 
@@ -70,6 +70,7 @@ struct common_options {
 
 /* For the children member of a subcommand's struct argp; child input 0 is a struct common_options. */
 extern const struct argp_child common_children[];
+extern const struct argp common_argp; /* its parser, for commands with other children beside */
 
 /* argp_parse() with the exit codes above. Does not return after --help or a usage error. */
 void command_parse(const struct argp *argp, int argc, char **argv, void *input);

@@ -66,7 +66,7 @@ _kvcobra_arguments() {
     case $option in
     --tenant) _kvcobra_tenants "$program" "${socket[@]}" && return ;;
     --model) _kvcobra_models "$program" "${socket[@]}" && return ;;
-    --table) [[ $command =~ ^(evict|flush|lookup|pin|unpin)$ ]] && _kvcobra_tables "$program" "${socket[@]}" ;;
+    --table) [[ $command =~ ^(evict|export|flush|lookup|pin|unpin)$ ]] && _kvcobra_tables "$program" "${socket[@]}" ;;
     --*) _kvcobra_values "$command" "$option" ;;
     *)
         case $command/$action in

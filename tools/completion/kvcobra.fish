@@ -98,7 +98,7 @@ function __kvcobra_arguments
         case --model
             set found (__kvcobra_models)
         case --table
-            contains "$command" evict flush lookup pin unpin; and set found (__kvcobra_tables)
+            contains "$command" evict export flush lookup pin unpin; and set found (__kvcobra_tables)
         case '--*' -k
             set found (__kvcobra_values $command $before)
         case '*'

@@ -29,7 +29,7 @@ RELATED = {
     "table": ["solve", "recalibrate", "model"], "model": ["model-id", "table"], "model-id": ["model"],
     "recalibrate": ["solve", "table"], "doctor": ["ping", "status"], "ping": ["doctor"], "status": ["top", "doctor"],
     "top": ["status"], "clients": ["status", "monitor"], "monitor": ["clients", "top"], "evict": ["quota", "status"],
-    "flush": ["lookup", "evict"], "lookup": ["pin", "flush", "status"], "pin": ["unpin", "lookup"], "unpin": ["pin"], "up": ["down", "doctor"], "down": ["up"],
+    "flush": ["lookup", "evict"], "lookup": ["pin", "flush", "status"], "pin": ["unpin", "lookup"], "unpin": ["pin"], "export": ["import", "lookup"], "import": ["export"], "up": ["down", "doctor"], "down": ["up"],
     "quota": ["status"], "drain": ["status"], "tier": ["status"], "demo": ["generate"],
 }
 

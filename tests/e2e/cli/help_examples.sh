@@ -99,7 +99,7 @@ run_examples table rollback
 expect "a table to retire" 0 "$KVCOBRA" table activate "$dir/files/model-3.table"
 run_examples table retire
 # tables first, so that generate can share; drain last
-for command in table generate ping doctor status top clients monitor quota lookup pin unpin evict flush drain; do
+for command in table generate ping doctor status top clients monitor quota lookup pin unpin export import evict flush drain; do
     run_examples $command
 done
 for command in model model-id recalibrate up down demo bench "bench capacity"; do

@@ -40,6 +40,8 @@ arguments_of() {
     drain) echo --off --timeout ;;
     flush | lookup | unpin) echo "--tenant x --table 000000 --tokens-file $dir/tokens.txt --timeout" ;;
     pin) echo "--tenant x --table 000000 --tokens-file $dir/tokens.txt --for 1s --timeout" ;;
+    export) echo "--table 000000 --tokens-file $dir/tokens.txt -o $dir/x.pages --timeout" ;;
+    import) echo "$dir/tokens.txt --timeout" ;;
     generate) echo "$dir/model.gguf --prompt x --share --timeout" ;;
     model | table) echo list --timeout ;;
     quota) echo uid-1 --timeout ;;
