@@ -78,12 +78,12 @@ bool server_tier_begin_stop(struct server *s, uint64_t most_ms)
     }
 
     s->stop_by_ms = ev_now_ms(s->ev) + most_ms;
-    offload_flush(s->offload);
+    offload_write_all(s->offload);
     return true;
 }
 
 void server_tier_stop_if_flushed(struct server *s)
 {
-    if (s->stop_by_ms > 0 && (offload_is_flushed(s->offload) || ev_now_ms(s->ev) >= s->stop_by_ms))
+    if (s->stop_by_ms > 0 && (offload_has_written_all(s->offload) || ev_now_ms(s->ev) >= s->stop_by_ms))
         ev_stop(s->ev);
 }

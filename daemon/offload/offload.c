@@ -126,10 +126,10 @@ void offload_status(const struct offload *o, struct offload_status *ret)
     offload_cluster_status(o, ret);
     ret->n_lost = o->store->n_lost;
     ret->n_fetching = o->n_fetches;
-    ret->is_flushed = offload_is_flushed(o);
+    ret->has_written_all = offload_has_written_all(o);
 }
 
-void offload_flush(struct offload *o)
+void offload_write_all(struct offload *o)
 {
     offload_pass_begin(o);
     o->pass.rewrites = true;
@@ -137,7 +137,7 @@ void offload_flush(struct offload *o)
         offload_start_timer(o);
 }
 
-bool offload_is_flushed(const struct offload *o)
+bool offload_has_written_all(const struct offload *o)
 {
     if (o->state == TIER_OFF || !o->host)
         return true;
@@ -183,7 +183,7 @@ int offload_drop(struct offload *o, const char *tenant, const uint8_t *table_dig
 
 static void offload_on_table_dropped(struct offload_drop *d)
 {
-    if (d->request.result < 0 && d->request.result != -ENODEV)
+    if (d->request.result < 0 && d->request.result != -ENODEV && d->request.result != -ENOENT)
         log_event(LOG_WARNING, "disk-tier-drop",
                   "message=\"the pages of a retired table stay on the disk: %s\"",
                   strerror(-d->request.result));

@@ -78,9 +78,9 @@ struct offload_status {
     uint32_t n_to_publish;      /* pages that wait to be written to the cluster, or are on their way */
     uint64_t n_lost;            /* evicted pages that the disk did not have */
     uint32_t n_writing, n_fetching;
-    uint64_t n_unopened; /* pages from the disk that did not open */
-    uint64_t n_late;     /* pages from the disk that no thread opened in time */
-    bool is_flushed;     /* offload_is_flushed() */
+    uint64_t n_unopened;  /* pages from the disk that did not open */
+    uint64_t n_late;      /* pages from the disk that no thread opened in time */
+    bool has_written_all; /* offload_has_written_all() */
 };
 
 /*
@@ -249,12 +249,12 @@ const struct listen_socket *offload_cluster_socket(const struct offload *o);
 void offload_status(const struct offload *o, struct offload_status *ret);
 
 /* Begins a pass over all pages, also held ones. */
-void offload_flush(struct offload *o);
+void offload_write_all(struct offload *o);
 /*
- * Whether no page is left to be written since the last offload_flush(), or the tier is off. Pages that the
- * disk refused are not waited for.
+ * Whether no page is left to be written since the last offload_write_all(), or the tier is off. Pages that
+ * the disk refused are not waited for.
  */
-bool offload_is_flushed(const struct offload *o);
+bool offload_has_written_all(const struct offload *o);
 
 /* Opens the tier of the host. Return: 0; -EALREADY: it is not off, or there is none. */
 int offload_resume(struct offload *o);

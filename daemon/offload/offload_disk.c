@@ -24,6 +24,8 @@ static void offload_disk_log(const struct offload *o)
     disk_status(o->disk->self, &s);
     if (s.state == TIER_READY && s.emptied[0])
         log_event(LOG_NOTICE, "disk-tier-emptied", "folder=%s message=\"%s\"", folder, s.emptied);
+    if (s.state == TIER_READY && s.sentence[0])
+        log_event(LOG_WARNING, "disk-tier-note", "folder=%s message=\"%s\"", folder, s.sentence);
     if (s.state == TIER_READY && s.engine_why[0])
         log_event(LOG_NOTICE, "disk-tier-ready",
                   "folder=%s pages=%" PRIu64 " engine=%s message=\"%s, which only costs time\"", folder,

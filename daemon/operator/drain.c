@@ -31,7 +31,7 @@ int drain_handle(struct request *rq)
     if (!m->ask && s->draining == m->off) {
         s->draining = !m->off;
         if (s->draining && s->offload)
-            offload_flush(s->offload); /* so that little is left to write at the stop */
+            offload_write_all(s->offload); /* so that little is left to write at the stop */
         log_event(LOG_NOTICE, "drain", "draining=%s sessions=%" PRIu32, s->draining ? "yes" : "no",
                   s->sessions.n);
     }

@@ -1,4 +1,4 @@
-/* CONTROL_TIER: slower tiers for operators: their state; flush, resume and drop of the disk tier. */
+/* CONTROL_TIER: slower tiers for operators: their state; write, resume and drop of the disk tier. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void tier_fill(struct request *rq)
     reply->message = o->disk.sentence;
     reply->folder = (char *) (o->has_disk ? s->config->disk_dir : "");
     tier_fill_cluster(o, reply);
-    reply->flushed = o->is_flushed;
+    reply->all_written = o->has_written_all;
     reply->locked = o->disk.is_locked;
     reply->segment_bytes = o->disk.segment_bytes;
     reply->segments = o->disk.n_segments_used;
@@ -80,16 +80,23 @@ static void tier_fill(struct request *rq)
 static int tier_conclude_drop(struct job *job, struct request *rq)
 {
     const struct tier_job *j = (const struct tier_job *) job;
+    const Kvcobra__ControlTier *m;
     int r = j->drop.request.result;
 
     if (!rq)
         return 0;
-    if (r < 0)
+
+    m = rq->message->control_tier;
+    if (r == -ENOENT && m->tenant[0])
+        return fail(&rq->error, r, "the disk has no pages of tenant %s%s", m->tenant,
+                    m->table_digest.len > 0 ? " with this table" : "");
+    if (r == -ENOENT && m->table_digest.len > 0)
+        return fail(&rq->error, r, "the disk has no pages of this table");
+    if (r < 0 && r != -ENOENT) /* -ENOENT: all pages were to go, and there is none */
         return fail(&rq->error, r, "the disk tier did not drop the pages: %s",
                     r == -ENODEV ? "it is off" : "the disk did not answer in time");
 
-    log_event(LOG_NOTICE, "disk-tier-dropped", "tenant=%s",
-              rq->message->control_tier->tenant[0] ? rq->message->control_tier->tenant : "all");
+    log_event(LOG_NOTICE, "disk-tier-dropped", "tenant=%s", m->tenant[0] ? m->tenant : "all");
     tier_fill(rq);
     return 0;
 }
@@ -155,8 +162,8 @@ int tier_handle_control(struct request *rq)
     switch (rq->message->control_tier->action) {
     case KVCOBRA__TIER_ACTION__TIER_ASK:
         break;
-    case KVCOBRA__TIER_ACTION__TIER_FLUSH:
-        offload_flush(rq->server->offload);
+    case KVCOBRA__TIER_ACTION__TIER_WRITE_ALL:
+        offload_write_all(rq->server->offload);
         break;
     case KVCOBRA__TIER_ACTION__TIER_RESUME:
         return tier_resume(rq);

@@ -49,7 +49,8 @@ struct disk_options {
 
 struct disk_status {
     enum tier_state state;
-    /* OFF, and OPENING after it: why; READY: why the tier has less than its size; else empty */
+    /* OFF, and OPENING after it: why; READY: why the tier has less than its size, or is of little use; else
+     * empty */
     char sentence[ERRMSG_BYTES];
     const char *engine;
     char emptied[ERRMSG_BYTES];    /* why the last opening dropped all pages; else empty */

@@ -6,11 +6,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -376,6 +378,15 @@ static int disk_folder_find_size(struct disk_folder *f, uint64_t bytes, struct e
     return 0;
 }
 
+/* Pages that leave memory for tmpfs are in memory, or in swap. */
+static void disk_folder_note_kind(struct disk_folder *f)
+{
+    struct statfs st;
+
+    if (fstatfs(f->fd, &st) == 0 && st.f_type == TMPFS_MAGIC)
+        errmsg_set(&f->note, "%s is on tmpfs: its pages take memory, beside those of the pool", f->path);
+}
+
 int disk_folder_look(const struct disk_folder_options *o, struct errmsg *e)
 {
     _cleanup_(disk_folder_deinit) struct disk_folder f = {
@@ -436,6 +447,7 @@ int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *re
     if (r < 0)
         return r;
 
+    disk_folder_note_kind(&f);
     *ret = f;
     f.path = NULL;
     return 0;

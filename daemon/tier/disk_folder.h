@@ -35,6 +35,7 @@ struct disk_folder {
     uint64_t counter;                              /* as `records` has it */
     bool is_written;                               /* `records`, since the counter was raised */
     struct errmsg emptied;                         /* why the folder was emptied when it was opened */
+    struct errmsg note; /* what is not as it should be, though it works; or empty */
 };
 
 struct disk_folder_options {

@@ -326,8 +326,10 @@ bool disk_map_drop(struct disk_map *m, const struct disk_place *p)
 
 /* ---- segments ---- */
 
-void disk_map_end(struct disk_map *m, const char *tenant, const uint8_t *table_digest)
+uint32_t disk_map_end(struct disk_map *m, const char *tenant, const uint8_t *table_digest)
 {
+    uint32_t n = 0;
+
     for (uint32_t i = 0; i < m->n_segments; i++) {
         struct disk_segment *s = &m->segments[i];
 
@@ -335,6 +337,7 @@ void disk_map_end(struct disk_map *m, const char *tenant, const uint8_t *table_d
             (table_digest && memcmp(s->group->id.table_digest, table_digest, TIER_TABLE_BYTES) != 0))
             continue;
 
+        n++;
         s->ends = true;
         m->n_ending++;
         if (s->group->open == s)
@@ -343,6 +346,8 @@ void disk_map_end(struct disk_map *m, const char *tenant, const uint8_t *table_d
             if (s->slots[k].state == DISK_SLOT_PRESENT)
                 disk_map_drop_slot(m, s, k);
     }
+
+    return n;
 }
 
 bool disk_map_take_ended(struct disk_map *m, uint32_t *segment)

@@ -146,9 +146,9 @@ bool disk_map_drop(struct disk_map *m, const struct disk_place *p);
 
 /*
  * Ends all segments of @tenant (NULL: all) and @table_digest (NULL: all): their pages are gone at once.
- * disk_map_take_ended() returns each one that has no write in flight.
+ * disk_map_take_ended() returns each one that has no write in flight. Return: how many there were.
  */
-void disk_map_end(struct disk_map *m, const char *tenant, const uint8_t *table_digest);
+uint32_t disk_map_end(struct disk_map *m, const char *tenant, const uint8_t *table_digest);
 
 /*
  * Discards the first ended segment from number *segment on, and stores its number. False: none can be

@@ -42,7 +42,7 @@ static int disk_serve_grow(struct disk *d, struct errmsg *e)
         return fail(e, r, "%s", why.text);
 
     (void) pthread_mutex_lock(&d->lock);
-    memcpy(d->status.sentence, why.text, sizeof(d->status.sentence));
+    memcpy(d->status.sentence, r < 0 ? why.text : d->folder.note.text, sizeof(d->status.sentence));
     d->status.physical_bytes = disk_folder_physical_bytes(&d->folder);
     (void) pthread_mutex_unlock(&d->lock);
     return 0;
@@ -168,12 +168,14 @@ static void disk_serve_ask_others(struct disk *d, struct disk_transfer *t)
 
 static int disk_serve_drop(struct disk *d, struct disk_transfer *t, struct errmsg *e)
 {
-    int r;
+    uint32_t n = disk_map_end(&d->map, t->drops_any_tenant ? NULL : t->group.tenant,
+                              t->drops_any_table ? NULL : t->group.table_digest);
+    int r = disk_serve_clear_ended(d, e);
 
-    disk_map_end(&d->map, t->drops_any_tenant ? NULL : t->group.tenant,
-                 t->drops_any_table ? NULL : t->group.table_digest);
-    r = disk_serve_clear_ended(d, e);
-    disk_queue_end(d, t, r < 0 ? -EIO : 0);
+    if (r < 0)
+        disk_queue_end(d, t, -EIO);
+    else
+        disk_queue_end(d, t, n > 0 ? 0 : -ENOENT);
     return r;
 }
 

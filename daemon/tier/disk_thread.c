@@ -87,7 +87,7 @@ static void disk_thread_open(struct disk *d)
     d->options.folder.has_device = true;
     d->options.folder.device = d->folder.identity.device;
     d->checked_ms = work_clock_ms();
-    disk_thread_set_state(d, TIER_READY, "");
+    disk_thread_set_state(d, TIER_READY, d->folder.note.text);
 }
 
 /* Closes a tier that is off, and opens it again if that was demanded or its time has come. */

@@ -73,8 +73,8 @@ struct tier_request {      /* embedded; belongs to the caller before submit() an
     bool drops_any_tenant, drops_any_table; /* DROP: else the tenant and the table of the group */
     uint64_t deadline_ms;                   /* CLOCK_MONOTONIC */
     /*
-     * All but PUT and DROP: -ENOENT: the tier does not have the page; ASK_OTHERS: none. PUT: -EEXIST: the
-     * tier has it. Other errnos: those of the tier. -ETIMEDOUT; -ENODEV: the tier is off.
+     * All but PUT: -ENOENT: the tier does not have the page; DROP, ASK_OTHERS: none. PUT: -EEXIST: the tier
+     * has it. Other errnos: those of the tier. -ETIMEDOUT; -ENODEV: the tier is off.
      */
     int result;
     void (*done)(struct tier_request *r); /* on the loop; may free the request */

@@ -92,7 +92,7 @@ static void test_prefetch(void)
     CU_ASSERT_EQUAL(prefetch(&m, 0, 0), 0); /* nothing is published */
     tier_publish(&m, 0);
     CU_ASSERT_EQUAL(prefetch(&m, 0, 0), 0); /* all is in memory */
-    (void) tier_flush(&t);
+    (void) tier_write_all(&t);
     CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     CU_ASSERT(is_on_disk_only(&m, 0));
     before = lookups(&t);
@@ -125,7 +125,7 @@ static void test_prefetch_limit(void)
     CU_ASSERT(tier_reaches(&t, "ready"));
     m = scene_client(&t.scene);
     tier_publish(&m, 0);
-    (void) tier_flush(&t);
+    (void) tier_write_all(&t);
     CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     CU_ASSERT(is_on_disk_only(&m, 0));
 

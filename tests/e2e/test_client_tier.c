@@ -138,7 +138,7 @@ static void test_peek_has_two_numbers(void)
     tier_publish(&m, 0);
     CU_ASSERT_EQUAL(kvc_model_peek_tiers(m.model, NULL, tokens, TIER_TOKENS, &memory, &all), 0);
     CU_ASSERT(memory == TIER_SHARED && all >= TIER_SHARED);
-    (void) tier_flush(&t);
+    (void) tier_write_all(&t);
     CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     all = 0;
     for (struct wait w = wait_begin(); all != TIER_SHARED && wait_again(&w);)
@@ -284,7 +284,8 @@ static void test_drop(void)
     CU_ASSERT(tier_reaches(&t, "ready"));
     tier_publish_all(&t);
     CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
-    CU_ASSERT_EQUAL(scene_control_tier(t.scene.control, KVCOBRA__TIER_ACTION__TIER_DROP, "another", NULL), 0);
+    CU_ASSERT_EQUAL(scene_control_tier(t.scene.control, KVCOBRA__TIER_ACTION__TIER_DROP, "another", NULL),
+                    -ENOENT);
     CU_ASSERT_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->pages, TIER_TEXTS * TIER_SHARED / 64);
     CU_ASSERT_EQUAL(scene_control_tier(t.scene.control, KVCOBRA__TIER_ACTION__TIER_DROP, NULL, NULL), 0);
     CU_ASSERT_EQUAL(find_any(&t), 0);
@@ -377,7 +378,7 @@ static void test_lookup(void)
     tier_begin(&t);
     CU_ASSERT(tier_reaches(&t, "ready"));
     tier_publish_all(&t);
-    (void) tier_flush(&t);
+    (void) tier_write_all(&t);
     CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     look(&t, 0, &memory, &disk);
     CU_ASSERT(memory == 0 && disk == TIER_SHARED / 64);
@@ -411,7 +412,7 @@ static void test_flushed_prefixes(void)
     flush_prefix(&t, TIER_TEXTS - 1, 64);
     CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 0, 8000), PREFIX - 64);
     CU_ASSERT_EQUAL(tier_match(&t.scene, &m, 1, 8000), TIER_SHARED);
-    (void) tier_flush(&t);
+    (void) tier_write_all(&t);
     CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
     CU_ASSERT_EQUAL(tier_match(&t.scene, &m, TIER_TEXTS, 8000), PREFIX - 64);
     embedded_free(&m);

@@ -104,13 +104,13 @@ static uint64_t ask_unopened(void)
 /* All pages are on the disk afterwards, and none in memory. */
 static void move_to_disk(void)
 {
-    Kvcobra__Reply *reply = control(KVCOBRA__TIER_ACTION__TIER_FLUSH);
-    bool flushed = reply->control_tier->flushed;
+    Kvcobra__Reply *reply = control(KVCOBRA__TIER_ACTION__TIER_WRITE_ALL);
+    bool flushed = reply->control_tier->all_written;
 
     wire_reply_free(reply);
     for (struct wait w = wait_begin(); !flushed && wait_again(&w);) {
         reply = control(KVCOBRA__TIER_ACTION__TIER_ASK);
-        flushed = reply->control_tier->flushed;
+        flushed = reply->control_tier->all_written;
         wire_reply_free(reply);
     }
     CU_ASSERT_TRUE_FATAL(flushed);

@@ -58,12 +58,12 @@ static const Kvcobra__ControlTierReply *ask(Kvcobra__TierAction action)
 /* Writes all pages, and evicts those that no client holds. */
 static void move_to_disk(void)
 {
-    const Kvcobra__ControlTierReply *s = ask(KVCOBRA__TIER_ACTION__TIER_FLUSH);
+    const Kvcobra__ControlTierReply *s = ask(KVCOBRA__TIER_ACTION__TIER_WRITE_ALL);
 
-    for (struct wait w = wait_begin(); !s->flushed && wait_again(&w);)
+    for (struct wait w = wait_begin(); !s->all_written && wait_again(&w);)
         s = ask(KVCOBRA__TIER_ACTION__TIER_ASK);
     CU_ASSERT_STRING_EQUAL_FATAL(s->state, "ready");
-    CU_ASSERT_TRUE_FATAL(s->flushed);
+    CU_ASSERT_TRUE_FATAL(s->all_written);
     CU_ASSERT_EQUAL(operator_evict(sc.control, NULL, NULL, NULL, NULL), 0);
 }
 

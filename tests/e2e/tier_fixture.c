@@ -107,13 +107,13 @@ bool tier_reaches(struct tier *t, const char *state)
     return strcmp(s->state, state) == 0;
 }
 
-const Kvcobra__ControlTierReply *tier_flush(struct tier *t)
+const Kvcobra__ControlTierReply *tier_write_all(struct tier *t)
 {
-    const Kvcobra__ControlTierReply *s = tier_ask(t, KVCOBRA__TIER_ACTION__TIER_FLUSH);
+    const Kvcobra__ControlTierReply *s = tier_ask(t, KVCOBRA__TIER_ACTION__TIER_WRITE_ALL);
 
-    for (struct wait w = wait_begin(); !s->flushed && wait_again(&w);)
+    for (struct wait w = wait_begin(); !s->all_written && wait_again(&w);)
         s = tier_ask(t, KVCOBRA__TIER_ACTION__TIER_ASK);
-    CU_ASSERT(s->flushed);
+    CU_ASSERT(s->all_written);
     return s;
 }
 
@@ -136,7 +136,7 @@ void tier_publish_all(struct tier *t)
 
     for (uint32_t text = 0; text < TIER_TEXTS; text++) {
         tier_publish(&m, text);
-        (void) tier_flush(t);
+        (void) tier_write_all(t);
     }
     embedded_free(&m);
 }

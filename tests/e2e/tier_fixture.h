@@ -43,7 +43,7 @@ const Kvcobra__ControlTierReply *tier_ask(struct tier *t, Kvcobra__TierAction ac
 bool tier_reaches(struct tier *t, const char *state);
 
 /* Waits until the disk has all pages. */
-const Kvcobra__ControlTierReply *tier_flush(struct tier *t);
+const Kvcobra__ControlTierReply *tier_write_all(struct tier *t);
 
 /* ---- texts ---- */
 

@@ -1,4 +1,4 @@
-/* kvcobra tier: slower tiers of a daemon: status; flush, resume and drop of the disk tier. */
+/* kvcobra tier: slower tiers of a daemon: status; write, resume and drop of the disk tier. */
 #include <poll.h>
 #include <string.h>
 
@@ -24,13 +24,13 @@ struct tier_options {
 static const char doc[] =
     "Look after the disk tier of a daemon, which keeps pages that leave memory.\v"
     "  status   show its state, and that of the cluster tier, which shares pages between hosts\n"
-    "  flush    write all pages that are in memory only, and return when that is done. While the disk is "
+    "  write    write all pages that are in memory only, and return when that is done. While the disk is "
     "full, only pages that were used again are written\n"
     "  resume   open a tier that is off; kvcobrad does so by itself, too\n"
     "  drop     drop pages from the disk. Pages in memory stay and may be written again: run 'kvcobra evict' "
     "first\n\n"
     "Example, before the host is switched off:\n\n"
-    "  kvcobra tier flush";
+    "  kvcobra tier write";
 
 static const struct argp_option options[] = {
     {"tenant", OPT_TENANT, "NAME", 0,
@@ -40,13 +40,13 @@ static const struct argp_option options[] = {
     {"table", OPT_TABLE, "DIGEST", 0,
      "drop: only pages of this table; at least the first six digits of its digest (default: all tables)", 1},
     {"within", OPT_WITHIN, "SECONDS", 0,
-     "flush: fail if pages still wait to be written after this time (default 60)", 1},
+     "write: fail if pages still wait to be written after this time (default 60)", 1},
     {0},
 };
 
 static bool cmd_tier_is_action(const char *text)
 {
-    static const char *const actions[] = {"status", "flush", "resume", "drop"};
+    static const char *const actions[] = {"status", "write", "resume", "drop"};
 
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
         if (strcmp(text, actions[i]) == 0)
@@ -74,12 +74,12 @@ static error_t cmd_tier_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (o->action || !cmd_tier_is_action(arg))
-            argp_error(state, "'%s' is not one action of status, flush, resume and drop", arg);
+            argp_error(state, "'%s' is not one action of status, write, resume and drop", arg);
         o->action = arg;
         return 0;
     case ARGP_KEY_END:
         if (!o->action)
-            argp_error(state, "give an action: status, flush, resume or drop");
+            argp_error(state, "give an action: status, write, resume or drop");
         else if ((o->tenant || o->table) && strcmp(o->action, "drop") != 0)
             argp_error(state, "--tenant and --table need drop");
         return 0;
@@ -89,7 +89,7 @@ static error_t cmd_tier_parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp argp = {
-    options, cmd_tier_parse, "status|flush|resume|drop", doc, operator_children, NULL, NULL};
+    options, cmd_tier_parse, "status|write|resume|drop", doc, operator_children, NULL, NULL};
 
 /* ---- output ---- */
 
@@ -153,7 +153,9 @@ static void cmd_tier_print_disk(const Kvcobra__ControlTierReply *s)
     printf("%s: %s%s%s\n", s->folder, s->state, s->message[0] ? ": " : "", s->message);
     printf("%ju pages, %s of at most %s on the disk%s\n", (uintmax_t) s->pages,
            human_bytes(s->physical_bytes, used), human_bytes(s->segments_max * s->segment_bytes, most),
-           s->locked ? "" : "; its buffers are not locked in memory: see LimitMEMLOCK= of the unit");
+           s->locked || strcmp(s->state, "ready") != 0
+               ? ""
+               : "; its buffers are not locked in memory: see LimitMEMLOCK= of the unit");
     printf("written %ju pages, %s; read %ju pages, %s\n", (uintmax_t) s->written_pages,
            human_bytes(s->written_bytes, written), (uintmax_t) s->read_pages,
            human_bytes(s->read_bytes, back));
@@ -201,12 +203,12 @@ static int cmd_tier_ask(kvc_client *c, Kvcobra__TierAction action, Kvcobra__Cont
     return cmd_tier_call(c, action, NULL, NULL, reply);
 }
 
-static int cmd_tier_flush(const struct tier_options *o, kvc_client *c, Kvcobra__ControlTierReply **s)
+static int cmd_tier_write(const struct tier_options *o, kvc_client *c, Kvcobra__ControlTierReply **s)
 {
     double until = clock_seconds() + o->within;
-    int code = cmd_tier_ask(c, KVCOBRA__TIER_ACTION__TIER_FLUSH, s);
+    int code = cmd_tier_ask(c, KVCOBRA__TIER_ACTION__TIER_WRITE_ALL, s);
 
-    while (code == COMMAND_OK && !(*s)->flushed && clock_seconds() < until) {
+    while (code == COMMAND_OK && !(*s)->all_written && clock_seconds() < until) {
         (void) poll(NULL, 0, POLL_MS);
         code = cmd_tier_ask(c, KVCOBRA__TIER_ACTION__TIER_ASK, s);
     }
@@ -215,7 +217,7 @@ static int cmd_tier_flush(const struct tier_options *o, kvc_client *c, Kvcobra__
 
     if (strcmp((*s)->state, "ready") != 0)
         return command_fail("the disk tier is %s: %s", (*s)->state, (*s)->message);
-    if (!(*s)->flushed)
+    if (!(*s)->all_written)
         return command_fail("after %g seconds pages still wait to be written", o->within);
     return COMMAND_OK;
 }
@@ -250,8 +252,8 @@ static int cmd_tier_request(kvc_client *c, void *ctx)
     const struct tier_options *o = ctx;
     int code;
 
-    if (strcmp(o->action, "flush") == 0)
-        code = cmd_tier_flush(o, c, &s);
+    if (strcmp(o->action, "write") == 0)
+        code = cmd_tier_write(o, c, &s);
     else if (strcmp(o->action, "drop") == 0)
         code = cmd_tier_drop(o, c, &s);
     else if (strcmp(o->action, "resume") == 0)

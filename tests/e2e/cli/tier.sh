@@ -1,5 +1,5 @@
 #!/bin/sh
-# kvcobra tier: status, flush, resume and drop of a disk tier, and wrong use.
+# kvcobra tier: status, write, resume and drop of a disk tier, and wrong use.
 KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -22,15 +22,15 @@ serve() {
 # wrong use
 expect "no action" 2 "$KVCOBRA" tier
 expect "an unknown action" 2 "$KVCOBRA" tier evict
-expect "two actions" 2 "$KVCOBRA" tier status flush
-expect "a tenant without drop" 2 "$KVCOBRA" tier flush --tenant uid-1
-expect "a negative time" 2 "$KVCOBRA" tier flush --timeout -1
+expect "two actions" 2 "$KVCOBRA" tier status write
+expect "a tenant without drop" 2 "$KVCOBRA" tier write --tenant uid-1
+expect "a negative time" 2 "$KVCOBRA" tier write --timeout -1
 expect "three digits of a digest" 2 "$KVCOBRA" tier drop --table abc
 expect_sentence "no daemon" "$KVCOBRA_OPERATOR_SOCKET" "$KVCOBRA" tier status
 
 # a daemon without a disk tier
 serve
-for action in status flush resume "drop --yes"; do
+for action in status write resume "drop --yes"; do
     # shellcheck disable=SC2086 # the words of a command
     expect_sentence "$action without a disk tier" "set disk-dir" "$KVCOBRA" tier $action
 done
@@ -38,17 +38,17 @@ kill -TERM "$daemon_pid"
 wait "$daemon_pid" || not_ok "the daemon ends"
 
 serve --disk-dir "$dir/disk" --disk-bytes 64M
-expect "flush of an empty pool, while the folder may still be opened" 0 "$KVCOBRA" tier flush
+expect "write of an empty pool, while the folder may still be opened" 0 "$KVCOBRA" tier write
 expect "stage" 0 "$KVCOBRA" table stage "$dir/3.table"
 expect "activate" 0 "$KVCOBRA" table activate "$dir/3.table"
 expect "publish" 0 "$KVCOBRA" generate "$dir/model.gguf" --prompt-file "$dir/prompt.txt" --share --tokens 4 --ignore-eos
-expect "flush" 0 "$KVCOBRA" tier flush --json
-expect_true "everything is written" "j['flushed'] and j['state'] == 'ready' and j['pages'] > 0 and j['lost'] == 0"
+expect "write" 0 "$KVCOBRA" tier write --json
+expect_true "everything is written" "j['all_written'] and j['state'] == 'ready' and j['pages'] > 0 and j['lost'] == 0"
 expect "status" 0 "$KVCOBRA" tier status
-grep -q "^$dir/disk: ready$" "$dir/out" && ok "the folder and the state" || not_ok "the folder and the state"
+grep -Eq "^$dir/disk: ready(: .* is on tmpfs.*)?$" "$dir/out" && ok "the folder and the state" || not_ok "the folder and the state"
 grep -Eq "^written [1-9][0-9]* pages" "$dir/out" && ok "what was written" || not_ok "what was written"
 expect "status as JSON" 0 "$KVCOBRA" tier status --json
-expect_json "all its values" state message folder flushed locked segment_bytes segments segments_max physical_bytes pages writing \
+expect_json "all its values" state message folder all_written locked segment_bytes segments segments_max physical_bytes pages writing \
     fetching written_pages written_bytes read_pages read_bytes missed refused timeouts failed unopened opened_late discarded lost
 expect_sentence "resume of a tier that is ready" "not off" "$KVCOBRA" tier resume
 
@@ -70,7 +70,9 @@ expect_true "nothing is found" "j['matched_tokens'] == 0"
 # drop
 expect "evict again" 0 "$KVCOBRA" evict --yes
 expect_sentence "drop of a table that is not there" "the daemon has no table" "$KVCOBRA" tier drop --table 0123456789 --yes
-expect "drop of a tenant without pages" 0 "$KVCOBRA" tier drop --tenant uid-4242 --yes --json
+expect "drop of a tenant without pages" 1 "$KVCOBRA" tier drop --tenant uid-4242 --yes
+grep -q "the disk has no pages of tenant uid-4242" "$dir/err" && ok "it says so" || not_ok "it says so"
+expect "status after a drop of nothing" 0 "$KVCOBRA" tier status --json
 expect_true "nothing is dropped" "j['pages'] > 0"
 expect "drop" 0 "$KVCOBRA" tier drop --tenant "uid-$(id -u)" --yes --json
 expect "status after a drop" 0 "$KVCOBRA" tier status --json
@@ -87,7 +89,7 @@ expect "status of the daemon" 0 "$KVCOBRA" status
 grep -q "^tiers     disk off, cluster none" "$dir/out" && ok "status says so" || not_ok "status says so"
 expect "doctor" 1 "$KVCOBRA" doctor
 grep -q "^wrong disk tier .*off: " "$dir/out" && ok "doctor says so" || not_ok "doctor says so"
-expect_sentence "flush of a tier that is off" "the disk tier is" "$KVCOBRA" tier flush
+expect_sentence "write of a tier that is off" "the disk tier is" "$KVCOBRA" tier write
 expect_sentence "drop of a tier that is off" "the disk tier is" "$KVCOBRA" tier drop --yes
 mv "$dir/away" "$dir/disk"
 "$KVCOBRA" tier resume >/dev/null 2>&1 || true # or it resumed by itself
@@ -95,5 +97,5 @@ is_ready() {
     "$KVCOBRA" tier status >"$dir/out" && grep -q ": ready" "$dir/out"
 }
 wait_for "a tier that is ready" is_ready
-expect "flush of a tier that came back" 0 "$KVCOBRA" tier flush
+expect "write of a tier that came back" 0 "$KVCOBRA" tier write
 finish

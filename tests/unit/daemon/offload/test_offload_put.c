@@ -55,10 +55,10 @@ static void test_written_ahead(void)
     settle();
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_written, 8);
     held = offload_fixture_publish(&f, 0, 100);
-    offload_flush(f.offload);
-    CU_ASSERT_FALSE(offload_is_flushed(f.offload));
+    offload_write_all(f.offload);
+    CU_ASSERT_FALSE(offload_has_written_all(f.offload));
     settle();
-    CU_ASSERT_TRUE(offload_is_flushed(f.offload));
+    CU_ASSERT_TRUE(offload_has_written_all(f.offload));
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_written, 9);
     CU_ASSERT_TRUE(pool_slot(&store()->pool, held)->is_on_disk);
     store_unhold(store(), PAGE(store(), held));
@@ -140,12 +140,12 @@ static void test_pass_goes_on(void)
     for (unsigned i = 0; i < 20; i++)
         slots[i] = offload_fixture_publish(&f, 0, i); /* held: only a pass finds them */
     faulty_hold(false);
-    offload_flush(f.offload);
+    offload_write_all(f.offload);
     offload_tick(f.offload);
     CU_ASSERT_EQUAL(f.offload->host->n_puts, OFFLOAD_WRITES_MAX);
     at = f.offload->pass.at;
     CU_ASSERT(at.span > 0 || at.index > 0);
-    offload_flush(f.offload);
+    offload_write_all(f.offload);
     CU_ASSERT(f.offload->pass.at.span == at.span && f.offload->pass.at.index == at.index);
     CU_ASSERT_EQUAL(f.offload->pass.n_spans_left, store()->pool.n_spans_max + 1);
     faulty_release();
@@ -169,7 +169,7 @@ static void test_many_queues(void)
             store_unhold(store(), PAGE(store(), offload_fixture_publish(&f, t, i)));
     settle();
     held = offload_fixture_publish(&f, 35, 1000);
-    offload_flush(f.offload);
+    offload_write_all(f.offload);
     settle();
     CU_ASSERT_TRUE(pool_slot(&store()->pool, held)->is_on_disk);
     store_unhold(store(), PAGE(store(), held));
@@ -197,7 +197,7 @@ static void test_busy_tenant(void)
     offload_fixture_run(&f, is_busy);
     CU_ASSERT_EQUAL(f.offload->host->pause_until_ms, 0);
     CU_ASSERT_EQUAL(offload_fixture_group(&f, 1)->offload_after_ms, 0);
-    CU_ASSERT_FALSE(offload_is_flushed(f.offload));
+    CU_ASSERT_FALSE(offload_has_written_all(f.offload));
     faulty_release();
     offload_fixture_run(&f, has_written_9);
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_failed, 0);
@@ -226,7 +226,7 @@ static void test_refused(void)
     offload_tick(f.offload);
     settle();
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_refused, n);
-    CU_ASSERT_TRUE(offload_is_flushed(f.offload));
+    CU_ASSERT_TRUE(offload_has_written_all(f.offload));
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_written, 0);
 
     f.config.disk_quota_bytes = f.config.disk_bytes;
@@ -265,7 +265,7 @@ static void test_failed_write(void)
         faulty_set(FAULTY_ERROR, i == 0 ? ENOSPC : EIO, 0, 1);
         publish(0, 0, 6, false);
         offload_fixture_run(&f, is_off_and_idle);
-        CU_ASSERT_TRUE(offload_is_flushed(f.offload)); /* a stop does not wait for a disk that is off */
+        CU_ASSERT_TRUE(offload_has_written_all(f.offload)); /* a stop does not wait for a disk that is off */
         for (unsigned k = 0; k < 6; k++)
             CU_ASSERT(offload_fixture_slot(&f, 0, k) && !offload_fixture_slot(&f, 0, k)->is_on_disk);
         (void) offload_resume(f.offload); /* or it has resumed by itself */
@@ -425,7 +425,7 @@ static void test_end_under_load(void)
     CU_ASSERT_EQUAL(f.offload->state, TIER_OFF);
     publish(0, 0, 6, false);
     offload_tick(f.offload);
-    CU_ASSERT_TRUE(offload_is_flushed(f.offload));
+    CU_ASSERT_TRUE(offload_has_written_all(f.offload));
     offload_fixture_deinit(&f);
 }
 

@@ -377,6 +377,7 @@ static void test_drop(void)
         CU_ASSERT_EQUAL(disk_fixture_write(&f, t, 1), 0);
     CU_ASSERT_EQUAL(disk_fixture_begin(&f, &d, TIER_DROP, 1, 0), 0); /* tenant and table */
     disk_fixture_finish(&d);
+    CU_ASSERT_EQUAL(d.request.result, 0);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 1, 1), -ENOENT);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 1), 0);
     CU_ASSERT_FALSE(disk_tier_ops.has(f.disk, "tenant-1", &key));
@@ -388,7 +389,8 @@ static void test_drop(void)
     d = (struct fixture_page){.fixture = &f};
     CU_ASSERT_EQUAL(disk_fixture_begin(&f, &d, TIER_DROP, 1, 0), 0);
     disk_fixture_finish(&d);
-    d.request.drops_any_tenant = true; /* a table of all tenants */
+    CU_ASSERT_EQUAL(d.request.result, -ENOENT); /* the tenant has none */
+    d.request.drops_any_tenant = true;          /* a table of all tenants */
     d.is_done = false;
     CU_ASSERT_EQUAL(disk_tier_ops.submit(f.disk, &f.shares[0], &d.request), 0);
     disk_fixture_finish(&d);
