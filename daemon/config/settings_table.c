@@ -293,8 +293,9 @@ const struct setting settings[] = {
         .help = "File with the keys of a fleet of hosts, or, without a '/', the name of a credential of the "
                 "unit; without a file, the keys derive from the secret in state-dir",
         .details =
-            "Lines \"index\" and \"seal N\" have 64 hexadecimal digits each: the highest N encrypts, all "
-            "decrypt. SIGHUP reads the file again; another index needs a restart and an empty disk-dir."),
+            "Lines \"index\", \"seal N\" and \"open N\" have 64 hexadecimal digits each: the highest N of a "
+            "\"seal\" line encrypts, all decrypt. A new key comes to all hosts as \"open\" first. SIGHUP "
+            "reads the file again; another index needs a restart and an empty disk-dir."),
     /* ---- cluster tier ---- */
     ROW("cluster-socket", SETTING_PATH, SETTINGS_CLUSTER, const char *, cluster_socket, "PATH",
         .help =

@@ -27,7 +27,7 @@ struct keyring_secrets {
 struct keyring {
     unsigned n_refs;
     bool of_host, has_index;
-    uint32_t n_keys, newest;
+    uint32_t n_keys, newest; /* newest: id of the key that seals; 0: none yet */
     uint32_t ids[KEYRING_KEYS_MAX];
     uint8_t fleet[KEYRING_FLEET_BYTES];
     struct keyring_secrets *secrets; /* read-only when the ring is whole */
@@ -69,9 +69,6 @@ struct keyring *keyring_unref(struct keyring *k)
 /* The ring is whole: nothing writes to its secrets from here on. */
 static void keyring_finish(struct keyring *k)
 {
-    for (uint32_t i = 0; i < k->n_keys; i++)
-        if (k->ids[i] > k->newest)
-            k->newest = k->ids[i];
     (void) crypto_generichash(k->fleet, sizeof(k->fleet), (const uint8_t *) keyring_fleet_text,
                               sizeof(keyring_fleet_text) - 1, k->secrets->index, KEYRING_SECRET_BYTES);
     (void) sodium_mprotect_readonly(k->secrets);
@@ -112,8 +109,9 @@ static int keyring_parse_index(struct keyring *k, const struct keyring_line *l, 
     return keyring_parse_secret(l, secret, k->secrets->index, e);
 }
 
+/* @seals: else the key only opens. */
 static int keyring_parse_seal(struct keyring *k, const struct keyring_line *l, const char *id_text,
-                              const char *secret, struct errmsg *e)
+                              const char *secret, bool seals, struct errmsg *e)
 {
     char *end;
     unsigned long id;
@@ -132,6 +130,8 @@ static int keyring_parse_seal(struct keyring *k, const struct keyring_line *l, c
                     l->number, KEYRING_KEYS_MAX);
 
     k->ids[k->n_keys] = (uint32_t) id;
+    if (seals && id > k->newest)
+        k->newest = (uint32_t) id;
     return keyring_parse_secret(l, secret, k->secrets->seal[k->n_keys++], e);
 }
 
@@ -147,10 +147,11 @@ static int keyring_parse_line(struct keyring *k, const struct keyring_line *l, c
         return 0;
     if (n == 2 && strcmp(words[0], "index") == 0)
         return keyring_parse_index(k, l, words[1], e);
-    if (n == 3 && strcmp(words[0], "seal") == 0)
-        return keyring_parse_seal(k, l, words[1], words[2], e);
+    if (n == 3 && (strcmp(words[0], "seal") == 0 || strcmp(words[0], "open") == 0))
+        return keyring_parse_seal(k, l, words[1], words[2], words[0][0] == 's', e);
 
-    return fail(e, -EBADMSG, "%s line %u: neither \"index SECRET\" nor \"seal ID SECRET\"", l->path,
+    return fail(e, -EBADMSG,
+                "%s line %u: none of \"index SECRET\", \"seal ID SECRET\" and \"open ID SECRET\"", l->path,
                 l->number);
 }
 
@@ -159,7 +160,7 @@ static int keyring_check_whole(const struct keyring *k, const char *path, struct
 {
     if (!k->has_index)
         return fail(e, -EBADMSG, "%s has no line \"index SECRET\"", path);
-    if (k->n_keys == 0)
+    if (k->newest == 0)
         return fail(e, -EBADMSG, "%s has no line \"seal ID SECRET\"", path);
 
     for (uint32_t i = 0; i < k->n_keys; i++) {
@@ -321,7 +322,7 @@ int keyring_of_host(const uint8_t secret[static KEYRING_SECRET_BYTES], struct ke
     (void) crypto_generichash(k->secrets->seal[0], KEYRING_SECRET_BYTES, (const uint8_t *) keyring_seal_text,
                               sizeof(keyring_seal_text) - 1, secret, KEYRING_SECRET_BYTES);
     k->of_host = true;
-    k->ids[0] = 1;
+    k->ids[0] = k->newest = 1;
     k->n_keys = 1;
     keyring_finish(k);
     *ret = k;

@@ -2,16 +2,16 @@
  * The secrets of a fleet: hosts with the same key ring find and open each other's pages.
  *
  * The index secret derives chunk keys. It stays for as long as pages exist. Sealing keys encrypt pages that
- * leave memory (seal.h). Each has a number, its id: the key with the highest id seals, every key of the ring
- * opens. So an administrator rotates keys by adding one with a higher id on every host, and removes the old
- * one when no page needs it: a page that no key opens is a miss.
+ * leave memory (seal.h). Each has a number, its id: of the keys of "seal" lines the one with the highest id
+ * seals, every key of the ring opens. A page that no key of a host opens is a miss there, so a new key first
+ * comes to all hosts as an "open" line, and only then becomes the one that seals (docs/operations.md).
  *
  * A key ring is a file, or a credential of systemd:
  *
  *     # comment
  *     index 64 hexadecimal digits
  *     seal 8 64 hexadecimal digits
- *     seal 7 64 hexadecimal digits
+ *     open 7 64 hexadecimal digits
  *
  * Without one, a host makes a ring of its own from the secret of its state folder. keyring_is_of_host()
  * tells: no other host can open what such a ring seals.

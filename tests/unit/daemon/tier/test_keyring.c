@@ -86,6 +86,22 @@ static void test_read(void)
     keyring_unref(k);
 }
 
+/* A key that only opens, as a host has it before the fleet seals with it, and after it seals no longer. */
+static void test_open_only(void)
+{
+    struct keyring *k = NULL;
+    struct errmsg e = {""};
+    uint8_t expected[KEYRING_SECRET_BYTES];
+
+    CU_ASSERT_EQUAL_FATAL(read_text(INDEX SEAL_7 "open 9 " DIGITS("33") "\nopen 2 " DIGITS("44"), &k, &e), 0);
+    CU_ASSERT_EQUAL(keyring_newest(k), 7);
+    memset(expected, 0x33, sizeof(expected));
+    CU_ASSERT_EQUAL(memcmp(keyring_find(k, 9), expected, sizeof(expected)), 0);
+    memset(expected, 0x44, sizeof(expected));
+    CU_ASSERT_EQUAL(memcmp(keyring_find(k, 2), expected, sizeof(expected)), 0);
+    keyring_unref(k);
+}
+
 static void test_refused_texts(void)
 {
     char many[4096] = INDEX;
@@ -103,8 +119,10 @@ static void test_refused_texts(void)
     expect_refused("index " DIGITS("1g"), "64 hexadecimal digits");
     expect_refused("index " DIGITS("11") "11", "64 hexadecimal digits");
     expect_refused("index " DIGITS("00"), "all zeros");
-    expect_refused("index " DIGITS("11") " x\n", "neither");
-    expect_refused(INDEX "open 1 " DIGITS("44"), "line 2: neither");
+    expect_refused("index " DIGITS("11") " x\n", "none of");
+    expect_refused(INDEX "opens 1 " DIGITS("44"), "line 2: none of");
+    expect_refused(INDEX "open 1 " DIGITS("44"), "no line \"seal");
+    expect_refused(INDEX SEAL_7 "open 7 " DIGITS("44"), "line 3: a second sealing key with the id 7");
     expect_refused(INDEX "seal 1 " DIGITS("11"), "sealing key 1 equals the index secret");
     expect_refused(INDEX "seal 1 " DIGITS("44") "\nseal 2 " DIGITS("44"), "keys 1 and 2 are equal");
 
@@ -234,7 +252,9 @@ static void test_references(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_read),        TEST(test_refused_texts), TEST(test_refused_files),
-    TEST(test_other_owner), TEST(test_credential),    TEST(test_of_host),
-    TEST(test_successor),   TEST(test_references),    TEST_END,
+    TEST(test_read),          TEST(test_open_only),
+    TEST(test_refused_texts), TEST(test_refused_files),
+    TEST(test_other_owner),   TEST(test_credential),
+    TEST(test_of_host),       TEST(test_successor),
+    TEST(test_references),    TEST_END,
 };
