@@ -1,5 +1,5 @@
 /*
- * One server of the cluster: its connection, the commands that wait for its replies, and its circuit breaker.
+ * One connection to a server of the cluster: the commands that wait for its replies, and its circuit breaker.
  *
  *     OFF --time--> LOOKING_UP --> CONNECTING --> GREETING (AUTH, PING) --> READY
  *      ^                                                                      |

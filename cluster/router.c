@@ -23,17 +23,28 @@ enum {
     ROUTER_NO_NODE = 0,       /* in the map; else a place in nodes, plus 1 */
 };
 
+/*
+ * Each server has two connections. Replies of a server come in order, so a question on the same connection
+ * would wait for all values that were asked for before it: 16 MiB take 140 ms at 1 Gbit/s.
+ */
+enum router_lane {
+    ROUTER_QUESTIONS, /* small and urgent */
+    ROUTER_VALUES,    /* values, and what must keep its order with them */
+    ROUTER_LANES
+};
+
 struct router {
     const struct router_settings *settings;
     struct ev *ev;
     struct node_env env;
     struct ev_source *watch;
-    struct node *nodes[ROUTER_NODES_MAX]; /* the first n_servers stay; NULL: free */
-    uint64_t used_ms[ROUTER_NODES_MAX];   /* when a server named the node, or it had slots */
-    uint64_t drop_ms;                     /* when unused nodes are looked for */
-    uint8_t owner[SLOTS_N];               /* ROUTER_NO_NODE, or place + 1 */
-    unsigned n_unserved;                  /* slots without a node, in the last map */
-    struct errmsg gap;                    /* their number, and why the first of them has none; "" */
+    /* by place: the first n_servers stay; NULL, in both lanes: free */
+    struct node *nodes[ROUTER_NODES_MAX][ROUTER_LANES];
+    uint64_t used_ms[ROUTER_NODES_MAX]; /* when a server named the node, or it had slots */
+    uint64_t drop_ms;                   /* when unused nodes are looked for */
+    uint8_t owner[SLOTS_N];             /* ROUTER_NO_NODE, or place + 1 */
+    unsigned n_unserved;                /* slots without a node, in the last map */
+    struct errmsg gap;                  /* their number, and why the first of them has none; "" */
     uint64_t n_gaps_changed, n_maps_refused;
     enum router_mode mode;
     struct command refresh; /* CLUSTER SLOTS */
@@ -47,20 +58,65 @@ struct router {
 
 /* ---- nodes ---- */
 
+static enum router_lane router_lane(enum command_kind kind)
+{
+    return kind == COMMAND_EXISTS || kind == COMMAND_EXPIRE || kind == COMMAND_SLOTS ? ROUTER_QUESTIONS
+                                                                                     : ROUTER_VALUES;
+}
+
 static unsigned router_place(const struct router *r, const struct node *n)
 {
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++)
-        if (r->nodes[i] == n)
+        if (r->nodes[i][ROUTER_QUESTIONS] == n || r->nodes[i][ROUTER_VALUES] == n)
             return i;
     assert(false);
     return 0;
 }
 
+static bool router_has(const struct router *r, unsigned place)
+{
+    return r->nodes[place][ROUTER_QUESTIONS] != NULL;
+}
+
+static void router_free_node(struct router *r, unsigned place)
+{
+    for (unsigned k = 0; k < ROUTER_LANES; k++)
+        r->nodes[place][k] = node_free(r->nodes[place][k]);
+}
+
+/* Return: 0; -ENOMEM. */
+static int router_add(struct router *r, unsigned place, const char *host, uint16_t port)
+{
+    for (unsigned k = 0; k < ROUTER_LANES; k++) {
+        r->nodes[place][k] = node_new(&r->env, host, port);
+        if (!r->nodes[place][k]) {
+            router_free_node(r, place);
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+/* The connection of a server that is not READY. NULL: the server answers. */
+static const struct node *router_down(const struct router *r, unsigned place)
+{
+    for (unsigned k = 0; k < ROUTER_LANES; k++)
+        if (node_state(r->nodes[place][k]) != NODE_READY)
+            return r->nodes[place][k];
+    return NULL;
+}
+
+static uint64_t router_n_failures(const struct router *r, unsigned place)
+{
+    return node_n_failures(r->nodes[place][ROUTER_QUESTIONS]) +
+           node_n_failures(r->nodes[place][ROUTER_VALUES]);
+}
+
 /*
- * The node that @from named: an empty host is its own, and so is port 0, as of a server that has only a port
- * for TLS. NULL: there are ROUTER_NODES_MAX, or no memory.
+ * The place, plus 1, of the server that @from named: an empty host is its own, and so is port 0, as of a
+ * server that has only a port for TLS. ROUTER_NO_NODE: there are ROUTER_NODES_MAX, or no memory.
  */
-static struct node *router_find(struct router *r, const struct node *from, const char *host, uint16_t port)
+static uint8_t router_find(struct router *r, const struct node *from, const char *host, uint16_t port)
 {
     unsigned unused = ROUTER_NODES_MAX;
 
@@ -69,19 +125,18 @@ static struct node *router_find(struct router *r, const struct node *from, const
     if (port == 0)
         port = node_port(from);
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++) {
-        if (!r->nodes[i] && i < unused)
+        if (!router_has(r, i) && i < unused)
             unused = i;
-        if (r->nodes[i] && node_is(r->nodes[i], host, port)) {
+        if (router_has(r, i) && node_is(r->nodes[i][ROUTER_QUESTIONS], host, port)) {
             r->used_ms[i] = ev_now_ms(r->ev);
-            return r->nodes[i];
+            return (uint8_t) (i + 1);
         }
     }
-    if (unused == ROUTER_NODES_MAX)
-        return NULL;
+    if (unused == ROUTER_NODES_MAX || router_add(r, unused, host, port) < 0)
+        return ROUTER_NO_NODE;
 
     r->used_ms[unused] = ev_now_ms(r->ev);
-    r->nodes[unused] = node_new(&r->env, host, port);
-    return r->nodes[unused];
+    return (uint8_t) (unused + 1);
 }
 
 /* Frees nodes that have no slots. Runs at ticks only: nodes are on the stack at other times. */
@@ -96,13 +151,14 @@ static void router_drop_unused(struct router *r, uint64_t now_ms)
     for (unsigned i = 0; i < SLOTS_N; i++)
         used[r->owner[i]] = true;
     for (unsigned i = r->settings->n_servers; i < ROUTER_NODES_MAX; i++) {
-        if (!r->nodes[i] || used[i + 1] || r->refresh.node == r->nodes[i])
+        if (!router_has(r, i) || used[i + 1] || r->refresh.node == r->nodes[i][ROUTER_QUESTIONS])
             r->used_ms[i] = now_ms;
         if (now_ms - r->used_ms[i] <= ROUTER_UNUSED_MS)
             continue;
-        r->counts.n_node_failures += node_n_failures(r->nodes[i]);
-        node_close(r->nodes[i], -EHOSTUNREACH, "the node has no slots");
-        r->nodes[i] = node_free(r->nodes[i]);
+        r->counts.n_node_failures += router_n_failures(r, i);
+        for (unsigned k = 0; k < ROUTER_LANES; k++)
+            node_close(r->nodes[i][k], -EHOSTUNREACH, "the node has no slots");
+        router_free_node(r, i);
     }
 }
 
@@ -110,11 +166,14 @@ static void router_changed(void *ctx, struct node *n)
 {
     struct router *r = ctx;
     bool is_ready = node_state(n) == NODE_READY;
+    const struct node *first = r->nodes[router_place(r, n)][ROUTER_QUESTIONS];
 
     if (!is_ready)
         errmsg_set(&r->why, "%.100s port %u: %.200s", node_host(n), (unsigned) node_port(n), node_why(n));
     r->wants_refresh = true;
-    r->counts.n_node_joins += is_ready;
+    r->counts.n_node_joins += is_ready && n == first;
+    if (n != first && (is_ready || node_state(first) != NODE_READY))
+        return; /* the other connection says so */
     if (is_ready)
         log_event(LOG_INFO, "node-ready", "host=\"%s\" port=%u", node_host(n), (unsigned) node_port(n));
     else if (log_is_due(node_n_failures(n)))
@@ -130,13 +189,16 @@ static void router_end(struct command *c, int result, const struct reply *reply)
     c->done(c, result, reply);
 }
 
-/* A node that is down may have lost its slots to a replica: the map is asked for until it names another. */
-static void router_send(struct router *r, struct command *c, struct node *n)
+/*
+ * A node that is down may have lost its slots to a replica: the map is asked for until it names another.
+ * @owner: as in the map.
+ */
+static void router_send(struct router *r, struct command *c, uint8_t owner)
 {
     int result;
 
-    if (n)
-        result = node_put(n, c);
+    if (owner != ROUTER_NO_NODE)
+        result = node_put(r->nodes[owner - 1][router_lane(c->kind)], c);
     else
         result = r->n_unserved == SLOTS_N ? -EHOSTDOWN : -EHOSTUNREACH;
     if (result == -EHOSTDOWN || result == -EHOSTUNREACH)
@@ -147,12 +209,10 @@ static void router_send(struct router *r, struct command *c, struct node *n)
 
 void router_submit(struct router *r, struct command *c)
 {
-    uint8_t owner = r->owner[slots_of_key(c->key, c->key_bytes)];
-
     c->node = NULL;
     c->asks = false;
     c->n_tries = 1;
-    router_send(r, c, owner == ROUTER_NO_NODE ? NULL : r->nodes[owner - 1]);
+    router_send(r, c, r->owner[slots_of_key(c->key, c->key_bytes)]);
 }
 
 int router_errno(const struct reply *error)
@@ -177,13 +237,14 @@ int router_errno(const struct reply *error)
 static void router_redirect(struct router *r, struct node *from, struct command *c,
                             const struct redirection *d)
 {
-    struct node *n = router_find(r, from, d->host, d->port);
+    uint8_t owner = router_find(r, from, d->host, d->port);
 
     r->counts.n_redirected++;
     if (!d->is_ask) {
         r->wants_refresh = true;
-        if (n && r->mode == ROUTER_CLUSTER && slots_of_key(c->key, c->key_bytes) == d->slot)
-            r->owner[d->slot] = (uint8_t) (router_place(r, n) + 1);
+        if (owner != ROUTER_NO_NODE && r->mode == ROUTER_CLUSTER &&
+            slots_of_key(c->key, c->key_bytes) == d->slot)
+            r->owner[d->slot] = owner;
     }
     if (c->n_tries++ == ROUTER_TRIES_MAX) {
         errmsg_set(&r->why, "%.100s port %u: the nodes redirect slot %u to each other", node_host(from),
@@ -192,7 +253,7 @@ static void router_redirect(struct router *r, struct node *from, struct command 
         return;
     }
     c->asks = d->is_ask;
-    router_send(r, c, n);
+    router_send(r, c, owner);
 }
 
 static void router_take_map(struct router *r, struct node *from, const struct reply *reply);
@@ -247,10 +308,9 @@ struct router_mapping {
 static void router_on_range(void *ctx, const struct slots_range *s)
 {
     struct router_mapping *m = ctx;
-    struct node *n = router_find(m->router, m->from, s->host, s->port);
-    uint8_t owner = n ? (uint8_t) (router_place(m->router, n) + 1) : ROUTER_NO_NODE;
+    uint8_t owner = router_find(m->router, m->from, s->host, s->port);
 
-    if (!n)
+    if (owner == ROUTER_NO_NODE)
         errmsg_set(&m->gap, "the cluster has more than %d nodes", ROUTER_NODES_MAX);
     memset(m->owner + s->first, owner, (size_t) (s->last - s->first) + 1);
 }
@@ -337,7 +397,7 @@ static void router_refresh(struct router *r, uint64_t now_ms)
         return;
 
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++) { /* another node each time: one may be cut off */
-        struct node *n = r->nodes[r->asked++ % ROUTER_NODES_MAX];
+        struct node *n = r->nodes[r->asked++ % ROUTER_NODES_MAX][ROUTER_QUESTIONS];
 
         if (!n || node_put(n, &r->refresh) < 0)
             continue;
@@ -395,11 +455,9 @@ int router_new(struct ev *ev, const struct router_settings *s, struct router **r
         return fail(e, err, "cannot watch connections: %s", strerror(-err));
 
     assert(s->n_servers > 0 && s->n_servers <= ROUTER_NODES_MAX / 2);
-    for (unsigned i = 0; i < s->n_servers; i++) {
-        r->nodes[i] = node_new(&r->env, s->servers[i].host, s->servers[i].port);
-        if (!r->nodes[i])
+    for (unsigned i = 0; i < s->n_servers; i++)
+        if (router_add(r, i, s->servers[i].host, s->servers[i].port) < 0)
             return fail(e, -ENOMEM, "out of memory");
-    }
     *ret = take_ptr(r);
     return 0;
 }
@@ -410,7 +468,7 @@ struct router *router_free(struct router *r)
         return NULL;
 
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++)
-        r->nodes[i] = node_free(r->nodes[i]);
+        router_free_node(r, i);
     r->watch = ev_source_free(r->watch);
     r->env.resolver = resolve_free(r->env.resolver);
     closep(&r->env.epoll_fd);
@@ -426,8 +484,8 @@ bool router_is_busy(const struct router *r)
 void router_flush(struct router *r)
 {
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++)
-        if (r->nodes[i])
-            node_flush(r->nodes[i]);
+        for (unsigned k = 0; k < ROUTER_LANES && router_has(r, i); k++)
+            node_flush(r->nodes[i][k]);
 }
 
 void router_tick(struct router *r)
@@ -436,8 +494,8 @@ void router_tick(struct router *r)
 
     resolve_tick(r->env.resolver, now_ms);
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++)
-        if (r->nodes[i])
-            node_tick(r->nodes[i]);
+        for (unsigned k = 0; k < ROUTER_LANES && router_has(r, i); k++)
+            node_tick(r->nodes[i][k]);
     router_refresh(r, now_ms);
     router_drop_unused(r, now_ms);
     router_flush(r);
@@ -468,9 +526,9 @@ bool router_is_whole(const struct router *r, struct errmsg *ret)
         return false;
     }
     for (unsigned i = 0; i < SLOTS_N; i++) {
-        const struct node *owner = r->owner[i] == ROUTER_NO_NODE ? NULL : r->nodes[r->owner[i] - 1];
+        const struct node *owner = r->owner[i] == ROUTER_NO_NODE ? NULL : router_down(r, r->owner[i] - 1u);
 
-        if (!owner || node_state(owner) == NODE_READY)
+        if (!owner)
             continue;
         n++;
         down = owner;
@@ -489,10 +547,10 @@ void router_count(const struct router *r, struct router_counts *ret)
 {
     *ret = r->counts;
     for (unsigned i = 0; i < ROUTER_NODES_MAX; i++) {
-        if (!r->nodes[i])
+        if (!router_has(r, i))
             continue;
         ret->n_nodes++;
-        ret->n_ready += node_state(r->nodes[i]) == NODE_READY;
-        ret->n_node_failures += node_n_failures(r->nodes[i]);
+        ret->n_ready += router_down(r, i) == NULL;
+        ret->n_node_failures += router_n_failures(r, i);
     }
 }

@@ -37,10 +37,12 @@ class Liar:
 
 
 class Store(Liar):
-    """A server with a map of its own, in which a command can find other replies first."""
+    """A server with a map of its own, in which a command can find other replies first. Values are sent while @gives is set."""
 
     def __init__(self, ranges):
         self.ranges, self.values, self.once = ranges, {}, {}
+        self.gives = threading.Event()
+        self.gives.set()
         super().__init__(b"")
 
     def map(self):
@@ -69,6 +71,7 @@ class Store(Liar):
         if verb == b"SET":
             self.values.setdefault(n, words[2])
             return b"+OK\r\n"
+        self.gives.wait()
         value = self.values.get(n, b"")
         return b"$%d\r\n%s\r\n" % (len(value), value)
 

@@ -407,6 +407,20 @@ def test_liars(_):
         equal(d.stop(), 0)
 
 
+def test_question_beside_values(_):
+    """A server that sends a value slowly answers questions meanwhile: they have a connection of their own."""
+    server = Store([[0, 16383, ["", PORT]]])
+    d = Daemon(PROGRAM, os.path.join(FOLDER, "beside"), f"127.0.0.1:{server.port}")
+    equal(d.put(name(1), value(1)).result, 0)
+    server.gives.clear()
+    get = d.send(GET, [name(1)], timeout_ms=60000, n_bytes=1 << 16)
+    equal(d.exists([name(1), name(2)], timeout_ms=60000).bits, [1, 0])
+    server.gives.set()
+    reply = d.receive()
+    equal((reply.id, reply.result), (get, 0))
+    equal(d.stop(), 0)
+
+
 def test_unusable_ranges(_):
     """Ranges whose node cannot be used are misses and are said; all others, among them one with port 0, are served."""
     fleet = slot_of(b"kvcobra:fleet")
@@ -511,7 +525,7 @@ def run(test, wanted, *arguments):
 
 def main(wanted):
     program = shutil.which("redis-server")
-    for test in (test_command_line, test_liars, test_unusable_ranges, test_reasons_of_joining):
+    for test in (test_command_line, test_liars, test_question_beside_values, test_unusable_ranges, test_reasons_of_joining):
         run(test, wanted, None)
     if not program:
         print("skipped: there is no redis-server (Debian package redis-server)")
