@@ -22,7 +22,8 @@ struct pin_options {
 static const char pin_doc[] =
     "Keep the pages of a prompt in memory for some time: they are not evicted while other pages come and "
     "go. Pages that only the disk has are not pinned, nor those that are published later: let a client run "
-    "the prompt first, then pin it, and see 'kvcobra lookup'. Pages that are pinned already get the new "
+    "the prompt first, then pin it, and see 'kvcobra lookup'. It is an error if none is in memory. Pages "
+    "that are pinned already get the new "
     "time. A tenant may have half of its quota pinned, and all tenants together half of the pool.\v"
     "A pin ends at its time, with 'kvcobra unpin', 'kvcobra flush' and 'kvcobra evict' of these pages, when "
     "their table is retired or its drain time is over, when another tenant needs the memory that it is "
@@ -139,6 +140,9 @@ static int cmd_pin_request(kvc_client *c, void *ctx)
         return COMMAND_FAILED;
     if (operator_pin(c, &s.prefix, d->tokens, d->n_tokens, o->ms, &reply, &e) < 0)
         return command_fail("%s", e.text);
+    if (o->ms > 0 && reply.pages == 0)
+        return command_fail("no page of these tokens is in memory, so none is pinned: 'kvcobra lookup' says "
+                            "where they are, and a client that finds the prompt brings them to memory");
 
     return cmd_pin_print(o, s.tenant, &reply);
 }

@@ -61,6 +61,9 @@ expect_true "pages were read" "j['read_pages'] > 0 and j['unopened'] == 0"
 # a prompt that only the disk has is forgotten there
 short=$("$KVCOBRA" table list --json | sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p' | head -n 1)
 expect "evict before a flush" 0 "$KVCOBRA" evict --yes
+expect "pin of a prompt that only the disk has" 1 "$KVCOBRA" pin --tenant "uid-$(id -u)" --table "$short" --for 1h --yes \
+    --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
+grep -q "no page of these tokens is in memory" "$dir/err" && ok "it says so" || not_ok "it says so"
 expect "forget a prompt" 0 "$KVCOBRA" flush --tenant "uid-$(id -u)" --table "$short" --yes --json --model "$dir/model.gguf" \
     --prompt-file "$dir/prompt.txt"
 expect_true "the disk had it" "j['forgotten_pages'] > 0 and j['memory_pages'] == 0 and j['found_tokens'] == 0"
