@@ -15,6 +15,9 @@ CALIBRATE = """Run texts through a model of transformers and write the statistic
 file use 'kvcobra calibrate', which needs no Python."""
 
 
+PROVE = """Show what the attention of a model is, as it is measured on a small copy of the model with random weights, and whether
+kvcobra can serve it. Only the folder's config.json is read."""
+
 LLAMA_PROXY = """Serve HTTP in front of a llama-server, and share the beginnings of its prompts with all programs of the host through kvcobrad.
 Start llama-server with --slot-save-path FOLDER, and give clients this program's address. Whatever cannot be shared is computed by
 llama-server, as without this program."""
@@ -50,6 +53,9 @@ def parser(program: str) -> argparse.ArgumentParser:
                    help="number type of the computation; the others need half the memory (default %(default)s)")
     c.add_argument("--model-id", metavar="DIGEST", help="the digest that tables are for (default: that of 'kvcobra model-id')")
     c.add_argument("-q", "--quiet", action="store_true", help="no progress line")
+    c = commands.add_parser("prove", help="show what a model's attention is, and whether it is supported", description=PROVE)
+    c.set_defaults(run=_prove)
+    c.add_argument("model", metavar="MODEL-FOLDER", help="folder with a config.json that transformers knows")
     _add_llama_proxy(commands)
     return p
 
@@ -65,6 +71,17 @@ def _add_llama_proxy(commands: Any) -> None:
     c.add_argument("--model-id", metavar="DIGEST", help="the digest that tables are for (default: that of 'kvcobra model-id')")
     c.add_argument("--pairs", choices=("interleaved", "half-split"),
                    help="dimensions that RoPE rotates together (default: by the model's architecture)")
+
+
+def _prove(arguments: argparse.Namespace) -> int:
+    from .hf import report
+
+    if not (pathlib.Path(arguments.model) / "config.json").is_file():
+        print(f"kvcobra: {arguments.model} is not a folder with a config.json", file=sys.stderr)
+        return 1
+    lines, reason = report(arguments.model)
+    print("\n".join(lines + ([f"refused: {reason}"] if reason else [])))
+    return 1 if reason else 0
 
 
 def _llama_proxy(arguments: argparse.Namespace) -> int:

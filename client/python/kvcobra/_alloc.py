@@ -13,6 +13,7 @@ from ._errors import Error, error
 
 SONAME = "libkvcobra-alloc.so.0"
 ENVIRONMENT = "KVCOBRA_ALLOC_LIBRARY"
+PAIRS = {"half-split": 0, "interleaved": 1}  # enum kvc_pairs
 
 ffi: Any = cffi.FFI()  # its types come from DECLARATIONS, where mypy does not see them
 ffi.cdef(DECLARATIONS)
@@ -94,15 +95,16 @@ class Statistics(NotCopied):
                  column_stride=v.strides[1])
         self._check(library().kvc_stats_set_output_projection(self._stats, p))
 
-    def add_layer(self, document: int, layer: int, q: Any, k: Any, v: Any, residual: Optional[Any]) -> None:
-        """One layer of a window that starts at position 0. @q, @k: [tokens, heads, head_dim] after RoPE, half-split; @v alike;
+    def add_layer(self, document: int, layer: int, q: Any, k: Any, v: Any, residual: Optional[Any], pairs: str = "half-split") -> None:
+        """One layer of a window that starts at position 0. @q, @k: [tokens, heads, head_dim] after RoPE of @pairs; @v alike;
         @residual: [tokens, n_embd]. All of one number type."""
         g = self.geometry
         named = {"q": (q, g.n_heads), "k": (k, g.n_kv_heads), "v": (v, g.n_kv_heads)}
         views = {name: _arrays.check(_arrays.view(x, name), name, (None, n, g.head_dim), "tokens heads head_dim")
                  for name, (x, n) in named.items()}
         n_tokens, dtype = views["k"].shape[0], views["k"].dtype
-        x = _new("kvc_stats_layer", document=document, layer=layer, dtype=dtype, n=n_tokens, keys=library().KVC_KEYS_AFTER_ROPE)
+        x = _new("kvc_stats_layer", document=document, layer=layer, dtype=dtype, n=n_tokens, keys=library().KVC_KEYS_AFTER_ROPE,
+                 pairs=PAIRS[pairs])
         for name, view in views.items():
             _arrays.check(view, name, (n_tokens, None, None), "tokens heads head_dim", dtype)
             token, head = _arrays.token_head_strides(view, name)

@@ -23,10 +23,12 @@ except ImportError as e:
 import kvcobra
 from kvcobra import _openings, _progress, _texts
 from kvcobra._alloc import library as alloc_library
-from kvcobra.hf._recorder import NAME, PLAIN_RESIDUAL, Recorder
+from kvcobra.hf._recorder import NAME, Recorder
 from kvcobra.hf._writer import PIECE_TOKENS, write_windows
-from test_hf import make_model
+from test_hf import HALF_SPLIT, INTERLEAVED, make_model
 
+# their attention's output is changed before it is added to the residual stream, or is added in another place
+OTHER_RESIDUAL = ("apertus", "cohere", "exaone4", "glm4", "olmo2")
 DIGEST = bytes(range(32))
 
 
@@ -56,8 +58,9 @@ class Recorded:
     def set_output_projection(self, layer, wo):
         self.wo[layer] = wo.clone()
 
-    def add_layer(self, document, layer, q, k, v, residual):
+    def add_layer(self, document, layer, q, k, v, residual, pairs):
         self.layers.append((document, layer, q.clone(), k.clone(), v.clone(), None if residual is None else residual.clone()))
+        self.pairs = pairs
 
 
 def rotated_back(x, frequencies):
@@ -81,7 +84,9 @@ class Activations(unittest.TestCase):
         """Attention of the recorded vectors, by W_O, is what the layer adds to its input: this holds for no other queries,
         keys, scale, W_O or residual stream."""
         tokens = torch.randint(1, 128, (40,), generator=torch.Generator().manual_seed(3)).tolist()
-        for kind in PLAIN_RESIDUAL:
+        for kind in HALF_SPLIT + INTERLEAVED:
+            if kind in OTHER_RESIDUAL:
+                continue
             with self.subTest(kind):
                 model = make_model(kind)
                 recorder, recorded = self.record(model, tokens)
@@ -108,6 +113,18 @@ class Activations(unittest.TestCase):
         torch.testing.assert_close(rotated_back(recorded.layers[0][3], recorder.geometry.rope_freq).float(), want, rtol=1e-4,
                                    atol=1e-4)
 
+    def test_interleaved_pairs(self):
+        """Keys in the model's order, and its name: rotated back they are those of the model."""
+        model = make_model("glm4")
+        recorder, recorded = self.record(model, list(range(1, 33)), "mse")
+        layer, g = model.model.layers[0], recorder.geometry
+        with torch.no_grad():
+            x = layer.input_layernorm(model.model.embed_tokens(torch.arange(1, 33)))
+            want = layer.self_attn.k_proj(x).view(32, -1, g.head_dim)
+        self.assertEqual(recorded.pairs, "interleaved")
+        k, want = (torch.cat([y[..., :g.n_rot:2], y[..., 1:g.n_rot:2], y[..., g.n_rot:]], -1) for y in (recorded.layers[0][3], want))
+        torch.testing.assert_close(rotated_back(k, g.rope_freq).float(), want, rtol=1e-4, atol=1e-4)
+
     def test_model_is_as_before_after_a_failure(self):
         model = make_model().train()
         recorder = Recorder(model, "output")
@@ -121,9 +138,11 @@ class Activations(unittest.TestCase):
             self.assertFalse([name for name in vars(layer.self_attn) if "kvcobra" in name])
 
     def test_refusals(self):
-        with self.assertRaisesRegex(ValueError, "metric='mse'"):
-            Recorder(make_model("olmo2"), "output")
-        self.record(make_model("olmo2"), [1, 2, 3, 4, 5, 6], "mse")
+        for kind in OTHER_RESIDUAL:
+            with self.subTest(kind):
+                with self.assertRaisesRegex(ValueError, "layers 0-2 .*metric='mse'"):
+                    Recorder(make_model(kind), "output")
+                self.record(make_model(kind), [1, 2, 3, 4, 5, 6], "mse")
         with self.assertRaisesRegex(ValueError, "sliding window"):
             Recorder(make_model("mistral", sliding_window=64), "output")
 

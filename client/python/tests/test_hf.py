@@ -21,22 +21,40 @@ from kvcobra.hf import KvCobraCache, model_geometry
 
 COMMON = dict(vocab_size=128, hidden_size=64, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
               num_key_value_heads=2, head_dim=64, max_position_embeddings=4096, pad_token_id=0, bos_token_id=1, eos_token_id=None)
-PER_TYPE = {"granite": dict(attention_multiplier=0.1), "mistral": dict(sliding_window=None)}
+MOE = dict(num_local_experts=4, num_experts=4, n_routed_experts=4, num_experts_per_tok=2)
+PER_TYPE = {"granite": dict(attention_multiplier=0.1), "mistral": dict(sliding_window=None),
+            "exaone4": dict(sliding_window=None, sliding_window_pattern=None, layer_types=["full_attention"] * 3),
+            "dots1": dict(MOE, n_group=1, topk_group=1, sliding_window=None, first_k_dense_replace=1, n_shared_experts=1),
+            "glm4_moe": dict(MOE, n_group=1, topk_group=1), "ernie4_5_moe": dict(moe_num_experts=4, moe_k=2, moe_num_shared_experts=1),
+            "qwen2_moe": dict(MOE, shared_expert_intermediate_size=32), "starcoder2": dict(sliding_window=None),
+            "granitemoe": dict(MOE, attention_multiplier=0.1), "cohere": dict(logit_scale=1.0),
+            **{kind: MOE for kind in ("minimax_m2", "mixtral", "olmoe", "qwen3_moe")}}
+SMALL_EXPERTS = ("dots1", "ernie4_5_moe", "glm4_moe", "qwen2_moe", "qwen3_moe")
+# these derive the size of a head from that of a token
+DERIVED = ("apertus", "cohere", "granite", "granitemoe", "mixtral", "nemotron", "olmo2", "olmoe", "phi3", "qwen2", "qwen2_moe",
+           "stablelm", "starcoder2")
+HALF_SPLIT = ("apertus", "dots1", "exaone4", "gemma", "glm4_moe", "granite", "granitemoe", "hunyuan_v1_dense", "llama", "minimax_m2",
+              "mistral", "mixtral", "nemotron", "olmo2", "olmoe", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss",
+              "stablelm", "starcoder2")
+INTERLEAVED = ("cohere", "ernie4_5", "ernie4_5_moe", "glm4")
+SHARPNESS = {"nemotron": 5}  # its MLP squares, and with 8 rounding to binary16 shows in the logits
 WRONG_POSITIONS = transformers.__version__.startswith("5.2.")  # its prefill in pieces changes the answer of any cache
 
 
 def make_model(kind="llama", dtype=torch.float32, **changes):
     torch.manual_seed(1)
     named = {**COMMON, **PER_TYPE.get(kind, {}), **changes}
-    if kind in ("phi3", "olmo2", "granite", "qwen2"):
+    if kind in DERIVED:
         named["hidden_size"] = 256  # these derive the size of a head
+    if kind in SMALL_EXPERTS:
+        named["moe_intermediate_size"] = 32
     config = AutoConfig.for_model(kind, **named)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
     with torch.no_grad():  # attention that is far from uniform
         for layer in model.model.layers:
-            for name, p in layer.self_attn.named_parameters():
+            for name, p in layer.self_attn.named_parameters() if hasattr(layer, "self_attn") else ():
                 if p.ndim == 2:
-                    p.mul_(8)
+                    p.mul_(SHARPNESS.get(kind, 8))
     return model
 
 
@@ -97,8 +115,7 @@ class Exactness(HfCase):
         self.assertGreater(mean_kl(want[:, -1], other.logits[:, -1]), 1000 * limit)  # the measure sees attention
 
     def test_all_model_types(self):
-        from kvcobra.hf._geometry import MODEL_TYPES
-        for kind in MODEL_TYPES:
+        for kind in HALF_SPLIT + INTERLEAVED:
             with self.subTest(kind):
                 self.check_kind(kind)
 
@@ -343,7 +360,7 @@ class Rows(HfCase):
                              ("padding must be on the left", dict(input_ids=text, attention_mask=more)),
                              ("columns; expected 60", dict(input_ids=text, attention_mask=mask)),
                              ("positions", dict(input_ids=text, position_ids=torch.arange(10)[None])),
-                             ("M-RoPE", dict(input_ids=text, position_ids=torch.zeros(3, 2, 10, dtype=torch.long))),
+                             ("M-RoPE", dict(input_ids=text, position_ids=torch.arange(60).reshape(3, 2, 10))),
                              ("dimensions", dict(input_ids=text, attention_mask=torch.ones(2, 1, 10, 60)))]:
             cache = named.pop("cache", self.filled)
             with self.subTest(words), self.assertRaisesRegex(ValueError, words):
@@ -372,25 +389,28 @@ class Refusals(HfCase):
     """Models that cannot be used, each by its reason and before anything is opened."""
 
     def test_models(self):
-        cases = [("sliding_window|sliding", make_model("mistral", sliding_window=64)),
-                 ("sliding", make_model("qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=1)),
-                 ("attn_logit_softcapping|sliding", make_model("gemma2")),
-                 ("longrope", make_model("phi3", rope_parameters={
+        cases = [("sliding window of 64 tokens", make_model("mistral", sliding_window=64)),
+                 ("2 kinds.*layers 0 .full.*layers 1, 2 .window-64.",
+                  make_model("qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=1)),
+                 ("caps the scores of attention at 50", make_model("gemma2", sliding_window=8192)),
+                 ("layer 0: the frequencies of its RoPE change with the length", make_model("phi3", rope_parameters={
                      "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 32, "long_factor": [2.0] * 32,
                      "original_max_position_embeddings": 1024, "factor": 4.0})),
-                 ("dynamic", make_model(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})),
-                 ("not compared", make_model("stablelm")),
+                 ("change with the length", make_model(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})),
                  ("torch.float64", make_model(dtype=torch.float64))]
         static = make_model()
         static.generation_config.cache_implementation = "static"
         cases.append(("static", static))
         cases.append(("torch.compile", torch.compile(make_model())))
-        mla = make_model()
-        mla.config.kv_lora_rank = 8
-        cases.append(("MLA", mla))
-        mrope = make_model()
-        mrope.config.rope_parameters["mrope_section"] = [1, 2, 3]
-        cases.append(("M-RoPE", mrope))
+        for words, name, value in [("MLA", "kv_lora_rank", 8), ("ALiBi", "alibi", True), ("share the keys", "num_kv_shared_layers", 2),
+                                   ("later tokens", "use_bidirectional_attention", True),
+                                   ("scales queries by the position", "attn_temperature_tuning", True),
+                                   ("has attention_cutoff, local_rope_theta, which no code", "attention_cutoff", 4)]:
+            changed = make_model()
+            setattr(changed.config, name, value)
+            if name == "attention_cutoff":
+                changed.config.local_rope_theta = 500.0
+            cases.append((words, changed))
         seq2seq = make_model()
         seq2seq.config.is_encoder_decoder = True
         cases.append(("cross attention", seq2seq))

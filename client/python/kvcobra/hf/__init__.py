@@ -7,6 +7,6 @@
 """
 from ._attention import NAME
 from ._cache import KvCobraCache, KvCobraLayer
-from ._geometry import model_geometry
+from ._geometry import model_geometry, report
 
-__all__ = ["NAME", "KvCobraCache", "KvCobraLayer", "model_geometry"]
+__all__ = ["NAME", "KvCobraCache", "KvCobraLayer", "model_geometry", "report"]

@@ -174,7 +174,7 @@ class KvCobraCache(Cache):  # type: ignore[misc]
     def __init__(self, model: Any, client: Optional[Client] = None, model_id: Optional[Digest] = None,
                  table: Union[bytes, str, None] = None, salt: bytes = b"", repeatable: bool = False,
                  table_digest: Optional[Digest] = None, dense: Optional[bool] = None) -> None:
-        geometry = _geometry.model_geometry(model)
+        group = _geometry.model_group(model)
         device = next(model.parameters()).device
         if dense is None:
             dense = device.type == "cuda"
@@ -185,16 +185,16 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         self._own_client: Optional[Client] = None
         if model_id is None and table is None:
             model_id = folder_model_id(model_folder(model))
-        bound, reason = self._bind(client, model_id, table, geometry, device)
-        factor = _geometry.rope_factor(model)
+        bound, reason = self._bind(client, model_id, table, group.geometry, device)
+        n_layers = group.geometry.n_layers
         layers: List[Any]
         if dense:
-            layers = [DynamicLayer() for _ in range(geometry.n_layers)]
-            self._rows: Rows = DenseRows(bound, factor, salt, table_digest, model.dtype, device, layers)
+            layers = [DynamicLayer() for _ in range(n_layers)]
+            self._rows: Rows = DenseRows(bound, group.kind, salt, table_digest, model.dtype, device, layers)
             log.info("the model attends to dense keys on %s; pages serve match() and commit()", device)
         else:
-            self._rows = Rows(bound, factor, salt, repeatable, table_digest, model.dtype)
-            layers = [KvCobraLayer(self._rows, i, model.config) for i in range(geometry.n_layers)]
+            self._rows = Rows(bound, group.kind, salt, repeatable, table_digest, model.dtype)
+            layers = [KvCobraLayer(self._rows, i, model.config) for i in range(n_layers)]
             model.set_attn_implementation(_attention.NAME)
         if bound is None:
             self._rows.say("daemon", f"the cache works without kvcobra: {reason}")

@@ -11,6 +11,7 @@ import torch
 
 from .. import Error, Model, Sequence
 from .._client import Digest
+from ._proof import Layer
 from ._rows import CHUNK, Row, Rows
 
 PIECE_TOKENS = 1024  # of all layers, encoded between two commits: a client's arena bounds what is not committed
@@ -34,14 +35,14 @@ class DenseRow(Row):
 class DenseRows(Rows):
     """@layers: DynamicLayers of transformers, empty or with the keys and values of all rows."""
 
-    def __init__(self, model: Optional[Model], factor: float, salt: bytes, table: Optional[Digest], dtype: torch.dtype,
+    def __init__(self, model: Optional[Model], kind: Layer, salt: bytes, table: Optional[Digest], dtype: torch.dtype,
                  device: torch.device, layers: List[Any]) -> None:
-        super().__init__(model, factor, salt, False, table, dtype)
+        super().__init__(model, kind, salt, False, table, dtype)
         self._device, self._layers = device, layers
 
     def new_row(self) -> DenseRow:
         assert self.model is not None
-        return DenseRow(Sequence(self.model, salt=self.salt, keys="after", publish_all=True, table=self.table))
+        return DenseRow(Sequence(self.model, salt=self.salt, keys="after", pairs=self.pairs, publish_all=True, table=self.table))
 
     def fork(self) -> "DenseRows":
         other = super().fork()

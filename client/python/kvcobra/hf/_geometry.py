@@ -1,105 +1,189 @@
-"""The geometry of a transformers model, and the models that are refused by name.
+"""The geometry of a transformers model, and the models that are refused.
 
-Only models whose attention was compared with this one are accepted: an unknown model may order the dimensions of RoPE
-differently, and its pages would be wrong for every other client.
+A model is admitted by a proof (_proof.py), not by its name: a wrong order of the dimensions of RoPE would make pages that are
+wrong for every other client. The configuration tells the reason of many refusals better than the proof, so it is asked first.
 """
 from __future__ import annotations
 
 import math
-from typing import Any, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence as Items, Tuple
 
 import torch
 
 from .._client import Geometry
+from .._groups import numbers
+from ._proof import Layer, Proof, decoder_class, prove, rotations
 
-# model types whose tests compare the attention of an exact piece with that of transformers
-MODEL_TYPES = ("gemma", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3")
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")  # frequencies that do not depend on the length
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # the model computes its frequencies in binary32: a few roundings
 FREQUENCY_TOLERANCE = 1e-6
 
 
+class Group(NamedTuple):
+    """Layers of a model whose attention is of one kind. layers: their numbers in the model; in @geometry they are 0, 1, 2, ..."""
+
+    name: str
+    layers: Tuple[int, ...]
+    geometry: Geometry
+    kind: Layer
+
+
 def model_geometry(model: Any) -> Geometry:
     """The geometry of @model. Raises ValueError, with the reason, if the model cannot use a KvCobraCache."""
-    _refuse_kinds(model)
-    config, decoder = model.config, find_decoder(model)
-    _refuse_attention(config)
-    _refuse_rope(config)
-    if config.model_type not in MODEL_TYPES:
-        raise ValueError(f"the model type '{config.model_type}' was not compared with kvcobra; these were: "
-                         f"{', '.join(MODEL_TYPES)}")
+    return model_group(model).geometry
+
+
+def model_group(model: Any) -> Group:
+    """The one group that all layers of @model are in. Raises ValueError, with the reason, for any other model."""
+    return only_group(model_groups(model), model_proof(model))
+
+
+def one_group(groups: List[Group], proof: Proof) -> Group:
+    """The one group that all layers are in and that has no window. Raises ValueError, with the reason, if there is none."""
+    without = [i for i, layer in enumerate(proof.layers) if layer is None]
+    if without:
+        raise ValueError(f"layers {numbers(without)} of the model keep a state of the whole text instead of keys and values, which pages "
+                         "do not hold")
+    if len(groups) > 1:
+        raise ValueError(f"the layers of the model have attention of {len(groups)} kinds: {'; '.join(describe(g) for g in groups)}")
+    group = groups[0]
+    if group.kind.window is not None:
+        raise ValueError(f"the model has a sliding window of {group.kind.window} tokens, which is not supported")
+    return group
+
+
+def only_group(groups: List[Group], proof: Proof) -> Group:
+    """one_group(), of a model whose attention libkvcobra computes."""
+    group = one_group(groups, proof)
+    if group.kind.cap:
+        raise ValueError(f"the model caps the scores of attention at {group.kind.cap:g}, which is not supported")
+    if group.kind.sinks:
+        raise ValueError("the model has learned sinks, which are not supported")
+    return group
+
+
+def model_groups(model: Any) -> List[Group]:
+    """The groups of layers of @model with attention. Raises ValueError, with the reason, if its attention cannot be described."""
+    refuse_kinds(model)
+    decoder = find_decoder(model)
+    proof = model_proof(model)
     _refuse_place(model)
-    attention = decoder.layers[0].self_attn
-    frequencies = _frequencies(config, decoder)
-    factor = rope_factor(model)
-    n_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return Geometry(config.num_hidden_layers, config.num_attention_heads, n_kv_heads, attention.head_dim, 2 * len(frequencies),
-                    attention.scaling * factor * factor, frequencies)
+    _check_rotations(decoder, proof)
+    return groups_of(decoder.config, proof)
+
+
+def model_proof(model: Any) -> Proof:
+    decoder = find_decoder(model)
+    return prove(decoder.config, type(decoder))
+
+
+def groups_of(config: Any, proof: Proof) -> List[Group]:
+    """The groups of a model with the text configuration @config, in the order of their first layers."""
+    of_kind: Dict[Layer, List[int]] = {}
+    for i, layer in enumerate(proof.layers):
+        if layer is not None:
+            of_kind.setdefault(layer, []).append(i)
+    rotated = any(kind.frequencies for kind in of_kind)
+    groups: List[Group] = []
+    for kind, layers in of_kind.items():
+        name = _name(kind, rotated)
+        if any(g.name == name for g in groups):
+            name += f"-{sum(g.name.startswith(name) for g in groups) + 1}"
+        groups.append(Group(name, tuple(layers), _geometry(config, kind, len(layers)), kind))
+    return groups
+
+
+def _name(kind: Layer, rotated: bool) -> str:
+    """The name of a group. Digests of groups depend on it."""
+    return ("full" if kind.window is None else f"window-{kind.window}") + ("-nope" if rotated and not kind.frequencies else "")
+
+
+def _geometry(config: Any, kind: Layer, n_layers: int) -> Geometry:
+    n_heads = config.num_attention_heads
+    frequencies = _exact(config, kind.frequencies)
+    return Geometry(n_layers, n_heads, getattr(config, "num_key_value_heads", None) or n_heads, kind.head_dim, 2 * len(frequencies),
+                    kind.scale * kind.factor * kind.factor, frequencies)
+
+
+def _exact(config: Any, rounded: Tuple[float, ...]) -> Tuple[float, ...]:
+    """RoPE frequencies. Where the formula is known they are computed in binary64, as other programs do, so that statistics and
+    tables of this model fit those of others to the bit. The model computes in binary32."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    for kind in (rope, *(x for x in rope.values() if isinstance(x, dict))):
+        theta = kind.get("rope_theta")
+        if theta is None or kind.get("rope_type", "default") != "default":
+            continue
+        exact = tuple(float(theta) ** (-i / len(rounded)) for i in range(len(rounded)))
+        if _close(exact, rounded):
+            return exact
+    return rounded
+
+
+def _close(a: Items[float], b: Items[float]) -> bool:
+    return len(a) == len(b) and all(math.isclose(x, y, rel_tol=FREQUENCY_TOLERANCE) for x, y in zip(a, b))
+
+
+def _check_rotations(decoder: Any, proof: Proof) -> None:
+    """The model was changed after it was made if its rotation is not that of its configuration."""
+    real = rotations(decoder)
+    for layer in proof.layers:
+        if layer is None or not layer.frequencies:
+            continue
+        if not any(_close(r.frequencies, layer.frequencies) and math.isclose(r.factor, layer.factor) for r in real):
+            raise ValueError("the model's RoPE frequencies are not those of its configuration. Frequencies of a model that was converted to "
+                             "16 bits are rounded: load it with that dtype instead")
+
+
+def describe(group: Group) -> str:
+    """One line: the layers of a group and what the proof measured of their attention."""
+    kind, g = group.kind, group.geometry
+    rope = "no RoPE"
+    if kind.frequencies:
+        rope = f"{kind.pairs} RoPE of {g.n_rot} of {g.head_dim} dimensions"
+        if kind.factor != 1.0:
+            rope += f" times {kind.factor:.6g}"
+    parts = [rope, f"scale {kind.scale:.6g}"]
+    if kind.norm != "none":
+        parts.append(f"norm {kind.norm} RoPE")
+    if kind.window is not None:
+        parts.append(f"window of {kind.window} tokens")
+    if kind.cap:
+        parts.append(f"scores capped at {kind.cap:g}")
+    if kind.sinks:
+        parts.append("learned sinks")
+    return f"layers {numbers(group.layers)} ({group.name}): {', '.join(parts)}"
+
+
+def report(folder: str) -> Tuple[List[str], str]:
+    """What the proof shows of the model of config.json in @folder, as lines, and the reason why it is refused; "": it is not."""
+    from transformers import AutoConfig
+
+    lines: List[str] = []
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
+        proof = prove(config, decoder_class(config))
+        groups = groups_of(config, proof)
+        lines = [describe(group) for group in groups]
+        lines.append(f"measured on a copy: rotation within {proof.rotation_error:.0e}, attention within {proof.attention_error:.0e}")
+        only_group(groups, proof)
+    except ValueError as e:
+        return lines, str(e)
+    return lines, ""
 
 
 def find_decoder(model: Any) -> Any:
-    """The module that has the layers and the rotary embedding."""
-    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
-    decoder = decoder if decoder is not None else model
-    if not hasattr(decoder, "rotary_emb") or not hasattr(decoder, "layers"):
-        raise ValueError(f"{type(model).__name__} has no rotary embedding that is common to its layers")
-    return decoder
+    """The module that has the layers."""
+    decoder = (model.get_decoder() if hasattr(model, "get_decoder") else None) or model
+    return decoder if hasattr(decoder, "layers") else getattr(decoder, "model", decoder)
 
 
-def _frequencies(config: Any, decoder: Any) -> Tuple[float, ...]:
-    """The model's RoPE frequencies. Where the formula is known they are computed in binary64, as other programs do, so that
-    statistics and tables of this model fit those of others to the bit."""
-    rounded = tuple(decoder.rotary_emb.inv_freq.double().tolist())  # the model computes in binary32
-    rope = getattr(config, "rope_parameters", None) or {}
-    theta = rope.get("rope_theta")
-    if rope.get("rope_type", "default") != "default" or theta is None:
-        return rounded
-    exact = tuple(float(theta) ** (-i / len(rounded)) for i in range(len(rounded)))
-    is_the_same = all(math.isclose(a, b, rel_tol=FREQUENCY_TOLERANCE) for a, b in zip(exact, rounded))
-    return exact if is_the_same else rounded
-
-
-def rope_factor(model: Any) -> float:
-    """The factor that the model multiplies its rotated keys and queries with (YaRN); 1 for most models. Keys are stored
-    without it, and the scale of attention has its square."""
-    return float(getattr(find_decoder(model).rotary_emb, "attention_scaling", 1.0))
-
-
-def _refuse_kinds(model: Any) -> None:
+def refuse_kinds(model: Any) -> None:
     if type(model).__name__ == "OptimizedModule":
         raise ValueError("the model is wrapped by torch.compile(), which cannot trace calls of libkvcobra: pass the model itself")
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError("the model has an encoder: cross attention is not supported")
     implementation = getattr(getattr(model, "generation_config", None), "cache_implementation", None)
     if implementation is not None:
         raise ValueError(f"the model's generation_config asks for cache_implementation={implementation!r}: static and quantised "
                          "caches cannot be combined with this one; set it to None")
-
-
-def _refuse_attention(config: Any) -> None:
-    if getattr(config, "kv_lora_rank", None):
-        raise ValueError("the model has multi-head latent attention (MLA), whose cache is not keys and values of heads")
-    kinds = set(getattr(config, "layer_types", None) or ())
-    if kinds - {"full_attention"}:
-        raise ValueError(f"the model has layers of type {', '.join(sorted(kinds - {'full_attention'}))}: sliding windows and "
-                         "others than full attention are not supported")
-    # models without layer_types apply the window to all layers, unless use_sliding_window says otherwise
-    if not kinds and getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-        raise ValueError(f"the model has a sliding window of {config.sliding_window} tokens, which is not supported")
-    softcap = getattr(config, "attn_logit_softcapping", None)
-    if softcap:
-        raise ValueError(f"the model caps the scores of attention (attn_logit_softcapping={softcap}), which is not supported")
-
-
-def _refuse_rope(config: Any) -> None:
-    rope = getattr(config, "rope_parameters", None) or {}
-    if "mrope_section" in rope:
-        raise ValueError("the model has M-RoPE: several positions per token are not supported")
-    kind = rope.get("rope_type", "default")
-    if kind not in ROPE_TYPES:
-        raise ValueError(f"the model has RoPE of type '{kind}', whose frequencies may depend on the length of the text; supported "
-                         f"are {', '.join(ROPE_TYPES)}")
 
 
 def _refuse_place(model: Any) -> None:

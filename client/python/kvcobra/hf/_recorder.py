@@ -1,7 +1,7 @@
 """What a transformers model computes, layer by layer, for kvcobra.calibrate().
 
 The attention function of the model is replaced for the time of a recording: it sees queries and keys after RoPE and values of
-every accepted model type, whatever the modules are called. The library rotates keys and queries back.
+every accepted model, whatever the modules are called. The library rotates keys and queries back.
 """
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from .._alloc import Statistics
-from ._geometry import find_decoder, model_geometry, rope_factor
+from .._groups import numbers
+from ._geometry import find_decoder, model_group, model_proof
 
 NAME = "kvcobra_record"
 TAG = "_kvcobra_recorder"  # attribute of the attention modules during a recording
-# model types that add W_O's output to the residual stream as it is, or times residual_multiplier, and then pass the sum to
-# post_attention_layernorm
-PLAIN_RESIDUAL = ("gemma", "granite", "llama", "mistral", "phi3", "qwen2", "qwen3")
 
 
 def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any,
@@ -45,10 +43,10 @@ class Recorder:
     """
 
     def __init__(self, model: Any, metric: str) -> None:
-        self.geometry = model_geometry(model)
+        group = model_group(model)
+        self.geometry, self.kind = group.geometry, group.kind
         self._model, self._decoder = model, find_decoder(model)
         self._wants_output = metric == "output"
-        self._factor = rope_factor(model)
         self._statistics: Optional[Statistics] = None
         self._taken: Optional[Tuple[torch.Tensor, ...]] = None
         self._document, self._next_layer = 0, 0
@@ -57,12 +55,12 @@ class Recorder:
             self._refuse()
 
     def _refuse(self) -> None:
-        kind = self._model.config.model_type
-        if kind not in PLAIN_RESIDUAL:
-            raise ValueError(f"the model type '{kind}' changes the output of attention before it is added to the residual stream, "
-                             "which metric 'output' does not describe: use metric='mse'")
+        other = [i for i in range(self.geometry.n_layers) if i not in model_proof(self._model).plain]
+        if other:
+            raise ValueError(f"layers {numbers(other)} of the model change the output of attention before it is added to the residual "
+                             "stream, or add it in another place, which metric 'output' does not describe: use metric='mse'")
         for i, layer in enumerate(self._decoder.layers):
-            weight = getattr(getattr(layer.self_attn, "o_proj", None), "weight", None)
+            weight = getattr(layer.self_attn.o_proj, "weight", None)
             if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.ndim != 2:
                 raise ValueError(f"the output projection of layer {i} is not a plain matrix (is the model quantised?): load the "
                                  "original weights, or use metric='mse'")
@@ -70,27 +68,28 @@ class Recorder:
     @contextlib.contextmanager
     def recording(self, statistics: Statistics) -> Iterator[None]:
         """Inside, run() adds windows to @statistics. The model is as before afterwards."""
-        model, config = self._model, self._model.config
+        model, config = self._model, self._decoder.config
         before, training = config._attn_implementation, model.training
         hooks: List[Any] = []
+        tagged = [module for module in self._decoder.modules() if hasattr(module, "layer_idx")]
         self._statistics = statistics
         try:
             model.eval()
             model.set_attn_implementation(NAME)
-            for i, layer in enumerate(self._decoder.layers):
-                setattr(layer.self_attn, TAG, self)
-                if self._wants_output:
-                    hooks.append(layer.post_attention_layernorm.register_forward_pre_hook(self._make_hook(i)))
-                    scale = float(getattr(layer, "residual_multiplier", 1.0))
-                    weight = layer.self_attn.o_proj.weight.detach()
-                    statistics.set_output_projection(i, weight if scale == 1.0 else weight.float() * scale)
+            for module in tagged:
+                setattr(module, TAG, self)
+            for i, layer in enumerate(self._decoder.layers if self._wants_output else ()):
+                hooks.append(layer.post_attention_layernorm.register_forward_pre_hook(self._make_hook(i)))
+                scale = float(getattr(layer, "residual_multiplier", 1.0))
+                weight = layer.self_attn.o_proj.weight.detach()
+                statistics.set_output_projection(i, weight if scale == 1.0 else weight.float() * scale)
             yield
         finally:
             for hook in hooks:
                 hook.remove()
-            for layer in self._decoder.layers:
-                if hasattr(layer.self_attn, TAG):
-                    delattr(layer.self_attn, TAG)
+            for module in tagged:
+                if hasattr(module, TAG):
+                    delattr(module, TAG)
             model.set_attn_implementation(before)
             model.train(training)
             self._statistics, self._taken = None, None
@@ -105,8 +104,8 @@ class Recorder:
 
     def take(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Called by the attention of a layer."""
-        if self._factor != 1.0:  # YaRN: the geometry's scale has it
-            query, key = query / self._factor, key / self._factor
+        if self.kind.factor != 1.0:  # YaRN: the geometry's scale has it
+            query, key = query / self.kind.factor, key / self.kind.factor
         rows = (query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1))
         if self._wants_output:
             self._taken = rows
@@ -129,6 +128,6 @@ class Recorder:
             tensors = [x.float() for x in tensors]
         tensors = [x if x.stride(-1) == 1 else x.contiguous() for x in tensors]
         q, k, v = tensors[:3]
-        self._statistics.add_layer(self._document, layer, q, k, v, tensors[3] if residual is not None else None)
+        self._statistics.add_layer(self._document, layer, q, k, v, tensors[3] if residual is not None else None, self.kind.pairs)
         self._next_layer = layer + 1
         self._progress((layer + 1) / self.geometry.n_layers)

@@ -13,6 +13,7 @@ import torch
 
 from .. import Error, Model, Sequence
 from .._client import Digest
+from ._proof import Layer
 
 log = logging.getLogger("kvcobra")
 CHUNK = 64
@@ -84,9 +85,9 @@ class Plan(NamedTuple):
 class Rows:
     """The rows of a cache, or none: then the cache is a plain one (is_plain)."""
 
-    def __init__(self, model: Optional[Model], factor: float, salt: bytes, repeatable: bool, table: Optional[Digest],
+    def __init__(self, model: Optional[Model], kind: Layer, salt: bytes, repeatable: bool, table: Optional[Digest],
                  dtype: torch.dtype) -> None:
-        self.model, self.factor, self.dtype = model, factor, dtype
+        self.model, self.factor, self.pairs, self.dtype = model, kind.factor, kind.pairs, dtype
         self.salt, self.repeatable, self.table = salt, repeatable, table
         self.rows: List[Row] = []
         self.plan: Optional[Plan] = None
@@ -103,7 +104,7 @@ class Rows:
 
     def new_row(self) -> Row:
         assert self.model is not None
-        return Row(Sequence(self.model, salt=self.salt, keys="after", repeatable=self.repeatable, table=self.table))
+        return Row(Sequence(self.model, salt=self.salt, keys="after", pairs=self.pairs, repeatable=self.repeatable, table=self.table))
 
     def fork(self) -> "Rows":
         """The same rows once more. On failure nothing has changed."""
@@ -180,8 +181,10 @@ class Rows:
                              "batch_repeat_interleave() first, else reset()")
         rows = self.rows or [self.new_row() for _ in range(n_rows)]
         paddings = self.paddings(rows, mask, before + n_columns)
+        if position_ids is not None and position_ids.ndim == 3 and bool((position_ids == position_ids[:1]).all()):
+            position_ids = position_ids[0]  # M-RoPE of text: all positions of a token are the same
         if position_ids is not None and position_ids.ndim != 2:
-            raise ValueError(f"position_ids have {position_ids.ndim} dimensions (M-RoPE has 3); expected 2")
+            raise ValueError("a token has several positions (M-RoPE of images or video): only text is supported")
         positions = None if position_ids is None else position_ids.expand(n_rows, -1)
         parts, tokens = [], []
         for i, (row, padding) in enumerate(zip(rows, paddings)):
