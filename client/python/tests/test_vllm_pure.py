@@ -1,5 +1,6 @@
 """Options, salts, shards and RoPE frequencies of the vLLM adapter. Without vLLM and kvcobrad."""
 import contextlib
+import math
 import os
 import sys
 import tempfile
@@ -103,31 +104,35 @@ class Shards(unittest.TestCase):
         self.assertEqual(geometry.shards(2, 4), [geometry.Shard(0, 1, 0), geometry.Shard(1, 1, 2)])
 
 
-class Rope(unittest.TestCase):
-    def of(self, **rope):
-        return geometry.rope_frequencies(types.SimpleNamespace(rope_parameters=rope), 64)
+class Rows(list):
+    """Stands for a tensor."""
 
-    def test_default(self):
-        n_rot, frequencies = self.of(rope_type="default", rope_theta=10000.0)
-        self.assertEqual((n_rot, len(frequencies), frequencies[0]), (64, 32, 1.0))
-        self.assertAlmostEqual(frequencies[16], 0.01, places=15)
 
-    def test_partial(self):
-        n_rot, frequencies = self.of(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
-        self.assertEqual((n_rot, len(frequencies)), (32, 16))
+class Ropes(unittest.TestCase):
+    """What vLLM rotates, against what the geometry says."""
+
+    def check(self, n_rot=8, neox=True, factor=1.0, base=100.0, **geometry_changes):
+        def frequencies(theta):
+            return [theta ** (-2 * i / n_rot) for i in range(n_rot // 2)]
+
+        cache = Rows([[factor * f(n * x) for f in (math.cos, math.sin) for x in frequencies(base)] for n in range(32)])
+        cache.shape = (32, n_rot)
+        g = geometry.Geometry(1, 2, 1, 8, 8, 0.5, tuple(100.0 ** (-2 * i / 8) for i in range(4)), **geometry_changes)
+        geometry.check_ropes(g, [types.SimpleNamespace(is_neox_style=neox, cos_sin_cache=cache)])
+
+    def test_same(self):
+        self.check()
+        self.check(neox=False, pairs="interleaved")
+        geometry.check_ropes(geometry.Geometry(1, 2, 1, 8, 0, 0.5, ()), [])
 
     def test_refusals(self):
-        with self.assertRaisesRegex(ValueError, "'longrope'"):
-            self.of(rope_type="longrope", rope_theta=10000.0)
-        with self.assertRaisesRegex(ValueError, "'dynamic'"):
-            self.of(rope_type="dynamic", rope_theta=10000.0)
-        with self.assertRaisesRegex(ValueError, "rope_theta"):
-            self.of(full_attention={"rope_theta": 1.0}, sliding_attention={"rope_theta": 2.0})
-
-    def test_architecture(self):
-        config = types.SimpleNamespace(hf_config=types.SimpleNamespace(architectures=["CohereForCausalLM"]))
-        with self.assertRaisesRegex(ValueError, "CohereForCausalLM"):
-            geometry.of_model(config)
+        for words, changes in [("rotates interleaved pairs", dict(neox=False)), ("rotates half-split pairs", dict(pairs="interleaved")),
+                               ("rotates 4 dimensions", dict(n_rot=4)), ("other angles", dict(base=120.0)),
+                               ("frequency 0, position 0", dict(factor=1.1))]:
+            with self.assertRaisesRegex(ValueError, words):
+                self.check(**changes)
+        with self.assertRaisesRegex(ValueError, "made no rotary embedding"):
+            geometry.check_ropes(geometry.Geometry(1, 2, 1, 8, 2, 0.5, (1.0,)), [])
 
 
 def config(**changes):
@@ -152,9 +157,16 @@ def config(**changes):
 
 
 class Requirements(unittest.TestCase):
+    refusal, factor = "", 1.0
+
     def check(self, codes=False, chosen=None, **changes):
         c = config(**changes)
-        requirements.check(c, c.kv_cache, options.parse(chosen or {}), codes)
+        requirements.check(c, c.kv_cache, options.parse(chosen or {}), codes, self.of_model)
+
+    def of_model(self, model_config):
+        if self.refusal:
+            raise ValueError(self.refusal)
+        return geometry.Geometry(2, 2, 1, 8, 2, 0.5, (1.0,), factor=self.factor)
 
     def test_accepted(self):
         self.check()
@@ -164,8 +176,10 @@ class Requirements(unittest.TestCase):
         self.check(codes=True, cache_config__enable_prefix_caching=False, chosen={"repeatable": True})
 
     def test_refusals_name_the_reason(self):
-        window = type("SlidingWindowSpec", (), {})()
-        group = types.SimpleNamespace(kv_cache_spec=window, layer_names=["0", "1"])
+        def group(kind, **members):
+            return types.SimpleNamespace(kv_cache_spec=type(kind, (), members)(), layer_names=["0", "1"])
+
+        full = group("FullAttentionSpec")
         for reason, changes in [
                 ("kv_load_failure_policy is 'fail'", {"kv_transfer_config__kv_load_failure_policy": "fail"}),
                 ("pipeline_parallel_size is 2", {"parallel_config__pipeline_parallel_size": 2}),
@@ -179,9 +193,12 @@ class Requirements(unittest.TestCase):
                 ("weights are random", {"load_config__load_format": "dummy"}),
                 ("layers of its own", {"speculative_config": types.SimpleNamespace(method="eagle")}),
                 ("kv_cache_dtype is 'fp8'", {"cache_config__cache_dtype": "fp8"}),
-                ("2 groups", {"kv_cache__kv_cache_groups": [1, 2]}),
-                ("SlidingWindowSpec", {"kv_cache__kv_cache_groups": [group]}),
-                ("sliding window", {"kv_cache__kv_cache_spec__sliding_window": 128}),
+                ("2 forms", {"kv_cache__kv_cache_groups": [full, full]}),
+                ("a sliding window of 64 tokens, and with a state instead of keys and values$",
+                 {"kv_cache__kv_cache_groups": [full, group("SlidingWindowSpec", sliding_window=64), group("MambaSpec")]}),
+                ("in chunks of 32 tokens", {"kv_cache__kv_cache_groups": [group("ChunkedLocalAttentionSpec", attention_chunk_size=32)]}),
+                ("a cache of kind CrossAttentionSpec", {"kv_cache__kv_cache_groups": [group("CrossAttentionSpec")]}),
+                ("a sliding window of 128 tokens", {"kv_cache__kv_cache_spec__sliding_window": 128}),
                 ("later tokens", {"kv_cache__kv_cache_spec__non_causal": True}),
                 ("values 32", {"kv_cache__kv_cache_spec__head_size_v": 32}),
                 ("2 of 3 layers", {"model_config__hf_text_config__num_hidden_layers": 3})]:
@@ -189,6 +206,9 @@ class Requirements(unittest.TestCase):
                 self.check(**changes)
         with self.assertRaisesRegex(ValueError, "repeatable"):
             self.check(chosen={"repeatable": True})
+        self.refusal = "layer 3: no reason"
+        with self.assertRaisesRegex(ValueError, "^KvCobraConnector: layer 3: no reason$"):
+            self.check()
 
     def test_attention_on_codes(self):
         good = {"cache_config__enable_prefix_caching": False}
@@ -199,6 +219,10 @@ class Requirements(unittest.TestCase):
                 ("async_load", good, {"async_load": True})]:
             with self.assertRaisesRegex(ValueError, reason):
                 self.check(codes=True, chosen=chosen, **changes)
+        self.factor = 1.3
+        with self.assertRaisesRegex(ValueError, "YaRN"):
+            self.check(codes=True, **good)
+        self.check()
 
     def test_plugin_is_off_without_the_variable(self):
         before = os.environ.pop(plugin.VARIABLE, None)

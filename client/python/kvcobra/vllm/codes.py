@@ -136,8 +136,8 @@ class Codes:
         return Kept(self._new(os.urandom(SALT_BYTES), None), True)
 
     def _new(self, salt: bytes, table: Optional[bytes]) -> kvcobra.Sequence:
-        return kvcobra.Sequence(self._model, salt=salt, table=table, keys="after", repeatable=self._repeatable,
-                                counted=True)
+        return kvcobra.Sequence(self._model, salt=salt, table=table, keys="after", pairs=self._daemon.geometry.pairs,
+                                repeatable=self._repeatable, counted=True)
 
     def end_step(self) -> None:
         """Publishes the chunks that became full."""

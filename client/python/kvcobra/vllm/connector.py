@@ -13,6 +13,7 @@ import torch
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
                                                                 SupportsHMA)
+from vllm.model_executor.layers.rotary_embedding import _ROPE_DICT
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from . import geometry, model_id, options, plugin, requirements, salt
@@ -134,6 +135,10 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     def register_kv_caches(self, kv_caches: Dict[str, torch.Tensor]) -> None:
         layers = self._vllm_config.compilation_config.static_forward_context
+        try:
+            geometry.check_ropes(self._geometry, _ROPE_DICT.values())
+        except ValueError as e:
+            raise ValueError(f"KvCobraConnector: {e}") from None
         self._of_worker.register({name: layers[name] for name in kv_caches})
 
     def bind_connector_metadata(self, connector_metadata: Any) -> None:

@@ -84,6 +84,10 @@ class Daemon:
         self._next_attempt = 0.0
         self._refused = False
 
+    @property
+    def geometry(self) -> Geometry:
+        return self._geometry
+
     def models(self) -> List[kvcobra.Model]:
         """One model per shard, or an empty list while the daemon cannot be used."""
         if self._models or self._refused or self._clock() < self._next_attempt:
@@ -100,7 +104,7 @@ class Daemon:
         try:
             if self._client is None:
                 self._client = self._connect()
-            geometry = kvcobra.Geometry(**vars(self._geometry))
+            geometry = self._geometry.of_table
             self._models = [kvcobra.Model(self._client, self._model_id, geometry, n_positions=self._n_positions,
                                           shard=(shard.first, shard.n)) for shard in self._shards]
         except kvcobra.Error as e:
@@ -161,7 +165,8 @@ class Daemon:
                  fetch_ms: Optional[int] = None) -> kvcobra.Sequence:
         """A sequence of an engine that keeps keys after RoPE and an exact cache of its own. @counted: the scheduler counted
         the hits of the request. @fetch_ms: how long its match waits for slower tiers."""
-        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", publish_all=True, counted=counted, fetch_ms=fetch_ms)
+        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", pairs=self._geometry.pairs, publish_all=True, counted=counted,
+                                fetch_ms=fetch_ms)
 
     def close(self) -> None:
         if self._client is not None:

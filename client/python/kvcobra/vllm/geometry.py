@@ -1,18 +1,20 @@
 """The geometry of the model that vLLM runs, and the range of KV heads of each tensor-parallel rank."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, List, Tuple
+from typing import Any, Iterable, List, Tuple
 
-# Architectures whose keys vLLM rotates in half-split pairs. Another one could rotate other pairs, and its configuration does
-# not say so.
-ARCHITECTURES = ("GemmaForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM",
-                 "Qwen2MoeForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM")
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+import kvcobra
+
+TOLERANCE = 1e-2  # vLLM keeps cosines in the number type of the model, of 8 bits with bfloat16
 
 
 @dataclass(frozen=True)
 class Geometry:
+    """As kvcobra.Geometry, and what the engine's keys differ in from stored ones. pairs: of kvcobra.Sequence. factor: the engine's
+    rotated keys and queries are multiplied by it (YaRN)."""
+
     n_layers: int
     n_heads: int
     n_kv_heads: int
@@ -20,6 +22,12 @@ class Geometry:
     n_rot: int
     attn_scale: float
     rope_freq: Tuple[float, ...]
+    pairs: str = "half-split"
+    factor: float = 1.0
+
+    @property
+    def of_table(self) -> kvcobra.Geometry:
+        return kvcobra.Geometry(*(getattr(self, name) for name in kvcobra.Geometry._fields))
 
 
 @dataclass(frozen=True)
@@ -45,37 +53,32 @@ def shards(n_kv_heads: int, n_ranks: int) -> List[Shard]:
     return sorted({shard(n_kv_heads, n_ranks, rank) for rank in range(n_ranks)}, key=lambda s: s.first)
 
 
-def rope_frequencies(config: Any, head_dim: int) -> Tuple[int, Tuple[float, ...]]:
-    """The rotated dimensions and their frequencies in radians per position. @config: of the text model in transformers.
-    Raises ValueError for a RoPE that changes with the length, or that scales keys."""
-    rope = dict(getattr(config, "rope_parameters", None) or {})
-    kind = rope.get("rope_type", "default")
-    if kind not in ROPE_TYPES:
-        raise ValueError(f"the model's RoPE is of type {kind!r}; supported are {', '.join(ROPE_TYPES)}")
-    if "rope_theta" not in rope:
-        raise ValueError("the model's configuration has no rope_theta, or one for each type of layer")
-    n_rot = int(head_dim * rope.get("partial_rotary_factor", 1.0))
-    if kind == "default":
-        return n_rot, tuple(float(rope["rope_theta"]) ** (-2.0 * i / n_rot) for i in range(n_rot // 2))
-
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    frequencies, factor = ROPE_INIT_FUNCTIONS[kind](config, "cpu")
-    if abs(factor - 1.0) > 1e-6:
-        raise ValueError(f"the model's RoPE of type {kind!r} multiplies keys by {factor:.6g}, which keys before RoPE cannot "
-                         "express")
-    return n_rot, tuple(frequencies.double().tolist())
-
-
 def of_model(model_config: Any) -> Geometry:
-    """The geometry of a vLLM ModelConfig. Raises ValueError with the reason if it cannot be expressed."""
-    architectures = list(model_config.hf_config.architectures or [])
-    if len(architectures) != 1 or architectures[0] not in ARCHITECTURES:
-        raise ValueError(f"the model's architecture is {', '.join(architectures) or 'unknown'}; supported are "
-                         f"{', '.join(ARCHITECTURES)}")
+    """The geometry of a vLLM ModelConfig, from the proof that admits models for transformers. Raises ValueError with the reason if
+    it cannot be expressed."""
+    from ..hf._geometry import groups_of, one_group
+    from ..hf._proof import decoder_class, prove
+
     config = model_config.hf_text_config
-    head_dim = model_config.get_head_size()
-    n_rot, frequencies = rope_frequencies(config, head_dim)
-    return Geometry(n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
-                    n_kv_heads=model_config.get_total_num_kv_heads(), head_dim=head_dim, n_rot=n_rot,
-                    attn_scale=head_dim ** -0.5, rope_freq=frequencies)
+    proof = prove(config, decoder_class(config))
+    group = one_group(groups_of(config, proof), proof)
+    return Geometry(*group.geometry, pairs=group.kind.pairs, factor=group.kind.factor)
+
+
+def check_ropes(g: Geometry, ropes: Iterable[Any]) -> None:
+    """Raises ValueError unless the rotary embeddings @ropes that vLLM made for a model rotate as @g says."""
+    found = list(ropes)
+    if g.rope_freq and not found:
+        raise ValueError("vLLM made no rotary embedding for the model, so the pairs that it rotates are not known")
+    for rope in found:
+        pairs = "half-split" if rope.is_neox_style else "interleaved"
+        if pairs != g.pairs:
+            raise ValueError(f"vLLM rotates {pairs} pairs of the model's keys, transformers {g.pairs} ones")
+        n = len(g.rope_freq)
+        if rope.cos_sin_cache.shape[-1] != 2 * n:
+            raise ValueError(f"vLLM rotates {rope.cos_sin_cache.shape[-1]} dimensions of the model's keys, transformers {2 * n}")
+        for position in (0, 1, 17):
+            row = [float(x) for x in rope.cos_sin_cache[position]]
+            for i, f in enumerate(g.rope_freq):
+                if max(abs(row[i] - g.factor * math.cos(position * f)), abs(row[n + i] - g.factor * math.sin(position * f))) > TOLERANCE:
+                    raise ValueError(f"vLLM rotates the model's keys by other angles than transformers (frequency {i}, position {position})")

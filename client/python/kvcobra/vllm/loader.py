@@ -88,6 +88,8 @@ class Loader:
         vectors = self._memory[:n_numbers].view(shape)
         sequence.read_blocks(first, n, [vectors[i, 0] for i in range(self._n_layers)],
                              [vectors[i, 1] for i in range(self._n_layers)])
+        if self._daemon.geometry.factor != 1.0:
+            vectors[:, 0] *= self._daemon.geometry.factor
         where = slots(load.blocks, self._block_tokens, first, n)
         if self._device.type != "cuda":
             self._store_layers(vectors, where)

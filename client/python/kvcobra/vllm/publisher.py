@@ -190,7 +190,8 @@ class Publisher:
             vectors = copy.vectors[layer, :, at:end]
             if sequence.client.gpu is None:
                 vectors = vectors.cpu()
-            sequence.append(layer, vectors[0], vectors[1])
+            factor = self._daemon.geometry.factor  # pages have keys without it
+            sequence.append(layer, vectors[0] if factor == 1.0 else vectors[0] / factor, vectors[1])
 
     def _count(self, recording: Recording, sequence: kvcobra.Sequence, published: int) -> None:
         n = published - recording.n_published

@@ -1,8 +1,10 @@
 """What the connector needs of an engine's configuration. An engine that lacks it does not start, with the reason."""
 from __future__ import annotations
 
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
+from . import geometry
+from .geometry import Geometry
 from .options import Options
 
 RECOMPUTE = "recompute"
@@ -49,20 +51,32 @@ def _model(config: Any) -> Iterator[str]:
         yield f"speculative decoding by {speculative.method!r} has layers of its own"
 
 
+def _other_attention(spec: Any) -> str:
+    """What a kind of cache means for attention; "": full attention."""
+    kind = type(spec).__name__
+    window, chunk = (getattr(spec, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    if chunk is not None:
+        return f"attention in chunks of {chunk} tokens"
+    if window is not None:
+        return f"a sliding window of {window} tokens"
+    if kind == "MambaSpec":
+        return "a state instead of keys and values"
+    return "" if kind == "FullAttentionSpec" else f"a cache of kind {kind}"
+
+
 def _cache(config: Any, kv_cache_config: Any) -> Iterator[str]:
     dtype = str(config.cache_config.cache_dtype)
     if dtype not in CACHE_DTYPES:
         yield f"kv_cache_dtype is {dtype!r}: keys and values would be quantised twice. Supported are {', '.join(CACHE_DTYPES)}"
     groups = kv_cache_config.kv_cache_groups
+    others = list(dict.fromkeys(kind for group in groups if (kind := _other_attention(group.kv_cache_spec))))
+    if others:
+        yield f"all layers must have full attention, and the model has layers with {', and with '.join(others)}"
+        return
     if len(groups) != 1:
-        yield f"the model's KV cache has {len(groups)} groups of layers: all layers must have full attention"
+        yield f"the model's layers have caches of {len(groups)} forms: all must have the same heads"
         return
     spec = groups[0].kv_cache_spec
-    if type(spec).__name__ != "FullAttentionSpec":
-        yield f"the model's KV cache is of kind {type(spec).__name__}: all layers must have full attention"
-        return
-    if spec.sliding_window is not None or spec.attention_chunk_size is not None:
-        yield "the model has layers with a sliding window, or with attention in chunks"
     if spec.non_causal:
         yield "the model attends to later tokens"
     if spec.head_size_v != spec.head_size:
@@ -97,12 +111,24 @@ def _codes(config: Any, options: Options) -> Iterator[str]:
         yield "async_load has no meaning with attention on codes, which decodes nothing"
 
 
-def check(config: Any, kv_cache_config: Any, options: Options, codes: bool) -> None:
+def _geometry(of_model: Callable[[Any], Geometry], model_config: Any, codes: bool) -> Iterator[str]:
+    try:
+        g = of_model(model_config)
+    except ValueError as e:
+        yield str(e)
+        return
+    if codes and g.factor != 1.0:
+        yield "the model has YaRN, which multiplies keys: attention on codes does not support it"
+
+
+def check(config: Any, kv_cache_config: Any, options: Options, codes: bool, of_model: Callable[[Any], Geometry] = geometry.of_model) -> None:
     """Raises ValueError with every reason why KvCobraConnector cannot serve the engine of VllmConfig @config.
-    @codes: it attends to codes."""
+    @codes: it attends to codes. @of_model: gives the geometry of a ModelConfig, or raises ValueError."""
     reasons = [*_policy(config), *_parallel(config), *_model(config), *_cache(config, kv_cache_config),
                *_weights(config, options.model_id), *(_codes(config, options) if codes else ())]
     if options.repeatable and not codes:
         reasons.append("repeatable is an option of attention on codes, which KVCOBRA_ATTENTION=1 switches on")
+    if not reasons:
+        reasons += _geometry(of_model, config.model_config, codes)
     if reasons:
         raise ValueError("KvCobraConnector: " + "; ".join(reasons))
