@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -84,6 +86,23 @@ static int user_folders_set_pool(struct config *c, struct errmsg *e)
     return config_set(c, "pool-bytes", text, e);
 }
 
+/* The kvcobra-mover beside this program, if there is one: a wheel and a tarball lie anywhere. */
+static int user_folders_set_mover(struct config *c, struct errmsg *e)
+{
+    static const char name[] = "kvcobra-mover";
+    char path[PATH_MAX + sizeof(name)];
+    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    char *slash;
+
+    path[n > 0 ? n : 0] = '\0';
+    slash = strrchr(path, '/');
+    if (!slash)
+        return 0;
+
+    memcpy(slash + 1, name, sizeof(name));
+    return access(path, X_OK) == 0 ? config_set(c, "mover", path, e) : 0;
+}
+
 int user_folders_apply(struct config *c, char **ret_file, struct errmsg *e)
 {
     char runtime[USER_FOLDER_BYTES];
@@ -105,6 +124,8 @@ int user_folders_apply(struct config *c, char **ret_file, struct errmsg *e)
         r = config_set(c, "socket-mode", "0600", e);
     if (r == 0)
         r = user_folders_set_pool(c, e);
+    if (r == 0)
+        r = user_folders_set_mover(c, e);
     if (r == 0 && asprintf(ret_file, "%s/kvcobra/kvcobrad.conf", settings) < 0) {
         *ret_file = NULL;
         r = fail(e, -ENOMEM, "out of memory");

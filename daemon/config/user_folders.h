@@ -10,7 +10,8 @@ struct config;
 struct errmsg;
 
 /**
- * user_folders_apply() - set the defaults of --user: sockets and their mode, the state folder, the pool
+ * user_folders_apply() - set the defaults of --user: sockets and their mode, the state folder, the
+ * pool, and kvcobra-mover if it lies beside this program
  * @ret_file: path of the configuration file, which need not exist; the caller frees
  *
  * Return: 0; -EINVAL: the environment has no such folder; -ENOMEM.

@@ -23,6 +23,7 @@ check "the library, from Python" python3 -c 'import kvcobra; assert kvcobra.vers
 check "kvcobra up, without a runtime folder" kvcobra up --model files/model.gguf
 check "it is in /tmp" test -S /tmp/kvcobra-1000/kvcobra.sock
 check "ping" kvcobra ping
+check "kvcobra-mover is the one beside kvcobrad" sh -c 'test -x "$(kvcobrad --user --print-config | sed -n "s/^mover *= *//p")"'
 check "doctor" sh -c 'kvcobra doctor || [ $? -eq 1 ]' # 1: something is missing in a bare system, such as a unit
 check "a prompt is published" kvcobra generate files/model.gguf --prompt-file files/session.sh --share --tokens 2 --ignore-eos
 check "a second process finds it" sh -c "kvcobra generate files/model.gguf --prompt-file files/session.sh --share --tokens 2 \\

@@ -93,8 +93,8 @@ int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH
 
 int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], struct errmsg *e)
 {
-    static const char *const places[] = {"../mover/kvcobra-mover", "../" KVCOBRA_LIBEXECDIR "/kvcobra-mover",
-                                         NULL};
+    static const char *const places[] = {"kvcobra-mover", "../mover/kvcobra-mover",
+                                         "../" KVCOBRA_LIBEXECDIR "/kvcobra-mover", NULL};
 
     if (given)
         return find_daemon_take_given(given, ret_mover, e);
@@ -104,7 +104,7 @@ int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], st
         return 0;
 
     return fail(e, -ENOENT,
-                "there is no kvcobra-mover in ../mover or ../" KVCOBRA_LIBEXECDIR
+                "there is no kvcobra-mover beside this program, in ../mover or ../" KVCOBRA_LIBEXECDIR
                 " of the folder of %s, nor " KVCOBRA_MOVER_PATH "; give its path with --mover",
                 self);
 }

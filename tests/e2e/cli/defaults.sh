@@ -79,6 +79,14 @@ cp "$dir/out" "$dir/printed.conf"
 grep -qx "pool-bytes = 64M" "$dir/out" && ok "a printed setting" || not_ok "a printed setting"
 expect "read them again" 0 "$KVCOBRAD" --config "$dir/printed.conf" --print-config
 cmp -s "$dir/out" "$dir/printed.conf" && ok "they are the same" || not_ok "they are the same"
+mkdir "$dir/beside"
+cp "$KVCOBRAD" "$dir/beside/kvcobrad"
+expect "settings of a daemon without a mover" 0 "$dir/beside/kvcobrad" --user --print-config
+grep -q "^mover = $dir" "$dir/out" && not_ok "the built-in path" || ok "the built-in path"
+printf '#!/bin/sh\n' >"$dir/beside/kvcobra-mover"
+chmod +x "$dir/beside/kvcobra-mover"
+expect "settings of a daemon beside its mover" 0 "$dir/beside/kvcobrad" --user --print-config
+grep -qx "mover = $dir/beside/kvcobra-mover" "$dir/out" && ok "the mover beside it" || not_ok "the mover beside it"
 printf 'pool_bytes = 1G\nlease-ms = 1\n' >"$dir/wrong.conf"
 expect "a wrong file" 1 "$KVCOBRAD" --check-config "$dir/wrong.conf"
 grep -q "line 1: .*did you mean pool-bytes?" "$dir/err" && grep -q "line 2: lease-ms" "$dir/err" &&
