@@ -20,7 +20,7 @@ check "kvcobra --version" kvcobra --version
 check "kvcobrad --version" kvcobrad --version
 check "every library is found" sh -c '! ldd env/lib/python3*/site-packages/kvcobra/_native/*/kvcobra* | grep "not found"'
 check "the library, from Python" python3 -c 'import kvcobra; assert kvcobra.version() == kvcobra.__version__; kvcobra.Client(False).close()'
-check "kvcobra up, without a runtime folder" kvcobra up --model files/model.gguf
+check "kvcobra up, without a runtime folder" kvcobra up --wait --model files/model.gguf
 check "it is in /tmp" test -S /tmp/kvcobra-1000/kvcobra.sock
 check "ping" kvcobra ping
 check "kvcobra-mover is the one beside kvcobrad" sh -c 'test -x "$(kvcobrad --user --print-config | sed -n "s/^mover *= *//p")"'

@@ -137,6 +137,7 @@ int calibrate_corpus_write(struct engine *en, const struct calibrate_arguments *
                      n * own->window);
     n += own->want_held ? corpus_held(own->window) : 0;
     progress_start(&p, "generating text", "tokens", (double) (n * own->window), a->common.quiet);
+    progress_say(&p, PROGRESS_SAY_SECONDS);
     r = corpus_from_model(en, own, &p, a->n_texts == 0 ? c : &written, e);
     return r < 0 || a->n_texts == 0 ? r : corpus_join(c, &written, e);
 }

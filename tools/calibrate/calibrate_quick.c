@@ -67,6 +67,7 @@ int calibrate_quick_solve(const struct calibrate_arguments *a, kvc_alloc *alloc,
 
     *ret = (kvc_solve_report){.struct_bytes = sizeof(*ret)};
     progress_start(&p, "solving", NULL, 1, a->common.quiet);
+    progress_say(&p, PROGRESS_SAY_SECONDS);
     if (r == 0)
         r = kvc_solve(stats, &o, &bytes, &n_bytes, ret);
     if (r < 0)

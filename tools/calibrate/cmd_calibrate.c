@@ -315,6 +315,7 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
     int err;
 
     progress_start(&p, "calibrating", "tokens", (double) corpus_tokens(&r->corpus), a->common.quiet);
+    progress_say(&p, PROGRESS_SAY_SECONDS);
     err = cmd_calibrate_begin(r, &p, e);
     if (err < 0)
         return err;
@@ -326,6 +327,7 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
     if (err == 0 && calibrate_arguments_want_depth(a)) {
         progress_end(&p);
         progress_start(&p, "measuring depth weights", NULL, 1, a->common.quiet);
+        progress_say(&p, PROGRESS_SAY_SECONDS);
         err = calibration_measure_depth(&r->cal, e);
     }
 

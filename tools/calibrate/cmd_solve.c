@@ -29,8 +29,6 @@
 #include "tools/command/terminal.h"
 #include "tools/command/usage.h"
 
-#define SAY_EVERY_SECONDS 10 /* without a terminal */
-
 /* ---- --timing: the time of each step, by the names that a solve reports as progress ---- */
 
 /* A step that is repeated is one row. */
@@ -370,7 +368,7 @@ static int cmd_solve_run(int argc, char **argv)
     progress_start(&p, "reading", NULL, 1, true); /* invisible: command_parse() may end the process */
     command_parse(&solve_argp, argc, argv, &a);
     progress_start(&p, "reading", NULL, 1, a.common.quiet);
-    progress_say(&p, SAY_EVERY_SECONDS);
+    progress_say(&p, PROGRESS_SAY_SECONDS);
     cmd_solve_times_start(&times, "reading", &p);
     if (cmd_solve_check_output(&a, &e) < 0 || solve_input_load(&a, &in, &e) < 0)
         return command_fail("%s", e.text);

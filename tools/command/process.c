@@ -177,7 +177,7 @@ bool process_succeeded(const struct process *p, struct errmsg *e)
     if (WEXITSTATUS(p->status) == 127)
         return refute(e, "%s could not be started", p->label);
     if (WEXITSTATUS(p->status) != 0)
-        return refute(e, "%s failed; its error message is above", p->label);
+        return refute(e, "%s failed; " PROCESS_ABOVE, p->label);
 
     return true;
 }

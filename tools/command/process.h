@@ -64,6 +64,9 @@ int process_wait(struct process *const *ps, size_t n, size_t which, enum process
 /* Whether it runs at this moment. */
 bool process_running(const struct process *p);
 
+/* With what the sentence about a program ends that failed and has said why. */
+#define PROCESS_ABOVE "its error message is above"
+
 /* Whether it exited with status 0; false: with a sentence that says how it ended. */
 bool process_succeeded(const struct process *p, struct errmsg *e);
 

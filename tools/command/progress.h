@@ -30,6 +30,8 @@ struct progress {
  */
 void progress_start(struct progress *p, const char *what, const char *unit, double total, bool quiet);
 
+#define PROGRESS_SAY_SECONDS 10 /* usual for the next */
+
 /* For work of minutes: without a terminal, prints a line after two seconds, and then every @seconds. */
 void progress_say(struct progress *p, double seconds);
 

@@ -32,8 +32,6 @@ struct inspect_options {
 
 enum { OPT_STATS = 0x100, OPT_EVAL, OPT_HTML, OPT_BUDGETS };
 
-#define SAY_EVERY_SECONDS 10 /* without a terminal */
-
 static const struct argp_option options[] = {
     {"stats", OPT_STATS, "STATS", 0,
      "With a table: statistics to analyse it with, best the statistics of its solve", 0},
@@ -214,7 +212,7 @@ static int cmd_inspect_show_document(struct inspection *x, const struct inspect_
     struct errmsg e = {""};
 
     progress_start(&p, "inspecting", NULL, 1, o->common.quiet);
-    progress_say(&p, SAY_EVERY_SECONDS);
+    progress_say(&p, PROGRESS_SAY_SECONDS);
     if (inspection_fill(x, &p, &e) < 0)
         return command_fail("%s", e.text);
 

@@ -1,4 +1,7 @@
 /* kvcobra up: a daemon of the user's own in the background, and with --model a table of that model. */
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,14 +16,17 @@
 #include "tools/command/operator_pages.h"
 #include "tools/command/report.h"
 #include "tools/command/terminal.h"
+#include "tools/command/utf8_json.h"
 #include "tools/operate/own_daemon.h"
+#include "tools/operate/own_job.h"
 #include "tools/operate/own_table.h"
 
-enum { OPT_DAEMON = 1, OPT_MODEL };
+enum { OPT_DAEMON = 1, OPT_MODEL, OPT_WAIT };
 
 struct up_options {
     struct common_options common;
     const char *daemon, *model;
+    bool wait;
 };
 
 static const char doc[] =
@@ -29,9 +35,11 @@ static const char doc[] =
     "needs neither root nor systemd. Its pool takes a quarter of the memory, or what kvcobrad.conf says, as "
     "it "
     "fills; it ends with the daemon. Its log is a file beside its sockets. 'kvcobra down' ends it.\n\n"
-    "With --model, a table of the model is made, staged and activated, which takes about a minute for a "
-    "small "
-    "model. The daemon serves meanwhile: an engine may start, and shares prompts from then on.\vExamples:\n\n"
+    "With --model, a table of the model is made, staged and activated in the background, which takes about a "
+    "minute for a small model. The daemon serves meanwhile: an engine may start, and shares prompts from "
+    "then "
+    "on. 'kvcobra up' alone says how far it is; its log is beside the daemon's. 'kvcobra down' ends it, "
+    "too.\vExamples:\n\n"
     "  kvcobra up\n"
     "  kvcobra up --model model.gguf";
 
@@ -43,6 +51,7 @@ static const struct argp_option options[] = {
      "model on Hugging Face that is in the cache of this user. Folders need the Python package with "
      "kvcobra[transformers]",
      1},
+    {"wait", OPT_WAIT, NULL, 0, "With --model: return when the table is active", 1},
     {0},
 };
 
@@ -60,8 +69,15 @@ static error_t cmd_up_parse(int key, char *arg, struct argp_state *state)
     case OPT_MODEL:
         o->model = arg;
         return 0;
+    case OPT_WAIT:
+        o->wait = true;
+        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is one argument too many", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (o->wait && !o->model)
+            argp_error(state, "--wait needs --model");
         return 0;
     }
 
@@ -70,9 +86,65 @@ static error_t cmd_up_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {options, cmd_up_parse, NULL, doc, common_children, NULL, NULL};
 
+/* ---- the table in the background ---- */
+
+/* Starts a job for --model, unless one for the same model runs. */
+static int cmd_up_start_job(const struct up_options *o, const struct own_daemon *d, struct own_job *job,
+                            struct errmsg *e)
+{
+    char self[PATH_MAX];
+    int r;
+
+    if (job->pid > 0 && strcmp(job->model, o->model) != 0)
+        return fail(e, -EBUSY,
+                    "a table of %s is in the making: wait for it ('kvcobra up' says how far it is)",
+                    job->model);
+    if (job->pid > 0)
+        return 0;
+
+    r = find_kvcobra(self, e);
+    if (r == 0)
+        r = own_job_start(d, self, o->model, e);
+    return r < 0 ? r : own_job_look(d, job, e);
+}
+
+static const char *cmd_up_job_state(const struct own_job *job)
+{
+    if (job->pid > 0)
+        return "working";
+    return job->failed ? "failed" : "active";
+}
+
+static void cmd_up_print_job(const struct own_job *job)
+{
+    if (job->pid > 0)
+        terminal_print(stdout, 10, "table     of %s: %s; more in %s\n", job->model, job->last, job->log);
+    else if (job->failed)
+        terminal_print(stdout, 10, "table     of %s was not made: %s; more in %s\n", job->model, job->last,
+                       job->log);
+    else
+        terminal_print(stdout, 10, "table     %s\n", job->last);
+}
+
+/* ---- the answer ---- */
+
+static int cmd_up_print_json(const struct own_daemon *d, const char *socket, uint64_t pool_bytes,
+                             bool started, const struct own_job *job)
+{
+    json_t *table = json_null();
+
+    if (job->exists)
+        table = json_pack("{s:o, s:s, s:o, s:s}", "model", utf8_json(job->model, strlen(job->model)), "state",
+                          cmd_up_job_state(job), "last_line", utf8_json(job->last, strlen(job->last)), "log",
+                          job->log);
+    return report_json(json_pack("{s:b, s:I, s:s, s:s, s:I, s:o}", "started", started, "pid",
+                                 (json_int_t) d->pid, "socket", socket, "log", d->log, "pool_bytes",
+                                 (json_int_t) pool_bytes, "table", table));
+}
+
 /* @started: by this process; else it was running. */
 static int cmd_up_print(const struct up_options *o, const struct own_daemon *d, uint64_t pool_bytes,
-                        bool started)
+                        bool started, const struct own_job *job)
 {
     const char *variable = getenv("KVCOBRA_SOCKET");
     char socket[OWN_DAEMON_PATH_BYTES], size[HUMAN_BYTES];
@@ -82,16 +154,28 @@ static int cmd_up_print(const struct up_options *o, const struct own_daemon *d, 
         command_note(&o->common, "KVCOBRA_SOCKET is %s here: programs use that daemon, until it is unset",
                      variable);
     if (o->common.json)
-        return report_json(json_pack("{s:b, s:I, s:s, s:s, s:I}", "started", started, "pid",
-                                     (json_int_t) d->pid, "socket", socket, "log", d->log, "pool_bytes",
-                                     (json_int_t) pool_bytes));
+        return cmd_up_print_json(d, socket, pool_bytes, started, job);
 
     terminal_print(stdout, 10, "kvcobrad  %s, process %ld\n", started ? "started" : "runs", (long) d->pid);
     terminal_print(stdout, 10, "socket    %s; programs of this user find it\n", socket);
     terminal_print(stdout, 10, "pool      up to %s of memory; a restart loses what is in it\n",
                    human_bytes(pool_bytes, size));
     terminal_print(stdout, 10, "log       %s\n", d->log);
+    if (job->exists)
+        cmd_up_print_job(job);
     return fflush(stdout) == 0 ? COMMAND_OK : command_fail("the output could not be written");
+}
+
+/* Starts the daemon unless it runs. */
+static int cmd_up_start(const struct up_options *o, struct own_daemon *d, bool *ret_started, struct errmsg *e)
+{
+    char self[PATH_MAX], program[PATH_MAX];
+    int r = 0;
+
+    *ret_started = d->pid == 0;
+    if (*ret_started)
+        r = find_daemon(o->daemon, self, program, e);
+    return r < 0 || !*ret_started ? r : own_daemon_start(d, program, e);
 }
 
 static int cmd_up_run(int argc, char **argv)
@@ -99,30 +183,28 @@ static int cmd_up_run(int argc, char **argv)
     _cleanup_(own_daemon_deinit) struct own_daemon d = OWN_DAEMON_INIT;
     _cleanup_(operator_message_freep) Kvcobra__StatusReply *status = NULL;
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
-    char self[PATH_MAX], program[PATH_MAX], operators[OWN_DAEMON_PATH_BYTES];
+    char operators[OWN_DAEMON_PATH_BYTES];
     struct up_options o = {.daemon = NULL};
     struct own_table table = {.name = NULL};
+    struct own_job job = {.exists = false};
     struct errmsg e = {""};
-    bool started = false;
+    bool started;
     int code;
 
     command_parse(&argp, argc, argv, &o);
     if (o.model && own_table_find_model(&table, o.model, &e) < 0) /* before anything is started */
         return command_fail("%s", e.text);
-    if (own_daemon_open(&d, &e) < 0)
+    if (own_daemon_open(&d, &e) < 0 || cmd_up_start(&o, &d, &started, &e) < 0)
         return command_fail("%s", e.text);
-    if (d.pid == 0) {
-        if (find_daemon(o.daemon, self, program, &e) < 0 || own_daemon_start(&d, program, &e) < 0)
-            return command_fail("%s", e.text);
-        started = true;
-    }
 
     (void) snprintf(operators, sizeof(operators), "%s/" SOCKET_OPERATORS, d.folder);
     if (client_open_at(KVC_SOCKET_OPERATORS, operators, 0, &c, &e) < 0 ||
-        operator_get_status(c, &status, &e) < 0)
+        operator_get_status(c, &status, &e) < 0 ||
+        (!o.wait && own_job_look(&d, &job, &e) < 0) || /* not in the job itself: see there */
+        (!o.wait && o.model && cmd_up_start_job(&o, &d, &job, &e) < 0))
         return command_fail("%s", e.text);
-    code = cmd_up_print(&o, &d, status->pool_bytes, started);
-    if (code != COMMAND_OK || !o.model)
+    code = cmd_up_print(&o, &d, status->pool_bytes, started, &job);
+    if (code != COMMAND_OK || !o.wait)
         return code;
 
     own_daemon_deinit(&d); /* others may act while the table is made */

@@ -18,7 +18,7 @@
 #include "base/errmsg.h"
 #include "proto/sockets.h"
 
-enum { READY_FD = 3, TAIL_BYTES = 4096 };
+enum { TAIL_BYTES = 4096 };
 
 #define LOG_NAME "kvcobrad.log"
 
@@ -129,11 +129,8 @@ static int own_daemon_open_log(const struct own_daemon *d, struct errmsg *e)
     return take_fd(&fd);
 }
 
-/* The child: async-signal-safe calls only. It has its own session, so no terminal ends it. */
-static void own_daemon_exec(const char *program, int log_fd, int ready_fd)
+void own_daemon_detach(int log_fd, int ready_fd)
 {
-    char name[] = "kvcobrad", user[] = "--user", option[] = "--ready-fd", number[] = "3";
-    char *const argv[] = {name, user, option, number, NULL};
     int null = open("/dev/null", O_RDONLY);
     sigset_t none;
 
@@ -143,9 +140,17 @@ static void own_daemon_exec(const char *program, int log_fd, int ready_fd)
     /* The descriptors of the parent are above 3: entry_prepare() opened the standard ones, and the folder
      * came first. */
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(log_fd, STDOUT_FILENO) < 0 ||
-        dup2(log_fd, STDERR_FILENO) < 0 || dup2(ready_fd, READY_FD) < 0)
+        dup2(log_fd, STDERR_FILENO) < 0 || dup2(ready_fd, OWN_DAEMON_READY_FD) < 0)
         _exit(127);
-    (void) syscall(SYS_close_range, READY_FD + 1, ~0U, 0); /* what a shell or a service left open */
+    (void) syscall(SYS_close_range, OWN_DAEMON_READY_FD + 1, ~0U, 0); /* what a shell left open */
+}
+
+static void own_daemon_exec(const char *program, int log_fd, int ready_fd)
+{
+    char name[] = "kvcobrad", user[] = "--user", option[] = "--ready-fd", number[] = "3";
+    char *const argv[] = {name, user, option, number, NULL};
+
+    own_daemon_detach(log_fd, ready_fd);
     (void) execv(program, argv);
     _exit(127);
 }

@@ -50,5 +50,13 @@ int own_daemon_open(struct own_daemon *d, struct errmsg *e);
  */
 int own_daemon_start(struct own_daemon *d, const char *program, struct errmsg *e);
 
+/*
+ * For the child of a fork that becomes a program in the background; async-signal-safe calls only. It has its
+ * own session, so no terminal ends it, no input, @log_fd for its output, and @ready_fd as
+ * OWN_DAEMON_READY_FD; all other descriptors are closed. Failures end it with 127.
+ */
+enum { OWN_DAEMON_READY_FD = 3 };
+void own_daemon_detach(int log_fd, int ready_fd);
+
 /* Ends the daemon that was found, and waits for its end. Return: 0; -ETIMEDOUT; an errno; with a sentence. */
 int own_daemon_end(struct own_daemon *d, struct errmsg *e);

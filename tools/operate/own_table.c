@@ -18,6 +18,8 @@
 #include "tools/command/operator_tables.h"
 #include "tools/command/process.h"
 #include "tools/command/temp_folder.h"
+#include "tools/command/terminal.h"
+#include "tools/operate/own_job.h"
 
 /* The interpreter that has the Python package: set by the command that pip installs. */
 #define PYTHON_VARIABLE "KVCOBRA_PYTHON"
@@ -97,15 +99,16 @@ int own_table_find_model(struct own_table *t, const char *name, struct errmsg *e
 
 struct own_table_steps {
     char self[PATH_MAX], folder[PATH_MAX], stats[PATH_MAX], table[PATH_MAX];
+    char model_id[DIGEST_HEX_BYTES]; /* own_table_is_active() asks for it */
     int signal_fd;
     bool silent; /* the steps print nothing: standard output is for JSON */
 };
 
 /* @ret_out: what it printed, for the caller to free; NULL: it is shown. */
-static int own_table_run(const struct own_table_steps *s, const char *program, const char *const *argv,
-                         char **ret_out, struct errmsg *e)
+static int own_table_run_step(const struct own_table_steps *s, const char *step, const char *program,
+                              const char *const *argv, char **ret_out, struct errmsg *e)
 {
-    _cleanup_(process_deinit) struct process p = PROCESS_INIT(argv[1]);
+    _cleanup_(process_deinit) struct process p = PROCESS_INIT(step);
     struct process *const ps[] = {&p};
     enum process_output output = ret_out || s->silent ? PROCESS_CAPTURE : PROCESS_SHOW;
     int r = process_start(&p, program, argv, output, e);
@@ -123,15 +126,22 @@ static int own_table_run(const struct own_table_steps *s, const char *program, c
     return 0;
 }
 
+/* A command of this program. */
+static int own_table_run(const struct own_table_steps *s, const char *const *argv, char **ret_out,
+                         struct errmsg *e)
+{
+    return own_table_run_step(s, argv[1], s->self, argv, ret_out, e);
+}
+
 /* Whether the daemon has an active table of the model; its digest is then in @ret. */
-static int own_table_is_active(const struct own_table *t, const struct own_table_steps *s, kvc_client *c,
+static int own_table_is_active(const struct own_table *t, struct own_table_steps *s, kvc_client *c,
                                bool *ret_active, struct errmsg *e)
 {
     const char *const argv[] = {"kvcobra", "model-id", "--quiet", t->path, NULL};
     _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *tables = NULL;
     _cleanup_(freep) char *out = NULL;
     char text[DIGEST_HEX_BYTES];
-    int r = own_table_run(s, s->self, argv, &out, e);
+    int r = own_table_run(s, argv, &out, e);
 
     if (r == 0)
         r = operator_list_tables(c, &tables, e);
@@ -139,12 +149,12 @@ static int own_table_is_active(const struct own_table *t, const struct own_table
         return r;
 
     *ret_active = false;
+    (void) snprintf(s->model_id, sizeof(s->model_id), "%s", out ? out : "");
     for (size_t i = 0; i < tables->n_tables; i++) {
         if (tables->tables[i]->model_digest.len != KVC_DIGEST_BYTES)
             continue;
         (void) digest_hex(tables->tables[i]->model_digest.data, text);
-        if (tables->tables[i]->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE && out &&
-            strncmp(out, text, strlen(text)) == 0)
+        if (tables->tables[i]->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE && strcmp(s->model_id, text) == 0)
             *ret_active = true;
     }
     return 0;
@@ -154,15 +164,19 @@ static int own_table_calibrate(const struct own_table *t, const struct own_table
 {
     const char *python = getenv(PYTHON_VARIABLE);
     const char *const of_file[] = {"kvcobra", "calibrate", "--quick", t->path, "-o", s->stats, NULL};
-    const char *const of_folder[] = {"python3",  "-m",   "kvcobra",  "calibrate", t->path, "-o", s->stats,
-                                     "--tokens", "3072", "--window", "256",       NULL}; /* as --quick */
+    /* as --quick; an interpreter finds the packages of its environment by the path that is its name */
+    const char *const of_folder[] = {python, "-m",         "kvcobra",   "calibrate", t->path,
+                                     "-o",   s->stats,     "--tokens",  "3072",      "--window",
+                                     "256",  "--model-id", s->model_id, NULL};
     const char *const solve[] = {"kvcobra", "solve", s->stats, "--bpd", "3", "-o", s->table, NULL};
     int r;
 
+    if (!s->silent && printf("calibrating with %s\n", t->path) > 0) /* before the first line of progress */
+        (void) fflush(stdout);
     if (!t->is_folder)
-        return own_table_run(s, s->self, of_file, NULL, e);
-    r = own_table_run(s, python, of_folder, NULL, e);
-    return r < 0 ? r : own_table_run(s, s->self, solve, NULL, e);
+        return own_table_run(s, of_file, NULL, e);
+    r = own_table_run_step(s, "calibrate", python, of_folder, NULL, e);
+    return r < 0 ? r : own_table_run(s, solve, NULL, e);
 }
 
 static int own_table_make_in(const struct own_table *t, struct own_table_steps *s, const char *operators,
@@ -178,8 +192,8 @@ static int own_table_make_in(const struct own_table *t, struct own_table_steps *
 
     r = own_table_calibrate(t, s, e);
     if (r == 0)
-        r = own_table_run(s, s->self, stage, NULL, e);
-    return r < 0 ? r : own_table_run(s, s->self, activate, NULL, e);
+        r = own_table_run(s, stage, NULL, e);
+    return r < 0 ? r : own_table_run(s, activate, NULL, e);
 }
 
 /* From here on signals end the step that runs, and then this command. */
@@ -209,14 +223,16 @@ int own_table_make(const struct own_table *t, kvc_client *c, const char *operato
         r = find_kvcobra(s.self, &e);
     if (r == 0)
         r = own_table_is_active(t, &s, c, &active, &e);
-    if (r == 0 && active) {
-        command_note(o, "a table of %s is active already", t->name);
-    } else if (r == 0) {
+    if (r == 0 && !active) {
         r = temp_folder_make(NULL, "up", s.folder, sizeof(s.folder), &e);
         if (r == 0)
             r = own_table_make_in(t, &s, operators, &e);
         temp_folder_remove(s.folder);
     }
     closep(&s.signal_fd);
-    return r == 0 ? COMMAND_OK : command_fail("%s", e.text);
+    if (r < 0)
+        return command_fail("%s", e.text);
+    if (!o->json)
+        terminal_print(stdout, 2, OWN_JOB_DONE "%s is active%s\n", t->name, active ? " already" : "");
+    return COMMAND_OK;
 }

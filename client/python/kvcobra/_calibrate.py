@@ -49,7 +49,7 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     window: tokens that the model reads together, each window afresh. Windows that repeat earlier ones are left out.
     own_share: percent of all tokens that the model writes beside texts, 0 to 90, so that tables are good on other input too.
     metric: "output" weighs errors by their effect on the output of attention; "mse" is for models that "output" refuses.
-    progress: a line on standard error, if that is a terminal. model_id: the digest that `kvcobra model-id` prints and the
+    progress: lines on standard error. model_id: the digest that `kvcobra model-id` prints and the
     table is for; None: that of the model's folder, which must be the local one that the model was loaded from.
 
     Raises ValueError if the model does not fit (the sentence says why), kvcobra.Error for failures of the library.

@@ -1,4 +1,4 @@
-"""A progress line on standard error, only if that is a terminal and the work takes more than two seconds."""
+"""A progress line on standard error, if the work takes more than two seconds. Without a terminal, as in a log: a line every ten."""
 from __future__ import annotations
 
 import sys
@@ -7,6 +7,7 @@ from typing import Any
 
 SILENT_S = 2.0
 STEP_S = 0.2
+LOG_STEP_S = 10.0
 
 
 class Progress:
@@ -14,17 +15,22 @@ class Progress:
 
     def __init__(self, what: str, unit: str, total: int, wanted: bool = True) -> None:
         self._what, self._unit, self._total = what, unit, total
-        self._visible = wanted and sys.stderr is not None and sys.stderr.isatty()
+        self._visible = wanted and sys.stderr is not None
+        self._terminal = self._visible and sys.stderr.isatty()
+        self._step = STEP_S if self._terminal else LOG_STEP_S
         self._begun = time.monotonic()
-        self._last = self._begun + SILENT_S - STEP_S
+        self._last = self._begun + SILENT_S - self._step
         self._width = 0
 
     def update(self, done: int) -> None:
         now = time.monotonic()
-        if not self._visible or now < self._last + STEP_S:
+        if not self._visible or now < self._last + self._step:
             return
         self._last = now
         line = self.line(done, now - self._begun)
+        if not self._terminal:
+            print(line, file=sys.stderr, flush=True)
+            return
         sys.stderr.write("\r" + line.ljust(self._width))
         sys.stderr.flush()
         self._width = len(line)

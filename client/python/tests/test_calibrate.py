@@ -2,7 +2,9 @@
 
 Environment: that of support.py, and KVCOBRA_ALLOC_LIBRARY.
 """
+import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -191,7 +193,14 @@ class Texts(unittest.TestCase):
         p = _progress.Progress("calibrating", "tokens", 2048, False)
         self.assertEqual(p.line(0, 1.0), "calibrating  0 %")
         self.assertEqual(p.line(512, 4.0), "calibrating  25 %  128 tokens/s  0:12 left")
-        p.update(2048)  # standard error is no terminal
+        p.update(2048)  # not wanted
+        with contextlib.redirect_stderr(io.StringIO()) as log:  # no terminal: a line every ten seconds
+            p = _progress.Progress("calibrating", "tokens", 2048)
+            p.update(1)
+            p._last -= 10
+            p.update(512)
+            p.update(1024)
+        self.assertRegex(log.getvalue(), r"\Acalibrating  25 %  .* left\n\Z")
 
 
 class Spike(torch.nn.Module):

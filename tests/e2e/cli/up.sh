@@ -108,11 +108,48 @@ trap '"$KVCOBRA" down >/dev/null 2>&1 || true; cleanup' EXIT
 
 # ---- a table of a model
 "$TINY_MODEL" "$dir/files/model.gguf"
-expect "up with a model" 0 up --model "$dir/files/model.gguf"
+expect "up with a model" 0 up --wait --model "$dir/files/model.gguf"
 expect "tables" 0 "$KVCOBRA" table list --json
 expect_true "one is active" '[t["state"] for t in j] == ["active"]'
-expect "up with the same model" 0 up --model "$dir/files/model.gguf"
-grep -q "is active already" "$dir/err" && ok "nothing is made twice" || not_ok "nothing is made twice"
+expect "up with the same model" 0 up --wait --model "$dir/files/model.gguf"
+grep -q "a table of $dir/files/model.gguf is active already" "$dir/out" && ok "nothing is made twice" || not_ok "nothing is made twice"
 expect "generate finds the daemon and the table" 0 "$KVCOBRA" generate "$dir/files/model.gguf" --prompt x --share --tokens 2 --ignore-eos
 expect "down" 0 "$KVCOBRA" down
+
+# ---- in the background
+is_state() {
+    up --json >"$dir/state" && grep -q "\"state\": \"$1\"" "$dir/state"
+}
+expect "a table in the background" 0 up --json --model "$dir/files/model.gguf"
+expect_true "its state and its log" "(j['started'] and j['table']['model'] == '$dir/files/model.gguf' and
+    j['table']['state'] in ('working', 'active') and j['table']['log'] == '$own/table.log')"
+wait_for "it becomes active" is_state active
+expect "as text" 0 up
+grep -q "^table     a table of $dir/files/model.gguf is active" "$dir/out" && ok "up says so" || not_ok "up says so"
+[ "$(stat -c %a "$own/table.log")" = 600 ] && ok "its log is private" || not_ok "its log is private"
+cp "$dir/files/model.gguf" "$dir/files/cut.gguf"
+truncate -s 100000 "$dir/files/cut.gguf"
+expect "a model that is damaged" 0 up --model "$dir/files/cut.gguf"
+wait_for "it fails" is_state failed
+expect "as text" 0 up
+grep -q "^table     of $dir/files/cut.gguf was not made: " "$dir/out" && grep -q "more in" "$dir/out" && ok "up says why" || not_ok "up says why"
+
+# a job that takes long: a Python that stops itself stands for the calibration of a folder
+printf '#!/bin/sh\necho "calibrating  12 %%" >&2\nexec sleep 6173\n' >"$dir/bin/python"
+chmod +x "$dir/bin/python"
+python3 "$(dirname "$0")/model_folder.py" make "$dir/files" plain
+export KVCOBRA_PYTHON="$dir/bin/python"
+expect "a folder" 0 up --model "$dir/files/plain"
+says_progress() {
+    up >"$dir/out" && grep -q "^table     of $dir/files/plain: calibrating  12 %; more in" "$dir/out"
+}
+wait_for "up says how far it is" says_progress
+expect "the same again" 0 up --model "$dir/files/plain"
+expect_sentence "another model meanwhile" "is in the making" up --model "$dir/files/model.gguf"
+expect "down" 0 "$KVCOBRA" down
+grep -q "the table that was in the making was given up" "$dir/out" && ok "down ends it" || not_ok "down ends it"
+is_gone() {
+    ! pgrep -f '^sleep 6173$' >/dev/null
+}
+wait_for "its steps end" is_gone
 finish
