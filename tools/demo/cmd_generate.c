@@ -1,4 +1,5 @@
 /* kvcobra generate: continues a prompt with the exact cache, a table file, or the pool of a daemon. */
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,13 +18,16 @@
 #include "tools/command/option.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
+#include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
+#include "tools/demo/chat_prompt.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/tokenizer.h"
 
 enum {
     OPT_PROMPT = 1,
     OPT_PROMPT_FILE,
+    OPT_QUESTION,
     OPT_TABLE,
     OPT_SHARE,
     OPT_SOCKET,
@@ -43,7 +47,7 @@ enum { DEFAULT_TOKENS = 128 };
 
 struct generate_options {
     struct common_options common;
-    const char *model, *prompt, *prompt_file, *table, *label;
+    const char *model, *prompt, *prompt_file, *question, *table, *label;
     const char *socket; /* NULL: without a daemon; "": found by kvc_socket_path() */
     bool exact, repeatable, ignore_eos, moments;
     double report; /* percent of new chunks */
@@ -75,13 +79,17 @@ static const char doc[] =
     "Examples:\n\n"
     "  kvcobra generate model.gguf --prompt 'The capital of France is'\n"
     "  kvcobra generate model.gguf --prompt-file manual.txt --table model-3.table\n"
-    "  kvcobra generate model.gguf --prompt-file manual.txt --share";
+    "  kvcobra generate model.gguf --prompt-file manual.txt --share\n"
+    "  kvcobra generate model.gguf --prompt-file manual.txt --share --repeatable \\\n"
+    "      --question 'What is this about?'";
 
 static const struct argp_option options[] = {
     {"prompt", OPT_PROMPT, "TEXT", 0,
      "The text to continue; control tokens such as <|im_start|> are recognised", 1},
     {"prompt-file", OPT_PROMPT_FILE, "FILE", 0,
      "A file with the text to continue; control tokens in it are plain text", 1},
+    {"question", OPT_QUESTION, "TEXT", 0,
+     "With --prompt-file: answer this question about the text of the file, in the model's form of a chat", 1},
     {"exact", OPT_EXACT, NULL, 0, "Do not compress keys and values (default)", 2},
     {"table", OPT_TABLE, "TABLE", 0, "Compress with this table file, without a daemon", 2},
     {"share", OPT_SHARE, NULL, 0, "Compress with the active table of a daemon, and share pages", 2},
@@ -113,6 +121,8 @@ static void cmd_generate_check(const struct generate_options *o, const struct ar
         argp_error(state, "a MODEL is needed");
     if (!o->prompt == !o->prompt_file)
         argp_error(state, "either --prompt or --prompt-file is needed");
+    if (o->question && !o->prompt_file)
+        argp_error(state, "--question is about the text of --prompt-file");
     if ((o->table != NULL) + (o->socket != NULL) + o->exact > 1)
         argp_error(state, "--table, --share (or --socket) and --exact exclude each other");
     if (o->repeatable && !o->table && !o->socket)
@@ -125,6 +135,23 @@ static void cmd_generate_check(const struct generate_options *o, const struct ar
         argp_error(state, "--moments needs --report");
 }
 
+static error_t cmd_generate_parse_prompt(struct generate_options *o, int key, char *arg)
+{
+    switch (key) {
+    case OPT_PROMPT:
+        o->prompt = arg;
+        return 0;
+    case OPT_PROMPT_FILE:
+        o->prompt_file = arg;
+        return 0;
+    case OPT_QUESTION:
+        o->question = arg;
+        return 0;
+    }
+
+    return ARGP_ERR_UNKNOWN;
+}
+
 static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
 {
     struct generate_options *o = state->input;
@@ -132,12 +159,6 @@ static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &o->common;
-        return 0;
-    case OPT_PROMPT:
-        o->prompt = arg;
-        return 0;
-    case OPT_PROMPT_FILE:
-        o->prompt_file = arg;
         return 0;
     case OPT_TABLE:
         o->table = arg;
@@ -188,7 +209,7 @@ static error_t cmd_generate_parse(int key, char *arg, struct argp_state *state)
         return 0;
     }
 
-    return ARGP_ERR_UNKNOWN;
+    return cmd_generate_parse_prompt(o, key, arg);
 }
 
 static const struct argp argp = {options, cmd_generate_parse, "MODEL", doc, common_children, NULL, NULL};
@@ -231,6 +252,31 @@ static void cmd_generate_prompt_progress(void *ctx, size_t n_done)
     progress_update(&out->progress, (double) n_done);
 }
 
+/* On a terminal, the end of the prompt in grey, so that the text does not begin in the middle; or the
+ * question. */
+static void cmd_generate_show_prompt(const struct engine *en, const struct generate_options *o,
+                                     const struct document *prompt)
+{
+    enum { SHOWN_TOKENS = 16 };
+    size_t first = prompt->n_tokens > SHOWN_TOKENS ? prompt->n_tokens - SHOWN_TOKENS : 0;
+
+    if (o->common.json || terminal_width(stdout) == 0)
+        return;
+
+    printf("\033[2m%s", first > 0 || o->question ? "... " : "");
+    if (o->question)
+        printf("%s\n", o->question);
+    for (size_t i = first; !o->question && i < prompt->n_tokens; i++) {
+        size_t bytes = 0;
+        const char *piece = tokenizer_piece(engine_tokenizer(en), prompt->tokens[i], &bytes);
+
+        for (size_t k = 0; piece && k < bytes; k++)
+            putchar(iscntrl((unsigned char) piece[k]) ? ' ' : piece[k]);
+    }
+    printf("\033[0m");
+    (void) fflush(stdout);
+}
+
 /* Turns reports to the daemon on if the options ask for them. */
 static int cmd_generate_enable_reports(kvc_client *c, kvc_model *m, const struct generate_options *o,
                                        struct errmsg *e)
@@ -255,11 +301,15 @@ static int cmd_generate_load_prompt(const struct engine *en, const struct genera
 
     if (o->prompt && utf8_error(o->prompt, strlen(o->prompt)) < strlen(o->prompt))
         return fail(e, -EINVAL, "the prompt is not UTF-8 text");
+    if (o->question && utf8_error(o->question, strlen(o->question)) < strlen(o->question))
+        return fail(e, -EINVAL, "the question is not UTF-8 text");
     if (o->prompt_file)
         r = document_load(en, o->prompt_file, &d, e);
     else
         r = tokenizer_encode(engine_tokenizer(en), o->prompt, strlen(o->prompt), true, &d.tokens, &d.n_tokens,
                              e);
+    if (r == 0 && o->question)
+        r = chat_prompt_make(en, o->question, &d, e);
     if (r == 0)
         r = document_add_bos(en, &d, e);
     if (r < 0)
@@ -432,6 +482,7 @@ static int cmd_generate_run(int argc, char **argv)
     if (r < 0)
         return command_fail("%s", e.text);
 
+    cmd_generate_show_prompt(en, &o, &prompt);
     out = (struct cmd_generate_output){.tokenizer = engine_tokenizer(en), .stream = !o.common.json};
     r = cmd_generate_and_print(en, &prompt, &o, &out);
     free(out.text);

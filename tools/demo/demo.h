@@ -19,7 +19,7 @@ struct errmsg;
 enum { DEMO_BUDGETS = 2 };
 extern const char *const demo_budgets[DEMO_BUDGETS];
 
-/* Stands behind the text in the prompt of both processes. */
+/* What both processes are asked about the text. */
 extern const char demo_question[];
 
 struct demo {

@@ -1,24 +1,35 @@
-/* Second half of the demonstration: process A reads a prompt, process B finds its pages, and the table is
- * swapped while both run. */
+/* Second half of the demonstration: process A answers a question about a text, process B finds A's pages and
+ * answers earlier, and the table is swapped while a third one writes. */
 #include <errno.h>
+#include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "tools/command/human.h"
 #include "tools/command/terminal.h"
 #include "tools/demo/demo.h"
 
-/* All three are watched together from the start: none blocks on a full pipe. */
-enum { DAEMON, A, B, N_CHILDREN };
+/* All are watched together from the start: none blocks on a full pipe. */
+enum { DAEMON, A, B, C, N_CHILDREN };
 
 struct demo_children {
     const struct demo *d;
-    struct process daemon, a, b;
+    struct process daemon, a, b, c; /* A and B share a prompt, C runs during the swap */
+};
+
+/* What a process answered, from its JSON. */
+struct demo_answer {
+    char text[512];
+    double seconds; /* to the first token */
+    double prompt_tokens, found;
 };
 
 static void demo_share_deinit(struct demo_children *c)
 {
+    process_deinit(&c->c);
     process_deinit(&c->b); /* clients first, so that they do not lose their daemon */
     process_deinit(&c->a);
     process_deinit(&c->daemon);
@@ -27,7 +38,7 @@ static void demo_share_deinit(struct demo_children *c)
 static int demo_share_wait_for(struct demo_children *c, size_t which, enum process_event event,
                                struct errmsg *e)
 {
-    struct process *const ps[N_CHILDREN] = {&c->daemon, &c->a, &c->b};
+    struct process *const ps[N_CHILDREN] = {&c->daemon, &c->a, &c->b, &c->c};
 
     return process_wait(ps, N_CHILDREN, which, event, c->d->signal_fd, e);
 }
@@ -88,14 +99,40 @@ static int demo_share_use_table(struct demo_children *c, const char *budget, str
     return r;
 }
 
-static int demo_share_start_client(struct demo_children *c, struct process *p, struct errmsg *e)
+static int demo_share_finish(struct demo_children *c, size_t which, const struct process *p, struct errmsg *e)
+{
+    int r = demo_share_wait_for(c, which, PROCESS_EXITS, e);
+
+    if (r == 0 && !process_succeeded(p, e))
+        return -ECANCELED;
+
+    return r;
+}
+
+/* Asks the question, and waits for the answer. */
+static int demo_share_ask(struct demo_children *c, size_t which, struct process *p, struct demo_answer *ret,
+                          struct errmsg *e)
 {
     struct demo_path socket = demo_path(c->d, "kvcobra.sock"), prompt = demo_path(c->d, "prompt.txt");
-    const char *args[] = {"generate",     c->d->model, "--prompt-file", prompt.text,
-                          "--socket",     socket.text, "--tokens",      c->d->generate_tokens,
-                          "--ignore-eos", "--label",   p->label,        NULL};
+    const char *args[] = {"generate",   c->d->model,   "--prompt-file", prompt.text,
+                          "--question", demo_question, "--socket",      socket.text,
+                          "--tokens",   "48",          "--repeatable",  "--json",
+                          NULL};
+    const char *text = "";
+    json_t *json;
+    int r = demo_start(c->d, p, PROCESS_CAPTURE, args, e);
 
-    return demo_start(c->d, p, PROCESS_CAPTURE, args, e);
+    if (r == 0)
+        r = demo_share_finish(c, which, p, e);
+    if (r < 0)
+        return r;
+
+    json = json_loads(p->out ? p->out : "", 0, NULL);
+    r = json_unpack(json, "{s:s, s:F, s:F, s:F}", "text", &text, "first_token_seconds", &ret->seconds,
+                    "prompt_tokens", &ret->prompt_tokens, "matched_tokens", &ret->found);
+    (void) snprintf(ret->text, sizeof(ret->text), "%s", text + strspn(text, " \n"));
+    json_decref(json);
+    return r < 0 ? fail(e, -EBADMSG, "cannot read what kvcobra generate --json printed") : 0;
 }
 
 /* Waits for the first token on stdout: the prompt is then read and published. */
@@ -112,48 +149,12 @@ static int demo_share_first_token(struct demo_children *c, size_t which, const s
     return r;
 }
 
-static int demo_share_finish(struct demo_children *c, size_t which, const struct process *p, struct errmsg *e)
+static void demo_share_print_answer(const struct process *p, const struct demo_answer *a)
 {
-    int r = demo_share_wait_for(c, which, PROCESS_EXITS, e);
+    char took[HUMAN_BYTES];
 
-    if (r == 0 && !process_succeeded(p, e))
-        return -ECANCELED;
-
-    return r;
-}
-
-/* Prints the beginning of the output of @p: its answer, up to the first empty line. */
-static void demo_share_print_answer(const struct process *p)
-{
-    enum { ANSWER_BYTES = 320 };
-    size_t n = p->n_out < ANSWER_BYTES ? p->n_out : ANSWER_BYTES;
-    const char *end = p->n_out > 0 ? memmem(p->out, n, "\n\n", 2) : NULL;
-    char text[ANSWER_BYTES + 1];
-
-    n = end ? (size_t) (end - p->out) : n;
-    while (n < p->n_out && n > 0 && ((unsigned char) p->out[n] & 0xc0) == 0x80)
-        n--; /* not in the middle of a character */
-    for (size_t i = 0; i < n; i++)
-        text[i] = p->out[i];
-    text[n] = '\0';
-    for (char *c = text; *c; c++)
-        *c = *c == '\n' ? ' ' : *c;
-    terminal_print(stdout, 2, "%s answers: ...%s%s\n", p->label, text, n < p->n_out ? " ..." : "");
-}
-
-static void demo_share_print_answers(const struct demo_children *c)
-{
-    const char *question = demo_question + strspn(demo_question, "\n");
-
-    terminal_print(stdout, 2, "The prompt: %s bytes of %s, then\n", c->d->prompt_bytes, c->d->text[1]);
-    terminal_print(stdout, 0, "%s ...\n\n", question);
-    demo_share_print_answer(&c->a);
-    demo_share_print_answer(&c->b);
-    terminal_print(
-        stdout, 0,
-        "\nWhat a hit changes: A computed the prompt from exact keys and values; B found it and read their "
-        "codes, so the two answers may differ by the error of the codes. With 'kvcobra generate "
-        "--repeatable' both read codes and answer the same.\n");
+    terminal_print(stdout, 2, "%s found %.0f of %.0f tokens and answers after %s: %s\n", p->label, a->found,
+                   a->prompt_tokens, human_seconds(a->seconds, took), a->text);
 }
 
 static int demo_share_show(struct demo_children *c, const char *const *args, struct errmsg *e)
@@ -163,67 +164,71 @@ static int demo_share_show(struct demo_children *c, const char *const *args, str
     return demo_run(c->d, &p, PROCESS_SHOW, args, e);
 }
 
-static int demo_share_show_state(struct demo_children *c, struct errmsg *e)
-{
-    struct demo_path socket = demo_path(c->d, "operator.sock");
-    const char *tables[] = {"table", "list", "--socket", socket.text, NULL};
-    const char *status[] = {"status", "--socket", socket.text, NULL};
-    int r = demo_share_show(c, tables, e);
-
-    return r < 0 ? r : demo_share_show(c, status, e);
-}
-
 static int demo_share_prompt(struct demo_children *c, struct errmsg *e)
 {
+    bool is_terminal = terminal_width(stdout) > 0;
+    struct demo_answer a, b;
+    char saved[HUMAN_BYTES];
     int r;
 
-    demo_heading("Share: process A reads a prompt and publishes it");
-    r = demo_share_start_client(c, &c->a, e);
+    demo_heading("Share: process A reads a text of %s bytes, publishes it, and answers a question",
+                 c->d->prompt_bytes);
+    r = demo_share_ask(c, A, &c->a, &a, e);
     if (r < 0)
         return r;
 
-    r = demo_share_first_token(c, A, &c->a, e);
+    demo_share_print_answer(&c->a, &a);
+    demo_heading("Process B is asked the same: it finds A's pages");
+    r = demo_share_ask(c, B, &c->b, &b, e);
     if (r < 0)
         return r;
 
-    demo_heading("Process B has the same prompt: it finds A's pages and starts to generate at once");
-    r = demo_share_start_client(c, &c->b, e);
-    return r < 0 ? r : demo_share_first_token(c, B, &c->b, e);
+    demo_share_print_answer(&c->b, &b);
+    terminal_print(stdout, 0, "\n%sB answered %s earlier than A.%s\n", is_terminal ? "\033[1m" : "",
+                   human_seconds(a.seconds > b.seconds ? a.seconds - b.seconds : 0, saved),
+                   is_terminal ? "\033[0m" : "");
+    terminal_print(
+        stdout, 0,
+        "\nWith --repeatable both read codes of the text, so their answers are the same. Without it A "
+        "reads exact keys and values, and the answers may differ by the error of the codes.\n");
+    return 0;
 }
 
-static const char *demo_share_activity(const struct process *p)
+/* C writes a long text meanwhile. */
+static int demo_share_start_writer(struct demo_children *c, struct errmsg *e)
 {
-    return process_running(p) ? "is still generating" : "has finished";
+    struct demo_path socket = demo_path(c->d, "kvcobra.sock"), prompt = demo_path(c->d, "prompt.txt");
+    const char *args[] = {"generate",     c->d->model, "--prompt-file", prompt.text,
+                          "--socket",     socket.text, "--tokens",      c->d->generate_tokens,
+                          "--ignore-eos", "--label",   c->c.label,      NULL};
+    int r = demo_start(c->d, &c->c, PROCESS_CAPTURE, args, e);
+
+    return r < 0 ? r : demo_share_first_token(c, C, &c->c, e);
 }
 
 static int demo_share_swap(struct demo_children *c, struct errmsg *e)
 {
+    struct demo_path socket = demo_path(c->d, "operator.sock");
+    const char *tables[] = {"table", "list", "--socket", socket.text, NULL};
     int r;
 
-    demo_heading("Swap: while both generate, new sequences get a table of %s bits",
-                 demo_budgets[DEMO_BUDGETS - 1]);
-    r = demo_share_use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
+    demo_heading("Swap: while process C writes %s tokens, new sequences get a table of %s bits",
+                 c->d->generate_tokens, demo_budgets[DEMO_BUDGETS - 1]);
+    r = demo_share_start_writer(c, e);
+    if (r == 0)
+        r = demo_share_use_table(c, demo_budgets[DEMO_BUDGETS - 1], e);
+    if (r == 0)
+        r = demo_share_show(c, tables, e);
     if (r < 0)
         return r;
 
-    r = demo_share_show_state(c, e);
-    if (r < 0)
-        return r;
-
-    terminal_print(stdout, 0, "\nA %s, B %s; a sequence uses one table from beginning to end\n\n",
-                   demo_share_activity(&c->a), demo_share_activity(&c->b));
+    terminal_print(stdout, 0, "\nC %s; a sequence uses one table from beginning to end\n\n",
+                   process_running(&c->c) ? "is still writing" : "has finished");
     (void) fflush(stdout);
-    r = demo_share_finish(c, A, &c->a, e);
-    if (r < 0)
-        return r;
-
-    r = demo_share_finish(c, B, &c->b, e);
-    if (r < 0)
-        return r;
-
-    demo_share_print_answers(c);
-    printf("All of their 2 x %s tokens were generated\n", c->d->generate_tokens);
-    return 0;
+    r = demo_share_finish(c, C, &c->c, e);
+    if (r == 0)
+        printf("All of its %s tokens were written\n", c->d->generate_tokens);
+    return r;
 }
 
 int demo_share(const struct demo *d, struct errmsg *e)
@@ -233,6 +238,7 @@ int demo_share(const struct demo *d, struct errmsg *e)
         .daemon = PROCESS_INIT("kvcobrad"),
         .a = PROCESS_INIT("A"),
         .b = PROCESS_INIT("B"),
+        .c = PROCESS_INIT("C"),
     };
     int r;
 

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -12,7 +13,7 @@
 enum { ARGS_MAX = 24 };
 
 const char *const demo_budgets[DEMO_BUDGETS] = {"3", "4"};
-const char demo_question[] = "\n\nQuestion: What is this text about?\nAnswer: This text is about";
+const char demo_question[] = "What is this text about? Answer in one sentence.";
 
 void demo_heading(const char *fmt, ...)
 {
@@ -51,7 +52,7 @@ int demo_start(const struct demo *d, struct process *p, enum process_output outp
 
     for (; args[n - 1] && n < ARGS_MAX; n++) {
         argv[n] = args[n - 1];
-        fprintf(line, " %s", argv[n]);
+        fprintf(line, strchr(argv[n], ' ') ? " '%s'" : " %s", argv[n]);
     }
     if (fclose(line) != 0)
         return fail(e, -ENOMEM, "out of memory");
