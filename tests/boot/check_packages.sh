@@ -32,7 +32,7 @@ since() {
 
 # The six commands of docs/packages.md; the README has the same
 walk() {
-    sed -n '/^## From packages/,/^## /s/^    //p' "$ROOT/docs/packages.md" >"$dir/commands"
+    sed -n '/^### From packages/,/^### Afterwards/s/^    //p' "$ROOT/docs/packages.md" >"$dir/commands"
     n=$(wc -l <"$dir/commands")
     check "packages: at most six commands ($n)" test "$n" -ge 3 -a "$n" -le 6
     n_shared=0

@@ -1,4 +1,4 @@
-# README's quickstart on a bare Debian 12, from nothing: packages, build, model, demonstration; then `meson install`. This
+# The quickstart of docs/build.md on a bare Debian 12, from nothing: packages, build, model, demonstration; then `meson install`. This
 # container has the host's network, for apt-get; downloaded packages are kept in the user's cache. It is not booted.
 
 machine_stop

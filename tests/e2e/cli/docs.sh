@@ -19,9 +19,8 @@ cp "$ROOT/daemon/README.md" "$dir/files/book.txt"
 
 trap 'kvcobra down >/dev/null 2>&1 || true; cleanup' EXIT
 
-# without the preparation, which the lines above are
-sed -n 's/^    \(kvcobra .*\|head .*\)/\1/p' "$ROOT/docs/tutorial.md" |
-    sed 's/head -c 6000/head -c 3000/' >"$dir/commands" # the tiny model has a token per byte
+# without the preparation from a clone, which the lines above are
+sed -n 's/^    \(kvcobra .*\|cp [^"]*\)$/\1/p' "$ROOT/docs/tutorial.md" | grep -v "kvcobra/" >"$dir/commands"
 [ "$(wc -l <"$dir/commands")" -ge 14 ] && ok "the tutorial has commands" || not_ok "the tutorial has commands"
 n_shared=0
 while read -r command <&4; do
