@@ -322,6 +322,8 @@ typedef struct kvc_seq_options {
     uint32_t pairs;              /* enum kvc_pairs: order of the dimensions of keys and queries */
     uint32_t flags;              /* KVC_SEQ_* */
     uint32_t fetch_ms;           /* a match waits so long for pages of slower tiers; at most 8000; 0: 1000 */
+    uint32_t compute_tokens_per_s; /* at which the engine computes a prompt; 0: unknown */
+    uint32_t unused;               /* 0 */
 } kvc_seq_options;
 
 /**
@@ -341,6 +343,10 @@ typedef struct kvc_seq_options {
  * by the error of the codes. With it they are the same for a caller that computes chunk by chunk.
  *
  * KVC_SEQ_COUNTED: for an engine that matches one request in several processes, in all but the first.
+ *
+ * compute_tokens_per_s: a match does not wait for a disk or other hosts whose pages come later than the
+ * engine computes them, by the rate at which they came lately; once a minute it waits all the same, to
+ * measure. The fetches of a prompt ahead of its match (kvcobra-tiers.h) do the same.
  *
  * Return: as kvc_seq_new(), or
  *   -EINVAL      an option is not valid, such as fetch_ms above 8000 that is not KVC_FETCH_NEVER

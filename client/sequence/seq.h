@@ -40,10 +40,11 @@ struct kvc_seq {
     struct model_table *table;
     uint8_t *salt;
     size_t salt_bytes;
-    enum kvc_keys keys;   /* the caller's form of keys and queries; rows and pages are before RoPE */
-    enum kvc_pairs pairs; /* the caller's order of their dimensions; rows and pages are half-split */
-    uint32_t flags;       /* KVC_SEQ_* */
-    uint32_t fetch_ms;    /* a match waits so long for pages of slower tiers; 0: not at all */
+    enum kvc_keys keys;            /* the caller's form of keys and queries; rows and pages are before RoPE */
+    enum kvc_pairs pairs;          /* the caller's order of their dimensions; rows and pages are half-split */
+    uint32_t flags;                /* KVC_SEQ_* */
+    uint32_t fetch_ms;             /* a match waits so long for pages of slower tiers; 0: not at all */
+    uint32_t compute_tokens_per_s; /* of the caller; 0: unknown */
     bool on_heap;     /* the daemon refused its pages: private ones come from the heap until it accepts one */
     size_t tail_rows; /* rows that each layer's tail has room for */
     struct layer *layers;

@@ -64,6 +64,7 @@ static int seq_life_new(struct kvc_model *m, struct model_table *t, const struct
     s->pairs = (enum kvc_pairs) o->pairs;
     s->flags = o->flags;
     s->fetch_ms = seq_options_fetch_ms(o);
+    s->compute_tokens_per_s = o->compute_tokens_per_s;
 
     r = ops->init(s);
     if (r < 0) {
@@ -301,6 +302,7 @@ static int seq_life_fork(struct kvc_seq *s, struct kvc_seq **ret)
         return r;
 
     t->fetch_ms = s->fetch_ms;
+    t->compute_tokens_per_s = s->compute_tokens_per_s;
     r = seq_life_fill_fork(t, s);
     if (r < 0) {
         seq_free(t);

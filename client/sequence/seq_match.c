@@ -187,6 +187,7 @@ int seq_match_request(struct seq_match *m, Kvcobra__Lease *ret)
 
     seq_pool_lease_request(s, m->pointers, n_items, ret);
     ret->fetch_ms = m->fetches ? s->fetch_ms : 0;
+    ret->compute_tokens_per_s = s->compute_tokens_per_s;
     ret->is_counted = (s->flags & KVC_SEQ_COUNTED) != 0;
     if (ret->fetch_ms > c->connection.request_ms / 5 * 4) /* a reply that is overdue ends the connection */
         ret->fetch_ms = c->connection.request_ms / 5 * 4;

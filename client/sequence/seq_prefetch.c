@@ -110,6 +110,7 @@ static int seq_prefetch_part(struct kvc_model *m, const struct seq_prefetch_run 
     lease.items = pointers;
     lease.n_items = n;
     lease.fetch_ms = seq_options_fetch_ms(o);
+    lease.compute_tokens_per_s = o->compute_tokens_per_s;
     lease.is_counted = true; /* the match counts */
     lease.only_fetch = true;
     return seq_prefetch_post(m, number, &lease);

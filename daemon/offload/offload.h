@@ -78,9 +78,11 @@ struct offload_status {
     uint32_t n_to_publish;      /* pages that wait to be written to the cluster, or are on their way */
     uint64_t n_lost;            /* evicted pages that the disk did not have */
     uint32_t n_writing, n_fetching;
-    uint64_t n_unopened;  /* pages from the disk that did not open */
-    uint64_t n_late;      /* pages from the disk that no thread opened in time */
-    bool has_written_all; /* offload_has_written_all() */
+    uint64_t n_unopened;                      /* pages from the disk that did not open */
+    uint64_t n_late;                          /* pages from the disk that no thread opened in time */
+    uint64_t n_skipped, n_skipped_shared;     /* see offload_skips() */
+    uint64_t bytes_per_s, bytes_per_s_shared; /* of fetches, lately; 0: not measured */
+    bool has_written_all;                     /* offload_has_written_all() */
 };
 
 /*
@@ -137,6 +139,12 @@ bool offload_has(const struct offload *o, const struct tenant *t, const struct c
 
 /* Whether a shared tier may have pages of the tenant, and answers now. NULL is allowed. */
 bool offload_may_look(const struct offload *o, const struct tenant *t);
+
+/*
+ * Whether no tier of the host, or no shared one, gives pages as fast as the client computes them, by its
+ * measured rate: none is asked for the request, which is counted. @client_bytes_per_s: 0: it does not say.
+ */
+bool offload_skips(struct offload *o, bool is_shared, uint64_t client_bytes_per_s);
 
 enum { OFFLOAD_SHARED_MAX = 2 }; /* shared tiers */
 

@@ -4,6 +4,7 @@
 #include "base/errmsg.h"
 #include "daemon/cluster/cluster_tier.h"
 #include "daemon/config/config.h"
+#include "daemon/loop/metrics.h"
 #include "daemon/offload/offload_shared.h"
 #include "daemon/tier/keyring.h"
 
@@ -55,5 +56,7 @@ void offload_cluster_status(const struct offload *o, struct offload_status *ret)
     ret->shared = t->shared->counts;
     ret->n_unopened_shared = t->n_unopened;
     ret->n_late_shared = t->n_late;
+    ret->n_skipped_shared = t->n_skipped;
+    ret->bytes_per_s_shared = (uint64_t) offload_rate_now(&t->rate, metrics_now_ns());
     ret->n_to_publish = t->shared->n_queued + t->n_puts;
 }

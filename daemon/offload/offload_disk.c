@@ -5,6 +5,7 @@
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/metrics.h"
 #include "daemon/offload/offload_state.h"
 #include "daemon/tier/keyring.h"
 
@@ -85,4 +86,6 @@ void offload_disk_status(const struct offload *o, struct offload_status *ret)
     ret->n_writing = t->n_puts;
     ret->n_unopened = t->n_unopened;
     ret->n_late = t->n_late;
+    ret->n_skipped = t->n_skipped;
+    ret->bytes_per_s = (uint64_t) offload_rate_now(&t->rate, metrics_now_ns());
 }

@@ -14,6 +14,7 @@
 #include "base/errmsg.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/metrics.h"
 #include "daemon/offload/offload_shared.h"
 #include "daemon/store/account.h"
 #include "daemon/store/evict_queue.h"
@@ -135,6 +136,7 @@ static bool offload_fetch_tell(struct offload_fetch *f, const struct page_handle
 
 static void offload_fetch_fail(struct offload_fetch *f)
 {
+    offload_rate_end(&f->tier->rate, 0, metrics_now_ns());
     store_discard(f->offload->store, &f->slot);
     (void) offload_fetch_tell(f, &PAGE_NONE);
     offload_fetch_free(f);
@@ -145,6 +147,7 @@ static void offload_fetch_arrive(struct offload_fetch *f, const struct page_hand
 {
     struct offload *o = f->offload;
 
+    offload_rate_end(&f->tier->rate, f->page_bytes, metrics_now_ns());
     f->slot = *page;
     f->is_here = true;
     f->protected_until_ms = ev_now_ms(o->rooms.ev) + OFFLOAD_PROTECT_MS;
@@ -430,6 +433,7 @@ static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struc
                     g->tenant->name);
     }
 
+    offload_rate_begin(&f->tier->rate, metrics_now_ns());
     f->next = o->fetches;
     if (f->next)
         f->next->prev = f;

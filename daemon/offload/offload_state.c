@@ -5,6 +5,7 @@
 #include <sys/timerfd.h>
 
 #include "daemon/loop/ev.h"
+#include "daemon/loop/metrics.h"
 #include "daemon/offload/offload_shared.h"
 #include "daemon/store/account.h"
 #include "daemon/store/device.h"
@@ -75,4 +76,22 @@ bool offload_may_look(const struct offload *o, const struct tenant *x)
         if (offload_shared_looks(&o->tiers[i], x->account->name))
             return true;
     return false;
+}
+
+bool offload_skips(struct offload *o, bool is_shared, uint64_t client_bytes_per_s)
+{
+    struct offload_tier *slow = NULL;
+
+    for (unsigned i = 0; o && i < o->n_tiers; i++) {
+        struct offload_tier *t = &o->tiers[i];
+
+        if (t->ops->is_shared != is_shared)
+            continue;
+        if (offload_rate_reaches(&t->rate, client_bytes_per_s, metrics_now_ns()))
+            return false;
+        slow = t;
+    }
+    if (slow)
+        slow->n_skipped++;
+    return slow != NULL;
 }

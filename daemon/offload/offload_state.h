@@ -6,6 +6,7 @@
 
 #include "daemon/loop/work.h"
 #include "daemon/offload/offload.h"
+#include "daemon/offload/offload_rate.h"
 
 struct ev_source;
 struct offload_forget;
@@ -69,7 +70,9 @@ struct offload_tier {
     uint64_t pause_until_ms; /* of PUTs, after one failed */
     struct offload_forget *forgets;
     uint64_t n_unopened;
-    uint64_t n_late;               /* pages that were read, and that no thread opened in time */
+    uint64_t n_late;    /* pages that were read, and that no thread opened in time */
+    uint64_t n_skipped; /* see offload_skips() */
+    struct offload_rate rate;
     struct offload_shared *shared; /* NULL: a tier of the host */
 };
 

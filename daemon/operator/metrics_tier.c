@@ -38,6 +38,7 @@ static void metrics_tier_disk(const struct offload_status *o, struct metrics_tex
     metrics_table_one(t, METRIC_DISK_READ, o->disk.n_read);
     metrics_table_one(t, METRIC_DISK_READ_BYTES, o->disk.read_bytes);
     metrics_table_one(t, METRIC_DISK_MISSED, o->disk.n_missed);
+    metrics_table_one(t, METRIC_DISK_SKIPPED, o->n_skipped);
     metrics_table_one(t, METRIC_DISK_REFUSED, o->disk.n_refused);
     metrics_tier_failed(&o->disk, t);
     metrics_table_one(t, METRIC_DISK_UNOPENED, o->n_unopened);
@@ -67,6 +68,7 @@ static void metrics_tier_cluster(const struct offload_status *o, struct metrics_
     metrics_table_one(t, METRIC_CLUSTER_READ, o->shared.n_read);
     metrics_table_one(t, METRIC_CLUSTER_READ_BYTES, o->shared.read_bytes);
     metrics_table_one(t, METRIC_CLUSTER_MISSED, o->shared.n_missed);
+    metrics_table_one(t, METRIC_CLUSTER_SKIPPED, o->n_skipped_shared);
     metrics_table_one(t, METRIC_CLUSTER_UNOPENED, o->n_unopened_shared);
     metrics_table_one(t, METRIC_CLUSTER_READ_LATE, o->n_late_shared);
     metrics_table_one(t, METRIC_CLUSTER_WRITTEN, o->shared.n_written);

@@ -38,6 +38,8 @@ static void tier_fill_cluster(const struct offload_status *o, Kvcobra__ControlTi
     reply->cluster_refreshed = o->shared.n_refreshed;
     reply->cluster_opened_late = o->n_late_shared;
     reply->cluster_refilled = o->shared.n_refilled;
+    reply->cluster_skipped = o->n_skipped_shared;
+    reply->cluster_read_bytes_per_second = o->bytes_per_s_shared;
 }
 
 static void tier_fill(struct request *rq)
@@ -73,6 +75,8 @@ static void tier_fill(struct request *rq)
     reply->opened_late = o->n_late;
     reply->discarded = o->disk.n_discarded;
     reply->lost = o->n_lost;
+    reply->skipped = o->n_skipped;
+    reply->read_bytes_per_second = o->bytes_per_s;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_CONTROL_TIER;
     rq->reply.control_tier = reply;
 }

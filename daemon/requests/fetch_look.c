@@ -91,7 +91,7 @@ int fetch_look_begin(struct request *rq, const struct page_context *c, const str
         return 0; /* nothing is asked */
 
     fetch_look_fill(j, rq, c, run);
-    if (j->look.n == 0)
+    if (j->look.n == 0 || offload_skips(rq->server->offload, true, fetch_wait_client_bytes_per_s(run, c)))
         return 0;
 
     j->job.finish = fetch_look_conclude;

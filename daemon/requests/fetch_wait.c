@@ -10,6 +10,7 @@
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/space.h"
 
 struct fetch_wait_page {
     struct offload_waiter waiter; /* first member */
@@ -86,7 +87,8 @@ static void fetch_wait_on_ended(struct offload_waiter *w, const struct page_hand
 /* Whether a slower tier has page @i of the request. */
 static bool fetch_wait_has(const struct request *rq, size_t i, const struct chunk_key *key)
 {
-    return offload_has(rq->server->offload, rq->tenant, key) || (rq->steps.in_tier && rq->steps.in_tier[i]);
+    return (!rq->steps.skips_host && offload_has(rq->server->offload, rq->tenant, key)) ||
+           (rq->steps.in_tier && rq->steps.in_tier[i]);
 }
 
 /* Holds the pages of the run that are in memory. The run ends at a page that no tier has. */
@@ -207,6 +209,11 @@ static int fetch_wait_start(struct fetch_wait_job **j, struct request *rq, const
     return 0;
 }
 
+uint64_t fetch_wait_client_bytes_per_s(const struct fetch_wait_run *run, const struct page_context *c)
+{
+    return c->space->layout.page_bytes[PAGE_REST] * (uint64_t) run->compute_tokens_per_s / CHUNK_TOKENS;
+}
+
 static void fetch_wait_freep(struct fetch_wait_job **j)
 {
     if (!*j)
@@ -221,6 +228,9 @@ int fetch_wait_begin(struct request *rq, const struct page_context *c, const str
     int r;
 
     if (!fetch_wait_is_needed(rq, c, run))
+        return 0;
+    rq->steps.skips_host = offload_skips(rq->server->offload, false, fetch_wait_client_bytes_per_s(run, c));
+    if (rq->steps.skips_host && !fetch_wait_is_needed(rq, c, run))
         return 0;
 
     j = calloc(1, sizeof(*j) + run->n * sizeof(j->pages[0]));

@@ -23,9 +23,14 @@ struct fetch_wait_item {
 struct fetch_wait_run {
     size_t n;
     uint32_t fetch_ms; /* how long the request waits, from its begin; 0: not at all */
+    uint32_t
+        compute_tokens_per_s; /* of the client, which does not wait for what it computes sooner; 0: any */
     /* Page @i of the request, as it is now. Return: 0; -EINVAL with a sentence: a bad key or class. */
     int (*item)(struct request *rq, const struct page_context *c, size_t i, struct fetch_wait_item *ret);
 };
+
+/* At which the client would compute the pages; 0: it does not say. */
+uint64_t fetch_wait_client_bytes_per_s(const struct fetch_wait_run *run, const struct page_context *c);
 
 /**
  * fetch_wait_begin() - fetch the pages of a request that only a slower tier has

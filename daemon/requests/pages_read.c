@@ -108,7 +108,10 @@ static struct fetch_wait_run pages_read_run(const struct request *rq)
 {
     const Kvcobra__Lease *m = rq->message->lease;
 
-    return (struct fetch_wait_run){m->n_items, m->fetch_ms, pages_read_fetch_item};
+    return (struct fetch_wait_run){.n = m->n_items,
+                                   .fetch_ms = m->fetch_ms,
+                                   .compute_tokens_per_s = m->compute_tokens_per_s,
+                                   .item = pages_read_fetch_item};
 }
 
 static int pages_read_lease(struct request *rq, const struct page_context *c)

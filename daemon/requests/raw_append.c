@@ -409,7 +409,8 @@ static struct fetch_wait_run raw_append_run(const struct request *rq)
 {
     const Kvcobra__AppendRaw *m = rq->message->append_raw;
 
-    return (struct fetch_wait_run){1, m->only_find ? m->fetch_ms : 0, raw_append_fetch_item};
+    return (struct fetch_wait_run){
+        .n = 1, .fetch_ms = m->only_find ? m->fetch_ms : 0, .item = raw_append_fetch_item};
 }
 
 static int raw_append_act(struct request *rq, const struct page_context *c)

@@ -36,6 +36,7 @@ struct request_steps { /* of a request that may wait: request_steps.h */
     int (*go_on)(struct request *rq); /* for jobs: the wait has ended. Return: that of a handler */
     unsigned done;                    /* bits STEP_* */
     bool tier_is_slow;                /* a shared tier has the page that ended a fetch */
+    bool skips_host;                  /* the tier of the host is slower than the client: offload_skips() */
     /*
      * By item of the message: the shared tier that has its page, or NULL. From the end of the step that looks
      * to the next wait; else NULL.

@@ -428,6 +428,35 @@ static void test_flushed_prefixes(void)
     tier_finish(&t);
 }
 
+/* A client that computes faster than the disk reads does not wait for it, once the disk was measured. */
+static void test_skipped(void)
+{
+    kvc_seq_options o = {.struct_bytes = sizeof(o), .fetch_ms = 8000, .compute_tokens_per_s = UINT32_MAX};
+    const Kvcobra__ControlTierReply *s;
+    struct embedded m;
+    struct tier t;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    m = scene_client(&t.scene);
+    tier_publish(&m, 0);
+    tier_publish(&m, 1);
+    (void) tier_write_all(&t);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(tier_match_with(&t.scene, &m, 0, &o), TIER_SHARED); /* nothing was measured */
+    s = tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK);
+    CU_ASSERT(s->read_bytes_per_second > 0 && s->skipped == 0);
+
+    CU_ASSERT_EQUAL(tier_match_with(&t.scene, &m, 1, &o), 0);
+    CU_ASSERT_EQUAL(tier_match_with(&t.scene, &m, 0, &o), TIER_SHARED); /* it is in memory */
+    CU_ASSERT_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->skipped, 1);
+    o.compute_tokens_per_s = 1;
+    CU_ASSERT_EQUAL(tier_match_with(&t.scene, &m, 1, &o), TIER_SHARED);
+    CU_ASSERT_EQUAL(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->skipped, 1);
+    embedded_free(&m);
+    tier_finish(&t);
+}
+
 static void test_no_disk_tier(void)
 {
     struct scene sc;
@@ -450,6 +479,7 @@ const struct test_case test_cases[] = {
     TEST(test_drop),
     TEST(test_flushed_prefixes),
     TEST(test_lookup),
+    TEST(test_skipped),
     TEST(test_no_disk_tier),
     TEST_END,
 };

@@ -161,15 +161,15 @@ static bool tier_has_same_bits(const struct embedded *m, kvc_seq *s, const struc
     return same;
 }
 
-size_t tier_match(const struct scene *sc, const struct embedded *m, uint32_t text, uint32_t fetch_ms)
+size_t tier_match_with(const struct scene *sc, const struct embedded *m, uint32_t text,
+                       const kvc_seq_options *o)
 {
-    const kvc_seq_options o = {.struct_bytes = sizeof(o), .fetch_ms = fetch_ms};
     struct embedded alone = scene_private(sc);
     uint32_t *tokens = scene_tokens(text, TIER_TOKENS);
     kvc_seq *s = NULL, *want = NULL;
     size_t n = 0;
 
-    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &o, &s), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, o, &s), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new(alone.model, NULL, 0, &want), 0);
     CU_ASSERT_EQUAL_FATAL(embedded_append(&alone, want, text, 0, TIER_TOKENS), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_seq_commit(want, tokens, TIER_TOKENS, NULL), 0); /* packs the chunks */
@@ -180,4 +180,11 @@ size_t tier_match(const struct scene *sc, const struct embedded *m, uint32_t tex
     free(tokens);
     embedded_free(&alone);
     return n;
+}
+
+size_t tier_match(const struct scene *sc, const struct embedded *m, uint32_t text, uint32_t fetch_ms)
+{
+    const kvc_seq_options o = {.struct_bytes = sizeof(o), .fetch_ms = fetch_ms};
+
+    return tier_match_with(sc, m, text, &o);
 }

@@ -53,4 +53,6 @@ void tier_publish(const struct embedded *m, uint32_t text);
 void tier_publish_all(struct tier *t);
 
 /* Matches @text. Return: how many tokens. Asserts that they are the right ones. */
+size_t tier_match_with(const struct scene *sc, const struct embedded *m, uint32_t text,
+                       const kvc_seq_options *o);
 size_t tier_match(const struct scene *sc, const struct embedded *m, uint32_t text, uint32_t fetch_ms);

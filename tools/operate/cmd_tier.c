@@ -13,7 +13,7 @@
 #include "tools/command/utf8_json.h"
 
 enum { OPT_TENANT = 1, OPT_TABLE, OPT_WITHIN };
-enum { POLL_MS = 50 };
+enum { POLL_MS = 50, RATE_BYTES = HUMAN_BYTES + 8 };
 
 struct tier_options {
     struct operator_options operator;
@@ -105,6 +105,17 @@ static json_t *cmd_tier_field_json(const ProtobufCFieldDescriptor *f, const void
     }
 }
 
+/* " at 1.2 GB/s", or nothing if it was not measured lately. */
+static const char *cmd_tier_rate(uint64_t bytes_per_s, char ret[static RATE_BYTES])
+{
+    char bytes[HUMAN_BYTES];
+
+    ret[0] = '\0';
+    if (bytes_per_s > 0)
+        (void) snprintf(ret, RATE_BYTES, " at %s/s", human_bytes(bytes_per_s, bytes));
+    return ret;
+}
+
 /* The keys are the names of ControlTierReply; those that begin with "cluster_" are an object of their own. */
 static int cmd_tier_print_json(const Kvcobra__ControlTierReply *s)
 {
@@ -130,13 +141,15 @@ static int cmd_tier_print_json(const Kvcobra__ControlTierReply *s)
 
 static void cmd_tier_print_cluster(const Kvcobra__ControlTierReply *s)
 {
-    char written[HUMAN_BYTES], back[HUMAN_BYTES];
+    char written[HUMAN_BYTES], back[HUMAN_BYTES], rate[RATE_BYTES];
 
     printf("cluster: %s%s%s, %ju of %ju nodes answer\n", s->cluster_state, s->cluster_message[0] ? ": " : "",
            s->cluster_message, (uintmax_t) s->cluster_nodes_ready, (uintmax_t) s->cluster_nodes);
-    printf("written %ju pages, %s, %ju wait; read %ju pages, %s\n", (uintmax_t) s->cluster_written_pages,
-           human_bytes(s->cluster_written_bytes, written), (uintmax_t) s->cluster_waiting,
-           (uintmax_t) s->cluster_read_pages, human_bytes(s->cluster_read_bytes, back));
+    printf("written %ju pages, %s, %ju wait; read %ju pages, %s%s; not asked %ju times\n",
+           (uintmax_t) s->cluster_written_pages, human_bytes(s->cluster_written_bytes, written),
+           (uintmax_t) s->cluster_waiting, (uintmax_t) s->cluster_read_pages,
+           human_bytes(s->cluster_read_bytes, back), cmd_tier_rate(s->cluster_read_bytes_per_second, rate),
+           (uintmax_t) s->cluster_skipped);
     printf(
         "looked for %ju, found %ju, did not come %ju, did not open %ju, were opened too late %ju, not taken "
         "%ju, dropped %ju, timed out %ju, refreshed %ju, written again %ju\n",
@@ -148,7 +161,7 @@ static void cmd_tier_print_cluster(const Kvcobra__ControlTierReply *s)
 
 static void cmd_tier_print_disk(const Kvcobra__ControlTierReply *s)
 {
-    char used[HUMAN_BYTES], most[HUMAN_BYTES], written[HUMAN_BYTES], back[HUMAN_BYTES];
+    char used[HUMAN_BYTES], most[HUMAN_BYTES], written[HUMAN_BYTES], back[HUMAN_BYTES], rate[RATE_BYTES];
 
     printf("%s: %s%s%s\n", s->folder, s->state, s->message[0] ? ": " : "", s->message);
     printf("%ju pages, %s of at most %s on the disk%s\n", (uintmax_t) s->pages,
@@ -156,9 +169,10 @@ static void cmd_tier_print_disk(const Kvcobra__ControlTierReply *s)
            s->locked || strcmp(s->state, "ready") != 0
                ? ""
                : "; its buffers are not locked in memory: see LimitMEMLOCK= of the unit");
-    printf("written %ju pages, %s; read %ju pages, %s\n", (uintmax_t) s->written_pages,
+    printf("written %ju pages, %s; read %ju pages, %s%s; not asked %ju times\n", (uintmax_t) s->written_pages,
            human_bytes(s->written_bytes, written), (uintmax_t) s->read_pages,
-           human_bytes(s->read_bytes, back));
+           human_bytes(s->read_bytes, back), cmd_tier_rate(s->read_bytes_per_second, rate),
+           (uintmax_t) s->skipped);
     printf("not found %ju, refused %ju, timed out %ju, failed %ju, did not open %ju, were opened too late "
            "%ju, replaced %ju, evicted before they were written %ju\n",
            (uintmax_t) s->missed, (uintmax_t) s->refused, (uintmax_t) s->timeouts, (uintmax_t) s->failed,

@@ -50,13 +50,14 @@ class Sequence(Handle):
     table: the digest of the table to use; None is the active one.
     counted: matches count neither hits nor misses, because another sequence counts them for the same request.
     fetch_ms: a match waits so long for pages of a disk or of other hosts, up to 8000; 0: not at all; None: the library's default.
+    compute_tokens_per_s: at which the caller computes a prompt: a match does not wait for pages that come later; 0: unknown.
 
     Arrays are [tokens, heads, head_dim]; any strides with a contiguous last dimension are read in place.
     """
 
     def __init__(self, model: Model, salt: bytes = b"", keys: str = "before", pairs: str = "half-split",
                  publish_all: bool = False, repeatable: bool = False, table: Optional[Digest] = None,
-                 counted: bool = False, fetch_ms: Optional[int] = None) -> None:
+                 counted: bool = False, fetch_ms: Optional[int] = None, compute_tokens_per_s: int = 0) -> None:
         options, _owners = sequence_options(salt, table)
         options.keys, options.pairs = _choice(keys, KEYS, "keys"), _choice(pairs, PAIRS, "pairs")
         options.flags = PUBLISH_ALL * bool(publish_all) + REPEATABLE * bool(repeatable) + COUNTED * bool(counted)
@@ -64,6 +65,7 @@ class Sequence(Handle):
             if not 0 <= fetch_ms <= FETCH_MS_MAX:
                 raise ValueError(f"fetch_ms is {fetch_ms}; expected 0..{FETCH_MS_MAX}")
             options.fetch_ms = fetch_ms or FETCH_NEVER
+        options.compute_tokens_per_s = compute_tokens_per_s
         ret = ffi.new("kvc_seq **")
         model.client.call("kvc_seq_new_with", model.handle, options, ret)
         self._adopt(model, ret[0])

@@ -49,7 +49,7 @@ grep -Eq "^$dir/disk: ready(: .* is on tmpfs.*)?$" "$dir/out" && ok "the folder 
 grep -Eq "^written [1-9][0-9]* pages" "$dir/out" && ok "what was written" || not_ok "what was written"
 expect "status as JSON" 0 "$KVCOBRA" tier status --json
 expect_json "all its values" state message folder all_written locked segment_bytes segments segments_max physical_bytes pages writing \
-    fetching written_pages written_bytes read_pages read_bytes missed refused timeouts failed unopened opened_late discarded lost
+    fetching written_pages written_bytes read_pages read_bytes missed refused timeouts failed unopened opened_late discarded lost skipped read_bytes_per_second
 expect_sentence "resume of a tier that is ready" "not off" "$KVCOBRA" tier resume
 
 # pages come back from the disk
