@@ -41,6 +41,11 @@ class Models(ProofCase):
                     self.assertLess(proof.rotation_error, 1e-6)
                     self.assertLess(proof.attention_error, 1e-4)
 
+    def test_many_layers(self):
+        """Rounding of one layer is not taken for a difference of a later one."""
+        proof = self.prove("llama", num_hidden_layers=40)
+        self.assertLess(proof.attention_error, 1e-5)
+
     def test_norms(self):
         for kind, norm in (("llama", "none"), ("qwen3", "before"), ("olmo2", "before"), ("hunyuan_v1_dense", "after")):
             with self.subTest(kind):
