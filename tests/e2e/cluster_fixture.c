@@ -175,7 +175,7 @@ bool redis_reaches(const struct redis *r, long n)
     return now == n;
 }
 
-enum { KEYS_MAX = 256 };
+enum { KEYS_MAX = 1024 };
 
 /* Keys of pages: without that of the fleet's id. Return: how many. */
 static long redis_page_keys(const struct redis *r, char (*ret)[64])
@@ -251,10 +251,8 @@ void host_kill_process(struct host *h)
     cluster_kill(&h->process);
 }
 
-void host_start(struct host *h, const struct redis *r, char index, const char *tenants)
+static void host_prepare(struct host *h, const struct redis *r, char index, const char *tenants)
 {
-    struct daemon d;
-
     *h = (struct host){.folder = "/tmp/kvcobra-host-XXXXXX"};
     assert(mkdtemp(h->folder));
     (void) snprintf(h->keys, sizeof(h->keys), "%s/keys", h->folder);
@@ -271,9 +269,34 @@ void host_start(struct host *h, const struct redis *r, char index, const char *t
                             "--arena-bytes=2M", "--quota-bytes=64M", h->key_arg, h->socket_arg,
                             h->tenants_arg, "--cluster-answer-ms=10000", NULL},
            10 * sizeof(char *));
+}
+
+static void host_run(struct host *h)
+{
+    struct daemon d;
+
     assert(daemon_start(&d, DAEMON_BY_PATH | DAEMON_WITH_STATE, h->args));
     scene_attach(&h->scene, &d, random_table_geometry(2, 4, 2, 64), 3, 1);
     host_start_process(h);
+}
+
+void host_start(struct host *h, const struct redis *r, char index, const char *tenants)
+{
+    host_prepare(h, r, index, tenants);
+    host_run(h);
+}
+
+void host_start_small(struct host *h, const struct redis *r, char index)
+{
+    host_prepare(h, r, index, NULL);
+    (void) snprintf(h->disk, sizeof(h->disk), "%s/disk", h->folder);
+    assert(mkdir(h->disk, 0700) == 0);
+    (void) snprintf(h->disk_arg, sizeof(h->disk_arg), "--disk-dir=%s", h->disk);
+    h->args[0] = "--pool-bytes=3M";
+    h->args[9] = h->disk_arg;
+    h->args[10] = "--disk-bytes=8M";
+    h->args[11] = NULL;
+    host_run(h);
 }
 
 void host_restart(struct host *h)
@@ -283,12 +306,28 @@ void host_restart(struct host *h)
     scene_reconnect(h->scene.control, h->scene.daemon.operator_socket);
 }
 
+static void host_remove_disk(const struct host *h)
+{
+    static const char *const files[] = {"records", "records.new", "pages"};
+
+    if (!h->disk[0])
+        return;
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        char path[128];
+
+        (void) snprintf(path, sizeof(path), "%s/%s", h->disk, files[i]);
+        (void) unlink(path);
+    }
+    CU_ASSERT_EQUAL(rmdir(h->disk), 0);
+}
+
 void host_end(struct host *h)
 {
     char log[96];
 
     scene_end(&h->scene);
     host_kill_process(h);
+    host_remove_disk(h);
     (void) snprintf(log, sizeof(log), "%s/log", h->folder);
     CU_ASSERT_EQUAL(unlink(h->keys), 0);
     CU_ASSERT_EQUAL(unlink(h->config), 0);

@@ -36,6 +36,7 @@ struct host {
     struct scene scene;
     char folder[64], keys[96], key_arg[128], socket_arg[128], config[96];
     char tenants_arg[64];
+    char disk[96], disk_arg[128]; /* "": no disk tier */
     const char *args[16];
     pid_t process; /* kvcobra-cluster; 0: none */
 };
@@ -45,6 +46,8 @@ struct host {
  * user's.
  */
 void host_start(struct host *h, const struct redis *r, char index, const char *tenants);
+/* The same with a memory for a few texts, and a disk for some more. */
+void host_start_small(struct host *h, const struct redis *r, char index);
 void host_start_process(struct host *h); /* its kvcobra-cluster */
 void host_kill_process(struct host *h);
 /* The daemon ends, and starts with an empty memory. */

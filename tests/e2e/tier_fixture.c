@@ -141,9 +141,8 @@ void tier_publish_all(struct tier *t)
     embedded_free(&m);
 }
 
-/* Whether the first @n tokens of @s have the vectors of @want, bit for bit. */
-static bool tier_has_same_bits(const struct embedded *m, kvc_seq *s, const struct embedded *alone,
-                               kvc_seq *want, size_t n)
+bool tier_has_same_bits(const struct embedded *m, kvc_seq *s, const struct embedded *alone, kvc_seq *want,
+                        size_t n)
 {
     size_t bytes = n * m->g.n_kv_heads * m->g.d * sizeof(float);
     bool same = true;

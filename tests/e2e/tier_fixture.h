@@ -52,6 +52,10 @@ void tier_publish(const struct embedded *m, uint32_t text);
 /* Each text is on the disk before the next one takes its place in memory. */
 void tier_publish_all(struct tier *t);
 
+/* Whether the first @n tokens of @s have the vectors of @want, a sequence of @alone, bit for bit. */
+bool tier_has_same_bits(const struct embedded *m, kvc_seq *s, const struct embedded *alone, kvc_seq *want,
+                        size_t n);
+
 /* Matches @text. Return: how many tokens. Asserts that they are the right ones. */
 size_t tier_match_with(const struct scene *sc, const struct embedded *m, uint32_t text,
                        const kvc_seq_options *o);
