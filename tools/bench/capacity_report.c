@@ -21,9 +21,9 @@ static double capacity_percent(const struct capacity_results *x, uint64_t hits)
     return 100 * (double) hits / (double) x->n_blocks;
 }
 
-static uint64_t capacity_tokens(uint32_t blocks)
+static uint64_t capacity_tokens(const struct capacity_results *x, uint32_t blocks)
 {
-    return (uint64_t) blocks * CAPACITY_BLOCK_TOKENS;
+    return (uint64_t) blocks * x->block_tokens;
 }
 
 /* ---- text ---- */
@@ -35,15 +35,16 @@ int capacity_print_text(const struct capacity_results *x)
     char cpu[MACHINE_CPU_NAME_BYTES], memory[HUMAN_BYTES], token[HUMAN_BYTES];
 
     machine_cpu_name(cpu);
-    printf("%s, %u clients on %s\n%" PRIu32 " requests of %" PRIu64 " blocks, %d tokens each; %" PRIu32
+    printf("%s, %u clients on %s\n%" PRIu32 " requests of %" PRIu64 " blocks, %" PRIu32
+           " tokens each; %" PRIu32
            " different blocks\n%s for a model that needs %s per token in 16 bits\n\n",
-           x->trace, x->n_clients, cpu, x->n_requests, x->n_blocks, CAPACITY_BLOCK_TOKENS, x->n_distinct,
+           x->trace, x->n_clients, cpu, x->n_requests, x->n_blocks, x->block_tokens, x->n_distinct,
            human_bytes(x->memory_bytes, memory), human_bytes(x->token_bytes, token));
     for (size_t i = 0; i < x->n_points; i++) {
         const struct capacity_point *p = &x->points[i];
 
         report_row(t, "%g\t%" PRIu64 "\t%.1f\t%.1f\t%" PRIu64 "\t%.3f\t%.3f\t%.1f", p->bits,
-                   capacity_tokens(p->run.capacity), capacity_percent(x, p->run.hits),
+                   capacity_tokens(x, p->run.capacity), capacity_percent(x, p->run.hits),
                    capacity_percent(x, p->lru_hits), p->run.n_evicted, p->run.request.median * 1e3,
                    p->run.request.p99 * 1e3, p->run.seconds);
     }
@@ -71,8 +72,8 @@ static json_t *capacity_rows(const struct capacity_results *x)
         json_array_append_new(
             rows,
             json_pack("{s:f, s:I, s:I, s:I, s:f, s:I, s:f, s:I, s:I, s:o, s:f}", "bits", p->bits,
-                      "tokens_asked", (json_int_t) capacity_tokens(p->asked), "tokens",
-                      (json_int_t) capacity_tokens(p->run.capacity), "hits", (json_int_t) p->run.hits,
+                      "tokens_asked", (json_int_t) capacity_tokens(x, p->asked), "tokens",
+                      (json_int_t) capacity_tokens(x, p->run.capacity), "hits", (json_int_t) p->run.hits,
                       "hit_percent", capacity_percent(x, p->run.hits), "lru_hits", (json_int_t) p->lru_hits,
                       "lru_percent", capacity_percent(x, p->lru_hits), "evicted",
                       (json_int_t) p->run.n_evicted, "not_stored", (json_int_t) p->run.n_unpublished,
@@ -89,7 +90,7 @@ static json_t *capacity_document(const struct capacity_results *x)
     return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:f, s:I, s:I, s:i, s:o}", "cpu", cpu, "compiler",
                      COMPILER, "trace", x->trace, "requests", (json_int_t) x->n_requests, "blocks",
                      (json_int_t) x->n_blocks, "different_blocks", (json_int_t) x->n_distinct, "block_tokens",
-                     CAPACITY_BLOCK_TOKENS, "ceiling_percent", capacity_percent(x, x->ceiling_hits),
+                     (int) x->block_tokens, "ceiling_percent", capacity_percent(x, x->ceiling_hits),
                      "memory_bytes", (json_int_t) x->memory_bytes, "token_bytes", (json_int_t) x->token_bytes,
                      "clients", (int) x->n_clients, "points", capacity_rows(x));
 }
@@ -178,12 +179,12 @@ int capacity_page(FILE *f, const struct capacity_results *x)
     fputs("<p>Trace: ", f);
     html_text(f, x->trace);
     fprintf(f,
-            ", %" PRIu32 " requests of %" PRIu64 " blocks of %d tokens, %" PRIu32
+            ", %" PRIu32 " requests of %" PRIu64 " blocks of %" PRIu32 " tokens, %" PRIu32
             " different blocks. Replayed through a kvcobrad by %u clients in turn; one page of a small model "
             "stands "
             "for a block.</p>\n</section></main>\n<footer><p>Written by <code>kvcobra bench capacity "
             "--html</code>.</p></footer>\n</body></html>\n",
-            x->n_requests, x->n_blocks, CAPACITY_BLOCK_TOKENS, x->n_distinct, x->n_clients);
+            x->n_requests, x->n_blocks, x->block_tokens, x->n_distinct, x->n_clients);
     json_decref(document);
     return 0;
 }

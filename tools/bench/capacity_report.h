@@ -16,7 +16,7 @@ struct capacity_point { /* one width */
 
 struct capacity_results {
     const char *trace; /* its path */
-    uint32_t n_requests, n_distinct;
+    uint32_t n_requests, n_distinct, block_tokens;
     uint64_t n_blocks, ceiling_hits; /* hits of a cache that drops nothing */
     uint64_t memory_bytes, token_bytes;
     unsigned n_clients;

@@ -31,6 +31,7 @@ struct capacity_reader {
     struct capacity_trace *trace;
     struct capacity_id *ids;
     size_t room, requests_room;
+    uint64_t least_tokens, most_tokens; /* of a block, by the lengths so far; least 0: no length was there */
 };
 
 static int capacity_trace_reserve(struct capacity_reader *x, size_t n_more, struct errmsg *e)
@@ -80,12 +81,34 @@ static struct capacity_id capacity_trace_id(const char *text)
     return id;
 }
 
+/* n blocks have @length tokens, the last one perhaps not all of its own. */
+static void capacity_trace_note_length(struct capacity_reader *x, uint64_t length, size_t n)
+{
+    uint64_t least = (length + n - 1) / n;
+
+    if (least > x->least_tokens)
+        x->least_tokens = least;
+    if (n > 1 && (length - 1) / (n - 1) < x->most_tokens)
+        x->most_tokens = (length - 1) / (n - 1);
+}
+
+static uint32_t capacity_trace_guess(const struct capacity_reader *x)
+{
+    uint64_t tokens = 1;
+
+    while (tokens < x->least_tokens && tokens < CAPACITY_BLOCK_TOKENS_MAX)
+        tokens *= 2;
+    return x->least_tokens > 0 && tokens >= x->least_tokens && tokens <= x->most_tokens ? (uint32_t) tokens
+                                                                                        : 0;
+}
+
 static int capacity_trace_add(struct capacity_reader *x, const char *line, uint32_t number, struct errmsg *e)
 {
     struct capacity_trace *t = x->trace;
     json_error_t why = {.text = "out of memory"};
     _cleanup_(json_decrefp) json_t *request = json_large_load(line, &why);
-    json_t *ids = json_object_get(request, "hash_ids"), *id;
+    json_t *ids = json_object_get(request, "hash_ids"), *length = json_object_get(request, "input_length"),
+           *id;
     size_t i;
     int r;
 
@@ -110,6 +133,8 @@ static int capacity_trace_add(struct capacity_reader *x, const char *line, uint3
         x->ids[t->n_blocks + i] = capacity_trace_id(json_is_string(id) ? json_string_value(id) : digits);
     }
 
+    if (json_integer_value(length) > 0 && json_array_size(ids) > 0) /* 0: it is no integer */
+        capacity_trace_note_length(x, (uint64_t) json_integer_value(length), json_array_size(ids));
     t->n_blocks += json_array_size(ids);
     t->first[++t->n_requests] = t->n_blocks;
     return 0;
@@ -204,7 +229,7 @@ static int capacity_trace_read_lines(struct capacity_reader *x, FILE *f, uint32_
 
 int capacity_trace_read(const char *path, uint32_t n_max, struct capacity_trace *ret, struct errmsg *e)
 {
-    struct capacity_reader x = {.path = stream_file_name(path), .trace = ret};
+    struct capacity_reader x = {.path = stream_file_name(path), .trace = ret, .most_tokens = UINT64_MAX};
     _cleanup_(closep) int fd = stream_file_open(path, e);
     _cleanup_(fclosep) FILE *f = NULL;
     int r;
@@ -219,6 +244,7 @@ int capacity_trace_read(const char *path, uint32_t n_max, struct capacity_trace 
     r = capacity_trace_read_lines(&x, f, n_max, e);
     if (r == 0)
         r = capacity_trace_number(&x, e);
+    ret->block_tokens = capacity_trace_guess(&x);
     free(x.ids);
     return r;
 }

@@ -1,8 +1,9 @@
 /*
  * Traces of requests for `kvcobra bench capacity`, in the format of Mooncake's public traces (FAST'25): JSON
  * lines, one request each, with "hash_ids", the ids of the blocks of its prompt: integers of any size, as
- * hashes of 64 bits without a sign, or texts. A block has CAPACITY_BLOCK_TOKENS tokens; its id stands for it
- * and all blocks before it. Other members are ignored.
+ * hashes of 64 bits without a sign, or texts. The id of a block stands for it and all blocks before it. How
+ * many tokens a block has follows from "input_length", the tokens of a prompt, where requests have it. Other
+ * members are ignored.
  */
 #pragma once
 
@@ -11,7 +12,8 @@
 
 struct errmsg;
 
-#define CAPACITY_BLOCK_TOKENS 512
+#define CAPACITY_BLOCK_TOKENS 512 /* of Mooncake's traces */
+#define CAPACITY_BLOCK_TOKENS_MAX 65536
 
 struct capacity_trace {
     uint32_t n_requests;
@@ -19,6 +21,8 @@ struct capacity_trace {
     size_t n_blocks;     /* of all requests */
     size_t *first;       /* [n_requests + 1] where the blocks of a request begin */
     uint32_t *blocks;    /* [n_blocks] each below n_distinct */
+    /* a power of two that agrees with the lengths of all requests; 0: there is none */
+    uint32_t block_tokens;
 };
 
 #define CAPACITY_TRACE_INIT                                                                                  \

@@ -17,7 +17,17 @@
 #include "tools/command/output_path.h"
 #include "tools/command/progress.h"
 
-enum { OPT_TRACE = 1, OPT_MEMORY, OPT_TOKEN, OPT_BITS, OPT_CLIENTS, OPT_REQUESTS, OPT_DAEMON, OPT_HTML };
+enum {
+    OPT_TRACE = 1,
+    OPT_MEMORY,
+    OPT_TOKEN,
+    OPT_BITS,
+    OPT_CLIENTS,
+    OPT_REQUESTS,
+    OPT_DAEMON,
+    OPT_HTML,
+    OPT_BLOCK
+};
 
 #define TOKEN_BYTES (UINT64_C(2) * 2 * 32 * 8 * 128) /* K and V, 32 layers, 8 KV heads, d = 128, 16 bits */
 
@@ -25,6 +35,7 @@ struct bench_capacity_options {
     struct common_options common;
     const char *trace, *daemon, *html;
     uint64_t memory_bytes, token_bytes;
+    uint32_t block_tokens; /* 0: not given */
     double bits[CAPACITY_POINTS_MAX];
     size_t n_bits;
     unsigned n_clients;
@@ -38,7 +49,9 @@ static const char doc[] =
     "many "
     "blocks of prompts are found.\vA trace has one request per line, as JSON with \"hash_ids\": the ids, "
     "integers or texts, of "
-    "the blocks of 512 tokens of its prompt, as in Mooncake's public traces. One page of a small model "
+    "the blocks of its prompt, as in Mooncake's public traces, whose blocks have 512 tokens. If requests "
+    "have "
+    "\"input_length\", the tokens of a block follow from it. One page of a small model "
     "stands "
     "for a block, so a replay takes some megabytes and less than a minute.\n\n"
     "Example:\n\n"
@@ -50,6 +63,8 @@ static const struct argp_option options[] = {
     {"memory", OPT_MEMORY, "SIZE", 0, "Memory for the cache of the large model (default 250G)", 1},
     {"token-bytes", OPT_TOKEN, "SIZE", 0,
      "Bytes of a token in 16 bits (default 128K: 32 layers, 8 KV heads, head dimension 128)", 1},
+    {"block-tokens", OPT_BLOCK, "N", 0,
+     "Tokens of a block of the trace (default: by \"input_length\" of the requests, else 512)", 1},
     {"bits", OPT_BITS, "LIST", 0, "Bits per number, 0.5 to 32 each (default 16,8,4.5,3,2)", 1},
     {"clients", OPT_CLIENTS, "N", 0, "Clients, which take turns, 1 to 64 (default 4)", 1},
     {"requests", OPT_REQUESTS, "N", 0, "Replay the first N requests only", 1},
@@ -92,6 +107,9 @@ static error_t bench_capacity_parse(int key, char *arg, struct argp_state *state
         if (o->token_bytes == 0)
             argp_error(state, "--token-bytes must be above 0");
         return 0;
+    case OPT_BLOCK:
+        o->block_tokens = (uint32_t) option_uint(state, "--block-tokens", arg, 1, CAPACITY_BLOCK_TOKENS_MAX);
+        return 0;
     case OPT_BITS:
         bench_capacity_read_bits(state, arg, o);
         return 0;
@@ -122,11 +140,24 @@ static const struct argp argp = {options, bench_capacity_parse, NULL, doc, commo
 
 /* ---- the replays ---- */
 
+/* A guess that changes the results is said. */
+static void bench_capacity_choose_block(struct bench_capacity_options *o, const struct capacity_trace *t)
+{
+    if (o->block_tokens > 0)
+        return;
+
+    o->block_tokens = t->block_tokens > 0 ? t->block_tokens : CAPACITY_BLOCK_TOKENS;
+    if (o->block_tokens != CAPACITY_BLOCK_TOKENS)
+        command_note(&o->common,
+                     "%s: blocks of %u tokens, by \"input_length\"; --block-tokens sets another number",
+                     o->trace, (unsigned) o->block_tokens);
+}
+
 /* Blocks whose tokens fit the memory at @bits per number. */
 static uint32_t bench_capacity_blocks(const struct bench_capacity_options *o, double bits)
 {
     double tokens = (double) o->memory_bytes / ((double) o->token_bytes * bits / 16);
-    double blocks = tokens / CAPACITY_BLOCK_TOKENS;
+    double blocks = tokens / o->block_tokens;
 
     return blocks < 1 << 26 ? (uint32_t) blocks : 1 << 26;
 }
@@ -206,10 +237,12 @@ static int bench_capacity_run(int argc, char **argv)
     r = o.html ? output_check_text(o.html, &o.trace, 1, &e) : 0;
     if (r == 0)
         r = capacity_trace_read(o.trace, o.n_requests, &trace, &e);
+    bench_capacity_choose_block(&o, &trace);
     x = (struct capacity_results){
         .trace = o.trace,
         .n_requests = trace.n_requests,
         .n_distinct = trace.n_distinct,
+        .block_tokens = o.block_tokens,
         .n_blocks = trace.n_blocks,
         .memory_bytes = o.memory_bytes,
         .token_bytes = o.token_bytes,

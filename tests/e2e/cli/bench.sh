@@ -49,6 +49,15 @@ expect_true "capacity: nothing was left out" "j['requests'] == 300 and all(p['no
 positive "capacity" points
 expect "capacity: the page is well-formed" 0 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$dir/capacity.html"
 expect "bench capacity, in words" 0 capacity --memory 16G --bits 4 --requests 20
+grep -q " blocks, 512 tokens each" "$dir/out" && ok "capacity: blocks of Mooncake's traces" || not_ok "capacity: blocks of Mooncake's traces"
+cp "$dir/trace.jsonl" "$dir/mooncake.jsonl"
+sed 's/"hash_ids": \[\([^,]*\), \([^,]*\), \([^,]*\),.*/"input_length": 40, "hash_ids": [\1, \2, \3]}/' "$dir/mooncake.jsonl" >"$dir/trace.jsonl"
+expect "bench capacity of blocks of 16 tokens" 0 capacity --memory 1G --bits 4 --requests 20
+grep -q " blocks, 16 tokens each" "$dir/out" && grep -q "blocks of 16 tokens, by" "$dir/err" && ok "capacity: it says so" || not_ok "capacity: it says so"
+expect "bench capacity of blocks of 128 tokens" 0 capacity --memory 8G --bits 4 --requests 20 --block-tokens 128 --json
+expect_true "capacity: blocks of the option" "j['block_tokens'] == 128"
+expect "capacity of blocks of 0 tokens" 2 capacity --block-tokens 0
+mv "$dir/mooncake.jsonl" "$dir/trace.jsonl"
 expect_sentence "capacity: a pool that is too small" "give more --memory" capacity --memory 64M
 expect_sentence "capacity: no file" "none.jsonl" "$KVCOBRA" bench capacity --trace "$dir/none.jsonl" --daemon "$KVCOBRAD"
 expect_sentence "capacity: no trace" "line 1" "$KVCOBRA" bench capacity --trace "$0" --daemon "$KVCOBRAD"

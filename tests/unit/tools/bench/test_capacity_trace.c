@@ -50,6 +50,32 @@ static void test_requests(void)
     capacity_trace_deinit(&t);
 }
 
+/* Tokens of a block, by the lengths of prompts: a power of two that agrees with all. */
+static void test_block_tokens(void)
+{
+    static const struct {
+        const char *text;
+        uint32_t tokens;
+    } cases[] = {
+        {"{\"input_length\": 40, \"hash_ids\": [1, 2, 3]}", 16},
+        {"{\"input_length\": 6758, \"hash_ids\": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]}\n"
+         "{\"input_length\": 3, \"hash_ids\": [1]}",
+         512},
+        {"{\"input_length\": 100, \"hash_ids\": [1]}\n{\"input_length\": 90, \"hash_ids\": [1, 2, 3]}",
+         0}, /* 100 or 44 */
+        {"{\"input_length\": 1e3, \"hash_ids\": [1, 2]}\n{\"hash_ids\": [1]}", 0},
+        {"{\"input_length\": 7, \"hash_ids\": []}\n{\"input_length\": -7, \"hash_ids\": [1]}", 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct capacity_trace t = CAPACITY_TRACE_INIT;
+
+        CU_ASSERT_EQUAL(read_text(cases[i].text, UINT32_MAX, &t), 0);
+        CU_ASSERT_EQUAL(t.block_tokens, cases[i].tokens);
+        capacity_trace_deinit(&t);
+    }
+}
+
 /* Ids are compared as 64 bits without a sign, and what is none as a text. */
 static void test_ids(void)
 {
@@ -127,5 +153,6 @@ static void test_no_file(void)
     capacity_trace_deinit(&t);
 }
 
-const struct test_case test_cases[] = {TEST(test_requests), TEST(test_ids),     TEST(test_many),
-                                       TEST(test_refused),  TEST(test_no_file), TEST_END};
+const struct test_case test_cases[] = {
+    TEST(test_requests), TEST(test_block_tokens), TEST(test_ids), TEST(test_many),
+    TEST(test_refused),  TEST(test_no_file),      TEST_END};
