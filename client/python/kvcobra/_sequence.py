@@ -65,6 +65,8 @@ class Sequence(Handle):
             if not 0 <= fetch_ms <= FETCH_MS_MAX:
                 raise ValueError(f"fetch_ms is {fetch_ms}; expected 0..{FETCH_MS_MAX}")
             options.fetch_ms = fetch_ms or FETCH_NEVER
+        if not 0 <= compute_tokens_per_s < 1 << 32:
+            raise ValueError(f"compute_tokens_per_s is {compute_tokens_per_s}; expected 0..{(1 << 32) - 1}")
         options.compute_tokens_per_s = compute_tokens_per_s
         ret = ffi.new("kvc_seq **")
         model.client.call("kvc_seq_new_with", model.handle, options, ret)

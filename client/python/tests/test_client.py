@@ -192,6 +192,10 @@ class Client(support.Case):
         for fetch_ms in (-1, 8001):
             with self.assertRaisesRegex(ValueError, "fetch_ms"):
                 kvcobra.Sequence(model, fetch_ms=fetch_ms)
+        kvcobra.Sequence(model, compute_tokens_per_s=25000).close()
+        for rate in (-1, 1 << 32):
+            with self.assertRaisesRegex(ValueError, "compute_tokens_per_s"):
+                kvcobra.Sequence(model, compute_tokens_per_s=rate)
 
     def test_version(self):
         self.assertEqual(kvcobra.__version__, kvcobra.version())
