@@ -47,7 +47,8 @@ def parser(program: str) -> argparse.ArgumentParser:
     c.add_argument("--window", metavar="N", type=int, default=1024,
                    help="tokens of a window; no window sees another (default %(default)s)")
     c.add_argument("--metric", choices=METRICS, default=METRICS[0],
-                   help="weight of errors; mse is for models that output refuses (default %(default)s)")
+                   help="weight of errors: by the output of attention; by gradients (fisher), which costs more and is better; or none "
+                        "(default %(default)s)")
     c.add_argument("--seed", metavar="N", type=int, default=0, help="seed of all random choices (default %(default)s)")
     c.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
                    help="number type of the computation; the others need half the memory (default %(default)s)")

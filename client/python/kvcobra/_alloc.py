@@ -14,6 +14,7 @@ from ._errors import Error, error
 SONAME = "libkvcobra-alloc.so.0"
 ENVIRONMENT = "KVCOBRA_ALLOC_LIBRARY"
 PAIRS = {"half-split": 0, "interleaved": 1}  # enum kvc_pairs
+SIDES = {"k": 0, "v": 1}  # enum kvc_side
 
 ffi: Any = cffi.FFI()  # its types come from DECLARATIONS, where mypy does not see them
 ffi.cdef(DECLARATIONS)
@@ -52,7 +53,7 @@ class Info(NamedTuple):
 class Statistics(NotCopied):
     """Statistics of one model. A context manager; used by one thread at a time.
 
-    metric: "output", or "mse": squared error, without queries.
+    metric: "output", "fisher", which needs add_gradients(), or "mse": squared error, without queries.
     """
 
     def __init__(self, geometry: Geometry, model_id: bytes, model_name: str, metric: str, n_sink: int, seed: int) -> None:
@@ -116,6 +117,15 @@ class Statistics(NotCopied):
             x.residual, x.n_embd = _pointer(view), view.shape[1]
             x.residual_token_stride = view.strides[0] if n_tokens > 1 else 0
         self._check(library().kvc_stats_add_layer(self._stats, x))
+
+    def add_gradients(self, layer: int, side: str, g: Any, pairs: str = "half-split") -> None:
+        """Gradients of log p(y) by the keys or values ("k", "v") of a window that starts at position 0: [tokens, heads, head_dim], by
+        keys after RoPE of @pairs. They make metric fisher available."""
+        view = _arrays.check(_arrays.view(g, "g"), "g", (None, self.geometry.n_kv_heads, self.geometry.head_dim), "tokens heads head_dim")
+        x = _new("kvc_stats_gradients", layer=layer, side=SIDES[side], dtype=view.dtype, n=view.shape[0], keys=library().KVC_KEYS_AFTER_ROPE,
+                 pairs=PAIRS[pairs], g=_pointer(view))
+        x.token_stride, x.head_stride = _arrays.token_head_strides(view, "g")
+        self._check(library().kvc_stats_add_gradients(self._stats, x))
 
     def add_source(self, digest: bytes, n_bytes: int, tokens: int, windows: int, window: int, by_model: bool = False) -> None:
         """Records a raw text, or what the model wrote."""

@@ -14,7 +14,7 @@ from ._progress import Progress
 if TYPE_CHECKING:
     from ._alloc import Statistics
 
-METRICS = ("output", "mse")
+METRICS = ("output", "fisher", "mse")
 N_SINK = 4
 OWN_SHARE = 33  # percent
 TEXT_TOKENS, OWN_TOKENS = 12288, 24576  # with texts, of these; without
@@ -48,7 +48,8 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     tokens: how many of the texts to use (None: 12288), or how many the model writes without texts (None: 24576).
     window: tokens that the model reads together, each window afresh. Windows that repeat earlier ones are left out.
     own_share: percent of all tokens that the model writes beside texts, 0 to 90, so that tables are good on other input too.
-    metric: "output" weighs errors by their effect on the output of attention; "mse" is for models that "output" refuses.
+    metric: "output" weighs errors by their effect on the output of attention. "fisher" weighs them by gradients of the model's
+    log-probabilities: better tables, for every model, and a backward pass. "mse" weighs all alike.
     progress: lines on standard error. model_id: the digest that `kvcobra model-id` prints and the
     table is for; None: that of the model's folder, which must be the local one that the model was loaded from.
 

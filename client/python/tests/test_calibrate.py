@@ -3,6 +3,7 @@
 Environment: that of support.py, and KVCOBRA_ALLOC_LIBRARY.
 """
 import contextlib
+import copy
 import hashlib
 import io
 import json
@@ -12,12 +13,15 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import support
 
 try:
     import torch
     import transformers  # noqa: F401
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 except ImportError as e:
     print(f"skipped: the Python module {e.name} is missing")
     sys.exit(support.SKIPPED)
@@ -25,6 +29,7 @@ except ImportError as e:
 import kvcobra
 from kvcobra import _openings, _progress, _texts
 from kvcobra._alloc import library as alloc_library
+from kvcobra.hf import _recorder
 from kvcobra.hf._recorder import NAME, Recorder
 from kvcobra.hf._writer import PIECE_TOKENS, write_windows
 from test_hf import HALF_SPLIT, INTERLEAVED, make_model
@@ -55,7 +60,7 @@ class Recorded:
     """Takes what statistics would get."""
 
     def __init__(self):
-        self.wo, self.layers = {}, []
+        self.wo, self.layers, self.gradients = {}, [], {}
 
     def set_output_projection(self, layer, wo):
         self.wo[layer] = wo.clone()
@@ -63,6 +68,9 @@ class Recorded:
     def add_layer(self, document, layer, q, k, v, residual, pairs):
         self.layers.append((document, layer, q.clone(), k.clone(), v.clone(), None if residual is None else residual.clone()))
         self.pairs = pairs
+
+    def add_gradients(self, layer, side, g, pairs):
+        self.gradients[layer, side] = (g.clone(), pairs)
 
 
 def rotated_back(x, frequencies):
@@ -104,6 +112,60 @@ class Activations(unittest.TestCase):
                     added = out @ recorded.wo[layer].T.float()
                     torch.testing.assert_close(added, residual - states[layer][0], rtol=1e-3, atol=1e-4)
 
+    def gradients(self, model, tokens):
+        recorder, recorded = Recorder(model, "fisher"), Recorded()
+        with recorder.recording(recorded):
+            recorder.run(7, tokens, lambda share: None)
+        return recorder, recorded
+
+    def check_gradients(self, kind, layer, side, **changes):
+        """The gradient along a random direction against a difference quotient of log p(y) of the same drawn tokens."""
+        model = make_model(kind, dtype=torch.float32, **changes)
+        tokens = torch.randint(1, 128, (24,), generator=torch.Generator().manual_seed(3)).tolist()
+        drawn = []
+
+        def multinomial(*arguments, **named):
+            drawn.append(draw(*arguments, **named))
+            return drawn[-1]
+
+        draw = torch.multinomial
+        with mock.patch.object(torch, "multinomial", multinomial):
+            recorder, recorded = self.gradients(model, tokens)
+        self.assertEqual(len(recorded.gradients), 2 * recorder.geometry.n_layers)
+        self.assertEqual([x[:2] for x in recorded.layers], [(7, i) for i in range(recorder.geometry.n_layers)])
+        self.assertTrue(all(p.requires_grad for p in model.parameters()))
+        g = recorded.gradients[layer, side][0]
+        direction = torch.randn(g.shape, generator=torch.Generator().manual_seed(5))
+        right = _recorder.attention
+
+        def moved(step):
+            def attention(module, query, key, value, *arguments, **named):
+                if module.layer_idx == layer:
+                    change = step * direction.transpose(0, 1)[None].to(key.dtype)
+                    factor = recorder.kind.factor if side == "k" else 1.0
+                    key, value = (key + factor * change, value) if side == "k" else (key, value + change)
+                return right(module, query, key, value, *arguments, **named)
+
+            double = copy.deepcopy(model).double()
+            double.config._experts_implementation = "eager"  # the others have no binary64
+            AttentionInterface.register("kvcobra_moved", attention)
+            AttentionMaskInterface.register("kvcobra_moved", sdpa_mask)
+            double.set_attn_implementation("kvcobra_moved")
+            with torch.no_grad():
+                log_p = double(input_ids=torch.tensor([tokens])).logits[0].log_softmax(-1)
+            return log_p.gather(1, drawn[0]).sum().item()
+
+        want = (moved(1e-4) - moved(-1e-4)) / 2e-4
+        self.assertAlmostEqual((g.double() * direction).sum().item(), want, delta=2e-3 * abs(want) + 1e-3)
+
+    def test_gradients(self):
+        yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 10000.0}
+        for kind, changes in [("llama", {}), ("llama", {"rope_parameters": yarn}), ("glm4", {}), ("granite", {"logits_scaling": 0.5}),
+                              ("mixtral", {}), ("olmo2", {})]:
+            for layer, side in ((0, "k"), (2, "v"), (1, "k")):
+                with self.subTest(kind, layer=layer, side=side):
+                    self.check_gradients(kind, layer, side, **changes)
+
     def test_yarn_is_divided_out(self):
         rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 10000.0}
         model = make_model("llama", rope_parameters=rope)
@@ -142,7 +204,7 @@ class Activations(unittest.TestCase):
     def test_refusals(self):
         for kind in OTHER_RESIDUAL:
             with self.subTest(kind):
-                with self.assertRaisesRegex(ValueError, "layers 0-2 .*metric='mse'"):
+                with self.assertRaisesRegex(ValueError, "layers 0-2 .*metric='fisher'"):
                     Recorder(make_model(kind), "output")
                 self.record(make_model(kind), [1, 2, 3, 4, 5, 6], "mse")
         with self.assertRaisesRegex(ValueError, "sliding window"):
@@ -301,6 +363,17 @@ class Files(unittest.TestCase):
                         sequence.read(layer, side, 4, 188, out)
                         error = (out - x[4:192]).square().sum() / (x[4:192] - x[4:192].mean(0)).square().sum()
                         self.assertTrue(0 < error < 0.05, f"layer {layer} {side}: {error}")
+
+    def test_fisher(self):
+        """The solver takes the metric that the gradients make available. They cost the statistics' bytes, and a failure names a layer."""
+        model, text = make_model("olmo2"), random_text(1, 1200)
+        self.calibrate(model, [text], metric="fisher", tokens=1000)
+        table = os.path.join(self.folder, "made.table")
+        subprocess.run([support.program("KVC_KVCOBRA"), "solve", self.stats, "--bpd", "4", "-o", table], check=True, capture_output=True)
+        done = subprocess.run([support.program("KVC_KVCOBRA"), "inspect", table, "--json"], check=True, capture_output=True, text=True)
+        self.assertIn('"fisher"', done.stdout)
+        with self.assertRaisesRegex(ValueError, "no head that predicts tokens, which metric 'fisher'"):
+            Recorder(model.model, "fisher")
 
     def test_the_same_bytes_again_and_other_seeds(self):
         text = random_text(1, 700)

@@ -6,12 +6,15 @@ every accepted model, whatever the modules are called. The library rotates keys 
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from .._alloc import Statistics
 from .._groups import numbers
@@ -19,6 +22,7 @@ from ._geometry import find_decoder, model_group, model_proof
 
 NAME = "kvcobra_record"
 TAG = "_kvcobra_recorder"  # attribute of the attention modules during a recording
+HEAD_TOKENS = 64  # whose logits are in memory together
 
 
 def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any,
@@ -36,34 +40,50 @@ AttentionInterface.register(NAME, attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
+@contextlib.contextmanager
+def _replaced(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """Inside, @forward is the forward() of @module."""
+    before = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+        if before is not None:
+            module.forward = before
+
+
 class Recorder:
     """Hands what @model computes to statistics. Raises ValueError, with the reason, if the model does not fit.
 
-    metric: "output" or "mse"; the latter needs no queries and no residual stream.
+    metric: "output"; "fisher", which needs a backward pass; or "mse", which needs no queries and no residual stream.
     """
 
     def __init__(self, model: Any, metric: str) -> None:
         group = model_group(model)
         self.geometry, self.kind = group.geometry, group.kind
         self._model, self._decoder = model, find_decoder(model)
-        self._wants_output = metric == "output"
+        self._wants_output, self._wants_gradients = metric == "output", metric == "fisher"
+        self._in_backward = False
         self._statistics: Optional[Statistics] = None
         self._taken: Optional[Tuple[torch.Tensor, ...]] = None
         self._document, self._next_layer = 0, 0
         self._progress: Callable[[float], None] = lambda share: None
         if self._wants_output:
             self._refuse()
+        if self._wants_gradients and (not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None):
+            raise ValueError("the model has no head that predicts tokens, which metric 'fisher' needs: use metric='mse'")
 
     def _refuse(self) -> None:
         other = [i for i in range(self.geometry.n_layers) if i not in model_proof(self._model).plain]
         if other:
             raise ValueError(f"layers {numbers(other)} of the model change the output of attention before it is added to the residual "
-                             "stream, or add it in another place, which metric 'output' does not describe: use metric='mse'")
+                             "stream, or add it in another place, which metric 'output' does not describe: use metric='fisher' or 'mse'")
         for i, layer in enumerate(self._decoder.layers):
             weight = getattr(layer.self_attn.o_proj, "weight", None)
             if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.ndim != 2:
                 raise ValueError(f"the output projection of layer {i} is not a plain matrix (is the model quantised?): load the "
-                                 "original weights, or use metric='mse'")
+                                 "original weights, or use metric='fisher' or 'mse'")
 
     @contextlib.contextmanager
     def recording(self, statistics: Statistics) -> Iterator[None]:
@@ -97,13 +117,79 @@ class Recorder:
     def run(self, document: int, tokens: List[int], progress: Callable[[float], None]) -> None:
         """Adds one window. @progress gets the share of it that is done."""
         self._document, self._next_layer, self._progress = document, 0, progress
-        with torch.no_grad():
-            self._decoder(input_ids=torch.tensor([tokens]), use_cache=False)
+        if self._wants_gradients:
+            self._run_with_gradients(torch.tensor([tokens]))
+        else:
+            with torch.no_grad():
+                self._decoder(input_ids=torch.tensor([tokens]), use_cache=False)
         if self._next_layer != self.geometry.n_layers:
             raise ValueError(f"the model called the attention of {self._next_layer} layers, but has {self.geometry.n_layers}")
 
+    def _run_with_gradients(self, ids: torch.Tensor) -> None:
+        """A forward pass that keeps what goes from layer to layer, and a backward pass that computes each layer again."""
+        self._in_backward = False
+        with self._constant_weights(), torch.enable_grad():
+            with self._checkpointed():
+                states = self._decoder(input_ids=ids, use_cache=False).last_hidden_state
+                self._in_backward = True  # takes are repetitions from here on
+                states.backward(self._gradient(states.detach(), ids))
+
+    def _gradient(self, states: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """The gradient of the sum of log p(y) by the last states @states; y is drawn from the model's own distribution."""
+        states.requires_grad_(True)
+        generator = torch.Generator().manual_seed(self._document % 2**63)
+        piece = states
+        with _replaced(self._decoder, lambda *arguments, **named: MoeModelOutputWithPast(last_hidden_state=piece)):
+            for first in range(0, ids.shape[1], HEAD_TOKENS):
+                piece = states[:, first:first + HEAD_TOKENS]
+                logits = self._model(input_ids=ids[:, first:first + HEAD_TOKENS], use_cache=False).logits[0].float()
+                drawn = torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)
+                logits.log_softmax(-1).gather(1, drawn).sum().backward()
+        assert states.grad is not None
+        return states.grad
+
+    @contextlib.contextmanager
+    def _constant_weights(self) -> Iterator[None]:
+        """Inside, no gradients by weights are computed."""
+        weights = [p for p in self._model.parameters() if p.requires_grad]
+        for p in weights:
+            p.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for p in weights:
+                p.requires_grad_(True)
+
+    @contextlib.contextmanager
+    def _checkpointed(self) -> Iterator[None]:
+        """Inside, the backward pass of a layer computes the layer again, instead of the forward pass keeping what it made."""
+        with contextlib.ExitStack() as stack:
+            for layer in self._decoder.layers:
+                again = functools.partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+                stack.enter_context(_replaced(layer, again))
+            yield
+
+    def _hook_gradients(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """The backward pass hands over gradients by @key and @value."""
+        for side, x, factor in (("k", key, self.kind.factor), ("v", value, 1.0)):
+            if not x.requires_grad:
+                x.requires_grad_(True)  # no gradient goes into the first layer
+            if not self._in_backward:
+                x.register_hook(functools.partial(self._take_gradient, layer, side, factor))
+
+    def _take_gradient(self, layer: int, side: str, factor: float, g: torch.Tensor) -> None:
+        assert self._statistics is not None
+        rows = g[0].transpose(0, 1)
+        self._statistics.add_gradients(layer, side, rows * factor if factor != 1.0 else rows, self.kind.pairs)
+        self._progress(1 - (layer + 0.5 * (side == "v")) / (2 * self.geometry.n_layers))
+
     def take(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Called by the attention of a layer."""
+        if self._wants_gradients:
+            self._hook_gradients(layer, key, value)
+            if self._in_backward:
+                return
+            query, key, value = query.detach(), key.detach(), value.detach()
         if self.kind.factor != 1.0:  # YaRN: the geometry's scale has it
             query, key = query / self.kind.factor, key / self.kind.factor
         rows = (query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1))
@@ -130,4 +216,4 @@ class Recorder:
         q, k, v = tensors[:3]
         self._statistics.add_layer(self._document, layer, q, k, v, tensors[3] if residual is not None else None, self.kind.pairs)
         self._next_layer = layer + 1
-        self._progress((layer + 1) / self.geometry.n_layers)
+        self._progress((layer + 1) / self.geometry.n_layers / (2 if self._wants_gradients else 1))
