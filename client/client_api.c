@@ -228,6 +228,7 @@ kvc_client *kvc_client_free(kvc_client *c)
         return NULL;
     }
 
+    connection_leave_soon(&c->connection);
     while (c->fetches)
         (void) kvc_fetch_free(c->fetches);
     client_free_models(c);

@@ -165,7 +165,8 @@ KVC_EXPORT int kvc_client_set_executor(kvc_client *c, const kvc_executor *x);
  */
 KVC_EXPORT int kvc_client_set_threads(kvc_client *c, unsigned n);
 
-/* Frees the client, with its models, sequences and fetches that still exist. @c may be NULL. Return: NULL. */
+/* Frees the client, with its models, sequences and fetches that still exist: with one message, whose answer
+ * it awaits for a second at most. @c may be NULL. Return: NULL. */
 KVC_EXPORT kvc_client *kvc_client_free(kvc_client *c);
 
 /* ---- model ---- */

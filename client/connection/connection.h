@@ -63,6 +63,7 @@ struct connection {
     uint8_t token[SESSION_TOKEN_BYTES];
     uint64_t session;    /* its number in the daemon's log */
     bool resumed;        /* the last greeting resumed the session */
+    bool is_leaving;     /* connection_bye() follows */
     uint32_t request_ms; /* time that the daemon has for a request */
     uint32_t grace_ms;   /* time that its reply may take beyond request_ms */
     int64_t opened_ms, checked_ms;
@@ -168,7 +169,14 @@ void connection_collect(struct connection *c);
 /* Ends all posts; the connection is closed. */
 void connection_end_posts(struct connection *c);
 
-/* Sends BYE if the connection is open, and closes it: the daemon then ends the session at once. */
+/*
+ * The client is being freed: connection_send() sends nothing from now on, since BYE gives back everything
+ * that the session has.
+ */
+void connection_leave_soon(struct connection *c);
+
+/* Sends BYE if the connection is open, and closes it: the daemon then ends the session at once. Waits a
+ * second for the answer at most: a daemon that is busy or stopped finds the message when it goes on. */
 void connection_bye(struct connection *c);
 
 static inline bool bytes_are(ProtobufCBinaryData b, size_t n)

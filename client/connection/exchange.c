@@ -422,16 +422,26 @@ int connection_send(struct connection *c, Kvcobra__Request__BodyCase kind, void 
 {
     _cleanup_(reply_deinit) struct reply reply = {.message = NULL};
 
+    if (c->is_leaving)
+        return 0;
     return connection_call(c, kind, message, KVCOBRA__REPLY__BODY__NOT_SET, &reply, e);
+}
+
+void connection_leave_soon(struct connection *c)
+{
+    c->is_leaving = true;
 }
 
 void connection_bye(struct connection *c)
 {
+    enum { BYE_MS = 1000 };
     Kvcobra__Bye bye = KVCOBRA__BYE__INIT;
 
     if (!connection_is_open(c))
         return;
 
+    c->is_leaving = false;
+    connection_set_timeout(c, BYE_MS);
     (void) connection_send(c, KVCOBRA__REQUEST__BODY_BYE, &bye, NULL);
     connection_close(c);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "client/connection/client.h"
+#include "client/connection/clock.h"
 #include "gpu/device.h"
 #include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
@@ -265,6 +266,32 @@ static void test_stopped_daemon(void)
     scene_end(&sc);
 }
 
+/*
+ * Beside a daemon that is stopped, freeing a client with sequences takes a second, not one wait for each of
+ * its messages. BYE is in the socket, so the daemon ends the session when it goes on.
+ */
+static void test_free_beside_a_stopped_daemon(void)
+{
+    struct scene sc;
+    struct embedded m;
+    kvc_seq *s[3] = {NULL};
+    int64_t start;
+
+    scene_start(&sc, small(), 3, 1, pool);
+    m = scene_client(&sc);
+    for (uint32_t i = 0; i < 3; i++) {
+        CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s[i]), 0);
+        CU_ASSERT_EQUAL_FATAL(scene_publish(&m, s[i], i, 0, 200, 200, NULL), 0);
+    }
+    CU_ASSERT_EQUAL_FATAL(kill(sc.daemon.pid, SIGSTOP), 0);
+    start = clock_ms();
+    embedded_free(&m);
+    CU_ASSERT(clock_ms() - start < 8000); /* a second, on a busy machine; before: 12 */
+    CU_ASSERT_EQUAL_FATAL(kill(sc.daemon.pid, SIGCONT), 0);
+    CU_ASSERT(scene_wait(&sc, no_session_holds));
+    scene_end(&sc);
+}
+
 const struct test_case test_cases[] = {
     TEST(test_session_page_has_memory),
     TEST(test_child_frees_its_copy),
@@ -272,6 +299,7 @@ const struct test_case test_cases[] = {
     TEST(test_killed_daemon),
     TEST(test_daemon_ends),
     TEST(test_stopped_daemon),
+    TEST(test_free_beside_a_stopped_daemon),
     TEST_END,
 };
 const char test_suite[] = "client_loss";

@@ -177,7 +177,7 @@ class Client(NotCopied):
         raise error(-r, sentence)
 
     def adopt(self, child: Any) -> None:
-        """close() of this client calls child.close() first."""
+        """close() of this client calls child.leave() first: the client frees what belongs to it."""
         self._closers.add(child)
 
     def free_later(self, free: Callable[[Any], Any], handle: Any) -> None:
@@ -287,11 +287,10 @@ class Client(NotCopied):
             return
         children: List[Any] = list(self._closers)
         for child in children:
-            child.close()
-        with Call(self):
-            pass  # frees what was collected
+            child.leave()
         with Call(self):
             handle, self._handle = self._handle, None
+            self._garbage.clear()  # handles that the client frees
             self._free(handle)
 
     def __enter__(self) -> "Client":
@@ -370,6 +369,10 @@ class Handle(NotCopied):
         with Call(self._client):
             handle, self._handle = self._handle, None
             self._free(handle)
+
+    def leave(self) -> None:
+        """The client is being closed, and frees the handle: one message ends its session, instead of one for each handle."""
+        self._handle = None
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", None), None

@@ -80,6 +80,10 @@ class Fetch(Handle):
         super().close()
         self._sequence._fetch_ended(self)
 
+    def leave(self) -> None:
+        super().leave()
+        self._sequence._fetch_ended(self)
+
     def __await__(self) -> Generator[Any, None, int]:
         return self._result_async().__await__()
 

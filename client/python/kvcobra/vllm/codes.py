@@ -192,9 +192,8 @@ class Codes:
             kept.sequence.close()
 
     def close(self) -> None:
-        for request_id in list(self._kept):
-            self._drop(request_id)
-        self._daemon.close()
+        self._daemon.close()  # with its sequences, by one message
+        self._kept.clear()
 
 
 def bytes_per_state(model: Any) -> int:

@@ -168,11 +168,11 @@ class Lookups:
             except Exception:  # the next prompts are looked up all the same
                 LOG.exception("kvcobra: a prompt could not be looked up")
             self._busy_since = None
+        self._daemon.close()  # with its sequences and fetches, by one message
         for running in self._running:
             running.close()
         while self._work:
             self._close(self._work.popleft()[1])
-        self._daemon.close()
 
     def _wait(self) -> None:
         poll = select.poll()

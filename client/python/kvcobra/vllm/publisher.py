@@ -109,9 +109,8 @@ class Publisher:
             finally:
                 self._release(copy)
                 self._counters.add("publish_cpu_seconds", time.thread_time() - before)
-        for recording, _ in list(self._sequences.values()):
-            self._forget(recording)
-        self._daemon.close()
+        self._daemon.close()  # with its sequences, by one message
+        self._sequences.clear()
 
     def _release(self, copy: Copy) -> None:
         if copy.ready is not None:
