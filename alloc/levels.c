@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "alloc/trellis.h"
 #include "base/half.h"
 
 void levels_set_thresholds(struct levels *l, unsigned b)
@@ -27,11 +28,31 @@ static bool levels_value_valid(const struct levels *l, unsigned b, unsigned i)
     return isfinite(v) && f16_to_f32(f32_to_f16(v)) == v;
 }
 
+/* A step of 2^-64 .. 2^64 times any level is a finite number that is not subnormal. */
+static bool levels_book_valid(const struct levels *l, unsigned b)
+{
+    float largest = 0;
+
+    if (b > TRELLIS_BITS_MAX || l->state_bits < TRELLIS_STATE_BITS_MIN ||
+        l->state_bits > TRELLIS_STATE_BITS_MAX || !(l->step >= 0x1p-64f && l->step <= 0x1p64f))
+        return false;
+    if (!isfinite(l->normal_product) || !isfinite(l->normal_square) || l->normal_square < 0)
+        return false;
+    for (unsigned s = 0; s < levels_count(l, b); s++) {
+        if (!(fabsf(l->value[s]) <= 127) || l->value[s] != rintf(l->value[s]))
+            return false;
+        largest = fmaxf(largest, fabsf(l->value[s]));
+    }
+    return largest == 127;
+}
+
 bool levels_valid(const struct levels *l, unsigned b)
 {
     struct levels want = {.step = l->step};
     unsigned n = 1u << b;
 
+    if (l->state_bits > 0)
+        return levels_book_valid(l, b);
     if (b > LEVELS_INT8_BITS_MAX ? l->step != 1.0f : !(isnormal(l->step) && l->step > 0))
         return false;
 
@@ -101,12 +122,37 @@ int levels_from_values(const double *values, unsigned b, struct levels *ret)
     return 0;
 }
 
+int levels_from_book(const double *values, unsigned state_bits, double product, double square,
+                     struct levels *ret)
+{
+    struct levels l = {.state_bits = (uint8_t) state_bits};
+    double largest = 0;
+
+    for (unsigned s = 0; s < 1u << state_bits; s++) {
+        if (!isfinite(values[s]))
+            return -EINVAL;
+        largest = fmax(largest, fabs(values[s]));
+    }
+    l.step = (float) (largest / 127.0);
+    l.normal_product = (float) product;
+    l.normal_square = (float) square;
+    for (unsigned s = 0; s < 1u << state_bits; s++)
+        l.value[s] = (float) levels_to_int8(l.step > 0 ? values[s] / (double) l.step : 0);
+    if (!levels_book_valid(&l, TRELLIS_BITS_MAX))
+        return -EINVAL;
+
+    *ret = l;
+    return 0;
+}
+
 int levels_scale(const struct levels *l, unsigned b, double factor, struct levels *ret)
 {
     double values[1 << TABLE_BITS_MAX];
 
-    for (unsigned i = 0; i < 1u << b; i++)
+    for (unsigned i = 0; i < levels_count(l, b); i++)
         values[i] = factor * level_z(l, i);
+    if (l->state_bits > 0)
+        return levels_from_book(values, l->state_bits, 0, 0, ret);
     return levels_from_values(values, b, ret);
 }
 

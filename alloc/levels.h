@@ -14,7 +14,8 @@
 /* Sets thresholds to the midpoints of @l's values: exact in binary64, rounded once to binary32. */
 void levels_set_thresholds(struct levels *l, unsigned b);
 
-/* Whether @l is in stored form: integers or binary16 numbers, ascending, thresholds at their midpoints. */
+/* Whether @l is in stored form: integers or binary16 numbers, ascending, thresholds at their midpoints; a
+ * book of integers whose largest magnitude is 127. */
 bool levels_valid(const struct levels *l, unsigned b);
 
 /**
@@ -28,10 +29,21 @@ bool levels_valid(const struct levels *l, unsigned b);
  */
 int levels_from_values(const double *values, unsigned b, struct levels *ret);
 
-/* ret := the levels of @l times @factor. Return: as levels_from_values(). */
+/**
+ * levels_from_book() - the same for the levels of a trellis, in any order
+ * @values:     [2^state_bits] by state, units of z
+ * @product, @square: E c z and E c^2 of their codes c of z ~ N(0,1)
+ *
+ * Return: 0; -EINVAL: a number is not finite, or all levels are 0.
+ */
+int levels_from_book(const double *values, unsigned state_bits, double product, double square,
+                     struct levels *ret);
+
+/* ret := the levels of @l times @factor; E c z and E c^2 of a trellis are 0 (trellis_fit.h measures them).
+ * Return: as levels_from_values() or levels_from_book(). */
 int levels_scale(const struct levels *l, unsigned b, double factor, struct levels *ret);
 
-/* Level of code @q in units of z (value * step). */
+/* Level of code or state @q in units of z (value * step). */
 static inline double level_z(const struct levels *l, unsigned q)
 {
     return (double) l->value[q] * (double) l->step;

@@ -84,11 +84,12 @@ static int table_check_frame(const struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
 
-    if (h->version != TABLE_VERSION)
-        return fail(e, -EBADMSG,
-                    "it is a table of format version %u, this program reads version %u: solve it again from "
-                    "its statistics",
-                    h->version, TABLE_VERSION);
+    if (h->version != TABLE_VERSION && h->version != TABLE_VERSION_SCALAR)
+        return fail(
+            e, -EBADMSG,
+            "it is a table of format version %u, this program reads versions %u and %u: solve it again "
+            "from its statistics",
+            h->version, TABLE_VERSION_SCALAR, TABLE_VERSION);
     if (h->n_bytes != t->n_bytes)
         return fail(e, -EBADMSG, "it has %zu bytes, its header says %llu: truncated or damaged", t->n_bytes,
                     (unsigned long long) h->n_bytes);
@@ -181,8 +182,8 @@ static int table_read_header(struct table *t, struct errmsg *e)
                     PREDICT_LAYER);
     if (h->n_sink > TABLE_SINKS_MAX)
         return fail(e, -EBADMSG, "it has %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
-    if (h->n_golden != TABLE_GOLDEN_TOKENS || h->sections[SECTION_LEVELS].bytes != TABLE_LEVELS_BYTES)
-        return fail(e, -EBADMSG, "its levels or golden vectors are not of this format");
+    if (h->n_golden != TABLE_GOLDEN_TOKENS)
+        return fail(e, -EBADMSG, "its golden vectors are not of this format");
 
     t->v_from = (enum prediction) h->v_from;
     t->n_sink = h->n_sink;

@@ -37,7 +37,7 @@ uint32_t table_band_order(const struct codec_spec *c, uint32_t *ret_order)
 struct builder {
     const struct table_spec *spec;
     struct errmsg *e;
-    uint32_t n_sides;
+    uint32_t n_sides, version;
     struct table_section_entry sections[SECTION_COUNT];
     size_t n_bytes;
     uint8_t *bytes;                    /* [n_bytes] */
@@ -174,7 +174,16 @@ static int table_build_lay_out(struct builder *b)
     }
 
     b->sections[SECTION_FREQ].bytes = s->geometry->n_rot / 2 * sizeof(double);
-    b->sections[SECTION_LEVELS].bytes = TABLE_LEVELS_BYTES;
+    b->version = TABLE_VERSION_SCALAR;
+    for (unsigned i = 0; i < 2 * TABLE_BITS_MAX; i++)
+        if (s->levels[i / TABLE_BITS_MAX][i % TABLE_BITS_MAX + 1].state_bits > 0)
+            b->version = TABLE_VERSION;
+    for (unsigned i = 0; i < 2 * TABLE_BITS_MAX; i++) {
+        unsigned bits = i % TABLE_BITS_MAX + 1;
+
+        b->sections[SECTION_LEVELS].bytes +=
+            table_levels_bytes(b->version, s->levels[i / TABLE_BITS_MAX][bits].state_bits, bits);
+    }
     b->sections[SECTION_CODECS].bytes = b->n_sides * sizeof(*b->entries);
     b->sections[SECTION_PROVENANCE].bytes = strlen(s->provenance) + 1;
     b->sections[SECTION_MATRICES].bytes = matrices;
@@ -203,7 +212,7 @@ static void table_build_fill_header(struct builder *b)
 {
     const struct geometry *g = b->spec->geometry;
     struct table_header h = {
-        .version = TABLE_VERSION,
+        .version = b->version,
         .v_from = (uint32_t) b->spec->v_from,
         .n_bytes = b->n_bytes,
         .n_sink = b->spec->n_sink,
@@ -226,19 +235,40 @@ static void table_build_fill_header(struct builder *b)
            b->sections[SECTION_PROVENANCE].bytes);
 }
 
+static void table_build_put_width(uint32_t version, const struct levels *l, unsigned bits, uint8_t *p)
+{
+    struct table_levels_head h = {.state_bits = l->state_bits};
+    size_t n = (size_t) 1 << bits;
+
+    if (l->state_bits > 0) {
+        h.step = l->step;
+        h.normal_product = l->normal_product;
+        h.normal_square = l->normal_square;
+    }
+    if (version != TABLE_VERSION_SCALAR) {
+        memcpy(p, &h, sizeof(h));
+        p += sizeof(h);
+    }
+    if (l->state_bits > 0) {
+        for (size_t s = 0; s < (size_t) 1 << l->state_bits; s++)
+            p[s] = (uint8_t) (int8_t) l->value[s];
+        return;
+    }
+    memcpy(p, &l->step, sizeof(l->step));
+    memcpy(p + sizeof(float), l->value, n * sizeof(float));
+    memcpy(p + (1 + n) * sizeof(float), l->threshold, (n - 1) * sizeof(float));
+}
+
 static void table_build_fill_levels(struct builder *b)
 {
-    float *p = (float *) (void *) table_build_section(b, SECTION_LEVELS);
+    uint8_t *p = table_build_section(b, SECTION_LEVELS);
 
     for (unsigned side = 0; side < 2; side++)
         for (unsigned bits = 1; bits <= TABLE_BITS_MAX; bits++) {
             const struct levels *l = &b->spec->levels[side][bits];
-            size_t n = (size_t) 1 << bits;
 
-            p[0] = l->step;
-            memcpy(p + 1, l->value, n * sizeof(*p));
-            memcpy(p + 1 + n, l->threshold, (n - 1) * sizeof(*p));
-            p += TABLE_LEVEL_FLOATS(bits);
+            table_build_put_width(b->version, l, bits, p);
+            p += table_levels_bytes(b->version, l->state_bits, bits);
         }
 }
 
@@ -392,11 +422,16 @@ static int table_build_fill_codec(struct builder *b, uint32_t i)
 
 /* ---- golden vectors ---- */
 
-/* Drawn by splitmix64 from a counter that starts at 0: a table gets the same codes each time it is built. */
-static void table_build_golden_codes(const struct codec *c, uint64_t *counter, uint8_t *ret)
+/* Drawn by splitmix64 from a counter that starts at 0: a table gets the same codes, or states of a trellis,
+ * each time it is built. */
+static void table_build_golden_codes(const struct table *t, enum side side, const struct codec *c,
+                                     uint64_t *counter, uint8_t *ret)
 {
-    for (unsigned i = 0; i < c->r; i++)
-        ret[i] = (uint8_t) (splitmix64_next(counter) >> 32 & ((1u << c->bits[i / 8]) - 1));
+    for (unsigned i = 0; i < c->r; i++) {
+        unsigned n = levels_count(&t->levels[side][c->bits[i / 8]], c->bits[i / 8]);
+
+        ret[i] = (uint8_t) (splitmix64_next(counter) >> 32 & (n - 1));
+    }
 }
 
 /* Rounds sums to binary32. */
@@ -438,14 +473,14 @@ static int table_build_fill_golden_token(const struct builder *b, const struct t
     const uint8_t *codes_k = *p;
 
     for (uint32_t hs = first; hs < first + 2 * n_kv; hs += 2) {
-        table_build_golden_codes(&b->codecs[hs], counter, *p);
+        table_build_golden_codes(t, SIDE_K, &b->codecs[hs], counter, *p);
         *p += b->codecs[hs].r;
     }
 
     for (uint32_t hs = first; hs < first + 2 * n_kv; hs += 2) {
         int r;
 
-        table_build_golden_codes(&b->codecs[hs + 1], counter, *p);
+        table_build_golden_codes(t, SIDE_V, &b->codecs[hs + 1], counter, *p);
         r = table_build_fill_golden_head(b, t, hs, codes_k, p);
         if (r < 0)
             return r;

@@ -7,6 +7,7 @@
 
 #include "alloc/levels.h"
 #include "alloc/table_format.h"
+#include "alloc/trellis.h"
 #include "base/checked.h"
 #include "base/errmsg.h"
 
@@ -14,26 +15,73 @@ static const char side_letter[2] = {'K', 'V'};
 
 /* ---- levels ---- */
 
+/* @p: the numbers of one width. */
+static void table_check_read_scalar(const uint8_t *p, unsigned b, struct levels *l)
+{
+    size_t n = (size_t) 1 << b;
+
+    memcpy(&l->step, p, sizeof(l->step));
+    memcpy(l->value, p + sizeof(float), n * sizeof(float));
+    memcpy(l->threshold, p + (1 + n) * sizeof(float), (n - 1) * sizeof(float));
+    for (unsigned q = 0; q < n && b <= LEVELS_INT8_BITS_MAX; q++) /* NaN fails both comparisons: 0 */
+        l->value_i8[q] = (int8_t) (l->value[q] >= -127 && l->value[q] <= 127 ? l->value[q] : 0);
+}
+
+static void table_check_read_book(const struct table_levels_head *h, const uint8_t *p, struct levels *l)
+{
+    l->state_bits = (uint8_t) h->state_bits;
+    l->step = h->step;
+    l->normal_product = h->normal_product;
+    l->normal_square = h->normal_square;
+    for (size_t s = 0; s < (size_t) 1 << h->state_bits; s++)
+        l->value[s] = (float) (int8_t) p[s];
+}
+
+/* One width at @at of the section, which has @left bytes from there; moves @at. */
+static int table_check_width(uint32_t version, unsigned b, const uint8_t **at, size_t *left, struct levels *l)
+{
+    struct table_levels_head h = {0};
+    size_t head = version == TABLE_VERSION_SCALAR ? 0 : sizeof(h), bytes;
+
+    if (*left < head)
+        return -EBADMSG;
+    memcpy(&h, *at, head);
+    if (h.state_bits > TRELLIS_STATE_BITS_MAX ||
+        (h.state_bits == 0 && (h.step != 0 || h.normal_product != 0 || h.normal_square != 0)))
+        return -EBADMSG;
+    bytes = table_levels_bytes(version, h.state_bits, b);
+    if (*left < bytes)
+        return -EBADMSG;
+
+    if (h.state_bits > 0)
+        table_check_read_book(&h, *at + head, l);
+    else
+        table_check_read_scalar(*at + head, b, l);
+    *at += bytes;
+    *left -= bytes;
+    return levels_valid(l, b) ? 0 : -EBADMSG;
+}
+
 int table_check_levels(struct table *t, struct errmsg *e)
 {
-    const float *p = (const float *) (const void *) table_section(t, SECTION_LEVELS);
+    const uint8_t *at = table_section(t, SECTION_LEVELS);
+    size_t left = table_header(t)->sections[SECTION_LEVELS].bytes;
+    uint32_t version = table_header(t)->version;
+    bool trellis = false;
 
     for (unsigned side = 0; side < 2; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
-            struct levels *l = &t->levels[side][b];
-            unsigned n = 1u << b;
-
-            l->step = p[0];
-            memcpy(l->value, p + 1, n * sizeof(*p));
-            memcpy(l->threshold, p + 1 + n, (n - 1) * sizeof(*p));
-            p += TABLE_LEVEL_FLOATS(b);
-            for (unsigned q = 0; q < n && b <= LEVELS_INT8_BITS_MAX; q++) /* NaN fails both comparisons: 0 */
-                l->value_i8[q] = (int8_t) (l->value[q] >= -127 && l->value[q] <= 127 ? l->value[q] : 0);
-            if (!levels_valid(l, b))
-                return fail(e, -EBADMSG,
-                            "the %u-bit levels of side %c are not ascending values with midpoints", b,
-                            side_letter[side]);
+            if (table_check_width(version, b, &at, &left, &t->levels[side][b]) < 0)
+                return fail(
+                    e, -EBADMSG,
+                    "the %u-bit levels of side %c are neither ascending values with midpoints nor a trellis",
+                    b, side_letter[side]);
+            trellis |= t->levels[side][b].state_bits > 0;
         }
+    if (left != 0)
+        return fail(e, -EBADMSG, "its levels have %zu bytes too many", left);
+    if (trellis != (version == TABLE_VERSION)) /* a table has one encoding */
+        return fail(e, -EBADMSG, "it has no trellis, so its format version must be %u", TABLE_VERSION_SCALAR);
     return 0;
 }
 
@@ -217,10 +265,11 @@ int table_check_provenance(struct table *t, struct errmsg *e)
 
 /* ---- golden ---- */
 
-static bool table_check_codes_valid(const struct codec *c, const uint8_t *codes)
+static bool table_check_codes_valid(const struct table *t, enum side side, const struct codec *c,
+                                    const uint8_t *codes)
 {
     for (unsigned i = 0; i < c->r; i++)
-        if (codes[i] >> c->bits[i / 8] != 0)
+        if (codes[i] >= levels_count(&t->levels[side][c->bits[i / 8]], c->bits[i / 8]))
             return false;
     return true;
 }
@@ -248,7 +297,7 @@ static int table_check_golden_head(const struct table *t, uint32_t layer, uint32
     const float *const x[2] = {stored, stored + d};
     struct table_sums sums[2];
 
-    if (!table_check_codes_valid(v, p))
+    if (!table_check_codes_valid(t, SIDE_V, v, p))
         return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
 
     table_decode_head(t, layer, head, codes_k, p, sums);
@@ -278,7 +327,7 @@ static int table_check_golden_token(const struct table *t, uint32_t layer, const
     for (uint32_t head = 0; head < n_kv; head++) {
         const struct codec *k = table_codec(t, layer, head, SIDE_K);
 
-        if (!table_check_codes_valid(k, *p))
+        if (!table_check_codes_valid(t, SIDE_K, k, *p))
             return fail(e, -EBADMSG, "golden codes of layer %u, head %u exceed their widths", layer, head);
 
         *p += k->r;

@@ -19,7 +19,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tables are used in place, and they are little-endian");
 
 #define TABLE_MAGIC "KVCTABLE" /* without its NUL */
-#define TABLE_VERSION 2
+/* Tables without a trellis are written in version 2, others in version 3; both are read. */
+#define TABLE_VERSION_SCALAR 2
+#define TABLE_VERSION 3
 #define TABLE_ALIGN 64
 #define TABLE_PROVENANCE_MAX ((size_t) 1 << 20) /* with its NUL */
 
@@ -27,8 +29,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define TABLE_GOLDEN_TOKENS 2
 
 enum table_section {
-    SECTION_FREQ,       /* binary64 [n_rot / 2] */
-    SECTION_LEVELS,     /* for both sides, b = 1..8: binary32 step, value[2^b], threshold[2^b - 1] */
+    SECTION_FREQ, /* binary64 [n_rot / 2] */
+    /* for both sides, b = 1..8: binary32 step, value[2^b], threshold[2^b - 1]; version 3: struct
+     * table_levels_head, then the same, or the int8 levels of a trellis by state */
+    SECTION_LEVELS,
     SECTION_CODECS,     /* struct table_codec_entry [head_side_count] */
     SECTION_PROVENANCE, /* JSON text and one NUL */
     /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
@@ -70,8 +74,22 @@ _Static_assert(sizeof(struct table_codec_entry) == 64, "no padding");
 
 /* Floats of one width in the levels section: step, 2^b values, 2^b - 1 thresholds. */
 #define TABLE_LEVEL_FLOATS(b) ((size_t) 2 << (b))
-#define TABLE_LEVELS_BYTES                                                                                   \
-    (2 * (TABLE_LEVEL_FLOATS(TABLE_BITS_MAX + 1) - 4) * sizeof(float)) /* sum over b = 1..8 */
+
+/* Version 3: before the numbers of each width. */
+struct table_levels_head {
+    uint32_t state_bits;                 /* of a trellis, b <= 4; 0: scalar levels */
+    float step;                          /* of a trellis; 0 for scalar levels, whose step follows */
+    float normal_product, normal_square; /* as in struct levels; 0 for scalar levels */
+};
+_Static_assert(sizeof(struct table_levels_head) == 16, "no padding");
+
+/* Bytes of one width in the levels section of a version: a multiple of 4. */
+static inline size_t table_levels_bytes(uint32_t version, uint32_t state_bits, unsigned b)
+{
+    size_t head = version == TABLE_VERSION_SCALAR ? 0 : sizeof(struct table_levels_head);
+
+    return head + (state_bits > 0 ? (size_t) 1 << state_bits : TABLE_LEVEL_FLOATS(b) * sizeof(float));
+}
 
 /* Room for half-tiles: a head dimension padded to a multiple of 16. */
 static inline uint32_t table_half_tiles_max(uint32_t d)

@@ -19,6 +19,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,12 +34,27 @@
 #define TABLE_FILE_BYTES_MAX ((size_t) 4 << 30)
 
 struct levels {
-    float value[1 << TABLE_BITS_MAX]; /* [2^b], ascending; see above for the unit */
-    /* [2^b - 1] ascending, in units of z; a tie takes the upper code */
+    float value[1 << TABLE_BITS_MAX]; /* [levels_count()]; scalar ones ascend; see above for the unit */
+    /* [2^b - 1] ascending, in units of z; a tie takes the upper code; zeros with a trellis */
     float threshold[(1 << TABLE_BITS_MAX)];
-    int8_t value_i8[16]; /* b <= 4: value as integer; else zeros */
+    int8_t value_i8[16]; /* scalar, b <= 4: value as integer; else zeros */
     float step;          /* unit of value in z: the int8 step for b <= 4, 1 for b >= 5 */
+    /* trellis.h: value is [2^state_bits], by state; 0: scalar levels, by code */
+    uint8_t state_bits;
+    /* With a trellis, c = value * step of z ~ N(0,1): E c z and E c^2, by which moments are refitted */
+    float normal_product, normal_square;
 };
+
+/* Bits of an index of value: a code, or the state of a trellis. */
+static inline unsigned levels_index_bits(const struct levels *l, unsigned b)
+{
+    return l->state_bits > 0 ? l->state_bits : b;
+}
+
+static inline unsigned levels_count(const struct levels *l, unsigned b)
+{
+    return 1u << levels_index_bits(l, b);
+}
 
 /* The K codes that a V codec reads. The numbers are those of the file. */
 enum prediction {
@@ -81,6 +97,17 @@ struct table {
     const void *bytes;                           /* the file image, owned by the table */
     size_t n_bytes;
 };
+
+/* Whether widths of a side have trellis-coded levels: a table of format 3. */
+static inline bool table_has_trellis(const struct table *t)
+{
+    unsigned states = 0;
+
+    for (unsigned side = 0; side < 2; side++)
+        for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
+            states |= t->levels[side][b].state_bits;
+    return states != 0;
+}
 
 /* A run of KV heads of one layer. */
 struct head_run {

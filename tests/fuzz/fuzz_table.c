@@ -22,8 +22,11 @@ static void quantise(const struct table *t, const struct codec *c, enum side sid
     for (unsigned j = 0; j < c->r; j++) {
         unsigned b = c->bits[j / 8];
 
-        ret[j] = b ? levels_quantise(&t->levels[side][b], b, c->enc[(size_t) j * t->geometry.d]) : 0;
-        seal_check(ret[j] >> b == 0);
+        if (t->levels[side][b].state_bits > 0)
+            ret[j] = (uint8_t) (j % levels_count(&t->levels[side][b], b));
+        else
+            ret[j] = b ? levels_quantise(&t->levels[side][b], b, c->enc[(size_t) j * t->geometry.d]) : 0;
+        seal_check(ret[j] < levels_count(&t->levels[side][b], b));
     }
 }
 

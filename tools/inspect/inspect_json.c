@@ -87,7 +87,7 @@ static void inspect_json_count_widths(const struct table *t, uint64_t count[2][T
             count[i % 2][t->codecs[i].bits[k]] += 8;
 }
 
-/* Levels and thresholds of every width, in standard deviations. */
+/* Levels and thresholds of every width, in standard deviations; with a trellis, a level of each state. */
 static json_t *levels_json(const struct table *t, bool *failed)
 {
     uint64_t count[2][TABLE_BITS_MAX + 1] = {{0}};
@@ -99,16 +99,17 @@ static json_t *levels_json(const struct table *t, bool *failed)
             const struct levels *l = &t->levels[side][b];
             json_t *levels = json_array(), *thresholds = json_array();
 
-            for (unsigned q = 0; q < 1u << b; q++)
+            for (unsigned q = 0; q < levels_count(l, b); q++)
                 inspect_json_append(levels, inspect_json_number((double) l->value[q] * (double) l->step),
                                     failed);
-            for (unsigned q = 0; q + 1 < 1u << b; q++)
+            for (unsigned q = 0; l->state_bits == 0 && q + 1 < 1u << b; q++)
                 inspect_json_append(thresholds, inspect_json_number((double) l->threshold[q]), failed);
             inspect_json_append(
                 all,
-                json_pack("{s:s, s:i, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V", "bits",
-                          (int) b, "coordinates", (json_int_t) count[side][b], "step",
-                          inspect_json_number((double) l->step), "levels", levels, "thresholds", thresholds),
+                json_pack("{s:s, s:i, s:i, s:I, s:o, s:o, s:o}", "side", side == SIDE_K ? "K" : "V", "bits",
+                          (int) b, "states", l->state_bits > 0 ? 1 << l->state_bits : 0, "coordinates",
+                          (json_int_t) count[side][b], "step", inspect_json_number((double) l->step),
+                          "levels", levels, "thresholds", thresholds),
                 failed);
         }
     return all;

@@ -345,7 +345,9 @@ static void inspect_page_levels_section(FILE *f, const struct inspection *x, con
 {
     inspect_page_begin_section(f, "levels", "Levels and thresholds");
     fputs("<p>A coordinate is stored as the number of the nearest level. Levels are dense where values are "
-          "frequent. All coordinates of a side and width share their levels.</p>\n",
+          "frequent. All coordinates of a side and width share their levels. With a trellis, a code "
+          "chooses among levels that depend on the codes before it: there are as many as the trellis has "
+          "states.</p>\n",
           f);
     if (inspect_page_has_part(f, x, PART_TABLE)) {
         fputs("<figure>", f);

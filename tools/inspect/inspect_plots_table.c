@@ -174,7 +174,8 @@ void plot_widths(FILE *f, const struct inspection *x)
 
 /* ---- levels ---- */
 
-/* One width: levels as long strokes, thresholds as short ones; from 5 bits on levels alone. */
+/* One width: levels as long strokes, thresholds as short ones; from 5 bits on and with a trellis levels
+ * alone. */
 static void plots_table_draw_levels(const struct svg_plot *p, const struct levels *l, unsigned b,
                                     const char *series)
 {
@@ -186,7 +187,7 @@ static void plots_table_draw_levels(const struct svg_plot *p, const struct level
     fprintf(p->f, "<line class=\"fine\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", p->left, y,
             p->width - p->right, y);
     fprintf(p->f, "<path class=\"stroke %s\" d=\"", series);
-    for (unsigned q = 0; q < 1u << b; q++) {
+    for (unsigned q = 0; q < levels_count(l, b); q++) {
         double z = (double) l->value[q] * (double) l->step;
 
         if (z >= p->x.min && z <= p->x.max)
@@ -194,7 +195,7 @@ static void plots_table_draw_levels(const struct svg_plot *p, const struct level
     }
 
     fputs("\"/>", p->f);
-    if (b <= 4) {
+    if (b <= 4 && l->state_bits == 0) {
         fputs("<path class=\"stroke threshold\" d=\"", p->f);
         for (unsigned q = 0; q + 1 < 1u << b; q++)
             if (fabs((double) l->threshold[q]) <= p->x.max)
@@ -229,7 +230,7 @@ void plot_levels(FILE *f, const struct inspection *x)
     }
 
     fputs("</div>\n<p class=\"legend\">Long strokes: levels. Short strokes: thresholds between them (up to 4 "
-          "bits). Levels beyond 5 standard deviations are in the table of numbers.</p>\n",
+          "bits, without a trellis). Levels beyond 5 standard deviations are in the table of numbers.</p>\n",
           f);
 }
 

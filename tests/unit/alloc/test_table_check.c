@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "alloc/table_format.h"
+#include "alloc/trellis.h"
 #include "base/cleanup.h"
+#include "tests/lib/random_book.h"
 #include "tests/unit/alloc/table_fixture.h"
 
 static void seal(void *bytes, size_t n)
@@ -112,7 +114,7 @@ static void test_hostile_header(void)
     hostile_init(&x);
     HOSTILE(x.h->magic[0] = 'X', "not an allocation table");
     HOSTILE(x.h->version = 1, "version 1");
-    HOSTILE(x.h->version = 3, "version 3");
+    HOSTILE(x.h->version = 4, "version 4");
     HOSTILE(x.h->n_bytes++, "truncated");
     HOSTILE(x.h->v_from = 3, "predicts");
     HOSTILE(x.h->v_from = UINT32_MAX, "predicts");
@@ -282,6 +284,73 @@ static void build_refused(const struct fixture *f, const char *word)
     }
 }
 
+/* A table of format 3, whose levels of one side and width are damaged; @p: where they are. */
+static struct table *build_trellis(struct fixture *f, void **ret_bytes, size_t *ret_n)
+{
+    struct table *t = NULL;
+    struct errmsg e = {""};
+
+    fixture_init(f, usual_bits, PREDICT_HEAD);
+    for (unsigned side = 0; side < 2; side++)
+        for (unsigned b = 1; b <= TRELLIS_BITS_MAX; b++)
+            random_book(6 + (side + b) % 3, &f->levels[side][b]);
+    CU_ASSERT_EQUAL_FATAL(fixture_build(f, ret_bytes, ret_n, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(table_parse(*ret_bytes, *ret_n, &t, &e), 0);
+    return t;
+}
+
+static void test_trellis(void)
+{
+    _cleanup_(freep) void *bytes = NULL, *scalar = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL, *without = NULL;
+    struct fixture f, g;
+    size_t n;
+
+    t = build_trellis(&f, &bytes, &n);
+    without = build_usual(&g, PREDICT_HEAD, &scalar, &n);
+    CU_ASSERT_EQUAL(table_header(t)->version, 3);
+    CU_ASSERT_EQUAL(table_header(without)->version, 2);
+    CU_ASSERT_TRUE(table_has_trellis(t) && !table_has_trellis(without));
+    for (unsigned side = 0; side < 2; side++)
+        for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
+            CU_ASSERT_EQUAL(memcmp(&t->levels[side][b], &f.levels[side][b], sizeof(f.levels[side][b])), 0);
+}
+
+static void test_hostile_trellis(void)
+{
+    _cleanup_(hostile_deinit) struct hostile x = {.good = NULL};
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    struct table_levels_head *one, *two,
+        *five; /* of K, of one bit: 128 states; of two bits: 256; of five: scalar */
+    struct fixture f;
+
+    t = build_trellis(&f, &x.good, &x.n);
+    x.bad = malloc(x.n);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(x.bad);
+    x.h = (struct table_header *) (void *) x.bad;
+    one = (void *) (x.bad + table_header(t)->sections[SECTION_LEVELS].off);
+    two = (void *) ((uint8_t *) (one + 1) + 128);
+    five = (void *) ((uint8_t *) (two + 3) + 256 + 64 + 128);
+    HOSTILE(one->state_bits = 5, "1-bit levels of side K");
+    HOSTILE(one->state_bits = 0, "1-bit levels of side K");
+    HOSTILE(one->state_bits = 9, "1-bit levels of side K");
+    HOSTILE(one->state_bits = UINT32_MAX, "1-bit levels of side K");
+    HOSTILE(one->step = 0, "1-bit levels of side K");
+    HOSTILE(one->step = -1, "1-bit levels of side K");
+    HOSTILE(one->step = NAN, "1-bit levels of side K");
+    HOSTILE(one->step = 1e30f, "1-bit levels of side K");
+    HOSTILE(two->normal_square = -1, "2-bit levels of side K");
+    HOSTILE(two->normal_product = INFINITY, "2-bit levels of side K");
+    HOSTILE(memset(two + 1, 0x80, 1), "2-bit levels of side K"); /* -128 */
+    HOSTILE(memset(two + 1, 5, 256), "2-bit levels of side K");  /* none at 127 steps */
+    HOSTILE(memset(two + 1, 0x7f, 256),
+            "decode to the stored"); /* equal levels are a book, but another one */
+    HOSTILE(five->state_bits = 6, "5-bit levels of side K");
+    HOSTILE(five->step = 1, "5-bit levels of side K");
+    HOSTILE(x.h->version = 2, "1-bit levels of side K");
+    HOSTILE(x.h->sections[SECTION_LEVELS].bytes -= 4, "not where it must be");
+}
+
 static void test_build_refuses(void)
 {
     struct fixture f;
@@ -311,8 +380,16 @@ static void test_build_refuses(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_damaged),         TEST(test_hostile_header),   TEST(test_hostile_levels),
-    TEST(test_hostile_codecs),  TEST(test_hostile_matrices), TEST(test_matrices_without_a_codec),
-    TEST(test_empty_half_tile), TEST(test_build_refuses),    TEST_END,
+    TEST(test_damaged),
+    TEST(test_hostile_header),
+    TEST(test_hostile_levels),
+    TEST(test_hostile_codecs),
+    TEST(test_hostile_matrices),
+    TEST(test_matrices_without_a_codec),
+    TEST(test_empty_half_tile),
+    TEST(test_build_refuses),
+    TEST(test_trellis),
+    TEST(test_hostile_trellis),
+    TEST_END,
 };
 const char test_suite[] = "table_check";

@@ -1,0 +1,55 @@
+/* The encoder of trellis.h in plain C, and what chooses a variant. */
+#include <stdint.h>
+
+typedef int16_t vec;
+enum { LANES = 1 };
+
+#define vec_load(p) (*(p))
+#define vec_store(p, x) (*(p) = (x))
+#define vec_set1(x) ((vec) (x))
+#define vec_add(a, b) ((vec) ((a) + (b)))
+#define vec_sub(a, b) ((vec) ((a) - (b)))
+#define vec_min(a, b) ((a) < (b) ? (a) : (b))
+#define vec_abs(x) ((vec) ((x) < 0 ? -(x) : (x)))
+#define vec_square(x) ((vec) (uint16_t) ((x) * (x)))
+#define vec_down(x, n) ((vec) ((uint16_t) (x) >> (n)))
+#define vec_choose(best, which, x, h)                                                                        \
+    do {                                                                                                     \
+        which = (x) < (best) ? (vec) (h) : which;                                                            \
+        best = vec_min(best, x);                                                                             \
+    } while (0)
+#define vec_store_bytes(p, x) (*(p) = (uint8_t) (x))
+
+#include "alloc/trellis_loops.h"
+
+void trellis_encode_ref(const struct levels *l, unsigned b, const int16_t *x, size_t n, size_t stride,
+                        uint8_t *states, void *scratch)
+{
+    (void) trellis_encode_all(l, b, x, n, stride, states, scratch);
+}
+
+trellis_encode_fn *trellis_encode_best(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bw"))
+        return trellis_encode_avx512;
+    if (__builtin_cpu_supports("avx2"))
+        return trellis_encode_avx2;
+#endif
+    return trellis_encode_ref;
+}
+
+void trellis_states(unsigned b, unsigned state_bits, uint8_t *codes, size_t stride)
+{
+    unsigned state = 0;
+
+    /* at most eight codes make a state: those at the end of the string come before its first */
+    for (unsigned i = TRELLIS_TOKENS - TRELLIS_STATE_BITS_MAX; i < TRELLIS_TOKENS; i++)
+        state = trellis_next(state, codes[trellis_token(i) * stride], b, state_bits);
+    for (unsigned i = 0; i < TRELLIS_TOKENS; i++) {
+        uint8_t *at = codes + trellis_token(i) * stride;
+
+        state = trellis_next(state, *at, b, state_bits);
+        *at = (uint8_t) state;
+    }
+}
