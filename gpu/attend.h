@@ -91,7 +91,8 @@ struct attend_folding {
 };
 void attend_folding_with(const struct attend_args *a, const struct ops *ops, struct attend_folding *ret);
 
-/* The kernels that encode and attend: "reference", "avx2", "avx2-vnni", "avx512", "avx512-vnni". */
+/* The kernels that encode and attend: "reference", "avx2", "avx2-vnni", "avx512", "avx512-vnni",
+ * "avx512-vbmi". */
 const char *attend_kernel_name(void);
 
 /**

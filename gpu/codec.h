@@ -17,9 +17,10 @@ struct encode_counts {
     uint64_t saturated; /* of these, coordinates beyond codec_saturation_limits() */
 };
 
-/* Limits beyond which a coordinate counts as saturated. The outermost cells are open. Each is taken to be
- * symmetric about its level: twice as wide as the distance from its threshold to its level. The limit is
- * the far end of that cell. This definition also works for one bit, which has no inner cell. */
+/* Limits beyond which a coordinate of scalar levels counts as saturated; with a trellis it is
+ * TRELLIS_SATURATED. The outermost cells are open. Each is taken to be symmetric about its level: twice as
+ * wide as the distance from its threshold to its level. The limit is the far end of that cell. This
+ * definition also works for one bit, which has no inner cell. */
 void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high);
 
 struct head_view {
@@ -36,6 +37,11 @@ static inline struct head_view head_view(const struct table *t, uint32_t layer, 
 
 /**
  * codec_encode_keys() - quantise the keys of @n tokens of one head: codes only, one byte each
+ *
+ * Of coordinates with a trellis (alloc/trellis.h), a byte is the state of a token, the index of its level.
+ * Every 64 tokens, counted from the first, are one chunk with strings of its own; a rest of fewer is encoded
+ * as if zeros followed, and its states are those of no page.
+ *
  * @codes:   [n, r_K] out
  * @scratch: codec_scratch_floats() floats
  *

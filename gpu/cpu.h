@@ -9,6 +9,7 @@ enum cpu_capability {
     CPU_AVX_VNNI = 1 << 3, /* the same instructions on 256 bits, without AVX-512 */
     /* AMX-TILE, AMX-INT8; a process must get the permission of the Linux kernel first (cpu/ops.c) */
     CPU_AMX = 1 << 4,
+    CPU_VBMI = 1 << 5, /* AVX-512 VBMI */
 };
 
 static inline unsigned cpu_capabilities(void)
@@ -34,6 +35,8 @@ static inline unsigned cpu_capabilities(void)
         mask |= CPU_AVX512;
     if (__builtin_cpu_supports("avx512vnni"))
         mask |= CPU_VNNI;
+    if (__builtin_cpu_supports("avx512vbmi"))
+        mask |= CPU_VBMI;
 #endif
     return mask;
 }

@@ -11,6 +11,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "alloc/trellis.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "words of a half-tile are used as they lie in memory");
 
@@ -138,6 +140,37 @@ void half_tile_transpose(const uint8_t *codes, uint8_t *ret)
 
         memcpy(ret + ROW * j, x, sizeof(x));
     }
+}
+
+/* ---- trellises ---- */
+
+/* Eight strings at a time: lanes of 16 bits, so that codes of a byte and states shift together. */
+static inline void half_tile_step(unsigned b, unsigned state_bits, const uint8_t codes[8], uint16_t state[8])
+{
+    for (unsigned c = 0; c < 8; c++)
+        state[c] = (uint16_t) (state[c] >> b | codes[c] << (state_bits - b));
+}
+
+void half_tile_to_states(unsigned b, unsigned state_bits, uint8_t *codes)
+{
+    uint16_t state[8] = {0};
+
+    /* the codes at the end of a string come before its first; eight are enough for any state */
+    for (unsigned i = TRELLIS_TOKENS - TRELLIS_STATE_BITS_MAX; i < TRELLIS_TOKENS; i++)
+        half_tile_step(b, state_bits, codes + 8 * (size_t) trellis_token(i), state);
+    for (unsigned i = 0; i < TRELLIS_TOKENS; i++) {
+        uint8_t *at = codes + 8 * (size_t) trellis_token(i);
+
+        half_tile_step(b, state_bits, at, state);
+        for (unsigned c = 0; c < 8; c++)
+            at[c] = (uint8_t) state[c];
+    }
+}
+
+void half_tile_to_codes(unsigned b, unsigned state_bits, uint8_t *codes)
+{
+    for (unsigned i = 0; i < HALF_TILE_CODES; i++)
+        codes[i] = (uint8_t) (codes[i] >> (state_bits - b));
 }
 
 /* ---- one code ---- */

@@ -28,6 +28,11 @@ void half_tile_pack(const uint8_t *codes, unsigned b, uint8_t *half_tile);
 /* Transposes each of the 8 x 8 blocks of @codes: K's fragment order to V's and back. @ret may be @codes. */
 void half_tile_transpose(const uint8_t *codes, uint8_t *ret);
 
+/* @codes in K's fragment order, token-major: the codes of eight strings to states and back
+ * (alloc/trellis.h). */
+void half_tile_to_states(unsigned b, unsigned state_bits, uint8_t *codes);
+void half_tile_to_codes(unsigned b, unsigned state_bits, uint8_t *codes);
+
 /* One code of a half-tile, by the map of page_layout.h. For tests and tools. */
 unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord);
 void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,

@@ -7,10 +7,43 @@
 #include "gpu/page_layout.h"
 #include "gpu/rope.h"
 
+/*
+ * The index of a state in level_table.book. Kernels form it of the planes of a half-tile. One plane has the
+ * bits of a state in their order; three bits are a plane of two and one of one, whose bits come together
+ * instead of alternating:
+ *
+ *     state  c0 c0 c0 c1 c1 c1 c2 ..        code c0 of the token, c1 before it; the lowest bit of each in
+ * the plane of one
+ *     index  c0 c1 | c0 c0 c1 c1 c2 ..      bits of the plane of one | those of the plane of two
+ */
+static unsigned page_constants_book_index(unsigned state, unsigned b, unsigned state_bits)
+{
+    unsigned c0 = state >> (state_bits - 3), c1 = state >> (state_bits - 6) & 7;
+    unsigned rest = state & ((1u << (state_bits - 6)) - 1);
+
+    if (b != 3)
+        return state;
+    return (c0 & 1) << (state_bits - 1) | (c1 & 1) << (state_bits - 2) | (c0 >> 1) << (state_bits - 4) |
+           (c1 >> 1) << (state_bits - 6) | rest;
+}
+
+static void page_constants_set_book(struct level_table *t, const struct levels *l, unsigned b)
+{
+    unsigned n = levels_count(l, b);
+
+    t->state_bits = l->state_bits;
+    for (unsigned s = 0; s < 1 << TRELLIS_STATE_BITS_MAX; s++)
+        t->book[page_constants_book_index(s % n, b, l->state_bits) + s / n * n] = (int8_t) l->value[s % n];
+}
+
 void page_level_table_init(struct level_table *t, const struct levels *l, unsigned b)
 {
-    unsigned n = 1u << b;
+    unsigned n = levels_count(l, b);
     int shift = 0;
+
+    *t = (struct level_table){.state_bits = 0};
+    if (l->state_bits > 0)
+        page_constants_set_book(t, l, b);
 
     if (b > 4) {
         float largest = fmaxf(fabsf(l->value[0]), fabsf(l->value[n - 1])); /* levels ascend */
@@ -23,7 +56,7 @@ void page_level_table_init(struct level_table *t, const struct levels *l, unsign
     for (unsigned i = 0; i < 1 << TABLE_BITS_MAX; i++)
         t->value[i] = (int16_t) lrintf(ldexpf(l->value[i % n], shift));
     for (unsigned i = 0; i < 16; i++)
-        t->narrow[i] = (int8_t) (b > 4 ? 0 : t->value[i]);
+        t->narrow[i] = (int8_t) (b > 4 || l->state_bits > 0 ? 0 : t->value[i]);
     t->unit = ldexpf(1, -shift);
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "alloc/table.h"
+#include "alloc/trellis.h"
 #include "gpu/rope.h"
 
 /* Largest whole number of a level with b >= 5. */
@@ -15,7 +16,11 @@ struct level_table {
     /* levels / unit, repeated: index bits above b do not matter; narrow: the same for b <= 4 */
     _Alignas(64) int16_t value[1 << TABLE_BITS_MAX];
     _Alignas(16) int8_t narrow[16];
-    float unit; /* value of 1 in units of the levels that dec expects */
+    /* of a trellis with b <= 4, by the index that trellis_index() of cpu/decode_simd.h forms; bits above
+     * state_bits do not matter */
+    _Alignas(64) int8_t book[1 << TRELLIS_STATE_BITS_MAX];
+    unsigned state_bits; /* 0: scalar levels */
+    float unit;          /* value of 1 in units of the levels that dec expects */
 };
 
 /* @b in 1..8. Levels with b <= 4 are whole numbers already; others are rounded to multiples of a power of

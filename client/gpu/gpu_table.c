@@ -62,6 +62,11 @@ static int gpu_table_make_image(struct gpu *g, struct model_table *t, struct err
 
     if (r < 0)
         return r;
+    if (table_has_trellis(t->table))
+        return fail(
+            e, -EOPNOTSUPP,
+            "its levels are trellis-coded (format 3), and GPU kernels know scalar levels only: activate a "
+            "table that `kvcobra solve --trellis 0` made");
 
     r = gpu_table_write_image(g, t, e);
     if (r < 0)

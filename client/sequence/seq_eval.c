@@ -254,10 +254,20 @@ static void seq_eval_rotate_back(struct kvc_seq *s, uint32_t layer, size_t at, s
         seq_eval_rotate(s, s->eval->layers[layer].decoded[SIDE_K] + at * seq_eval_row_stride(s), at, n, -1);
 }
 
+/* Coordinates count when their chunk is full: with a trellis the chunk is encoded again whenever it grows. */
+static struct encode_counts *seq_eval_counts(const struct kvc_seq *s, enum side side, size_t end,
+                                             struct encode_counts *ignored)
+{
+    bool again = table_has_trellis(s->table->table) && end % CHUNK_TOKENS != 0;
+
+    return again ? ignored : &s->table->counts[side];
+}
+
 /* Keys of tokens [at, at + n) of one layer, inside one chunk: codes, which v->keys points
  * to, and rows decoded from them. */
 static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, size_t n)
 {
+    struct encode_counts ignored = {0};
     struct seq_eval_layer *l = &s->eval->layers[layer];
     size_t stride = seq_eval_row_stride(s), in_chunk = at % CHUNK_TOKENS;
     float *scratch = s->model->scratch.chunk.codec;
@@ -267,7 +277,8 @@ static void seq_eval_encode_keys(struct kvc_seq *s, uint32_t layer, size_t at, s
         struct head_view view = seq_eval_view_of(s, layer, h);
         size_t off = (size_t) h * s->model->geometry.d;
         uint8_t *codes = seq_eval_head_codes(l, h, SIDE_K) + in_chunk * view.k->r;
-        int r = codec_encode_keys(view, keys + off, stride, n, codes, &s->table->counts[SIDE_K], scratch);
+        int r = codec_encode_keys(view, keys + off, stride, n, codes,
+                                  seq_eval_counts(s, SIDE_K, at + n, &ignored), scratch);
 
         assert(r == 0); /* seq_eval_load_side() refused numbers that are not finite */
         (void) r;
@@ -284,13 +295,14 @@ static void seq_eval_encode_values(struct kvc_seq *s, uint32_t layer, size_t at,
     struct seq_eval_layer *l = &s->eval->layers[layer];
     size_t stride = seq_eval_row_stride(s), in_chunk = at % CHUNK_TOKENS;
     float *scratch = s->model->scratch.chunk.codec;
+    struct encode_counts ignored = {0};
 
     for (uint32_t h = 0; h < s->model->shard.n_heads; h++) {
         struct head_view view = seq_eval_view_of(s, layer, h);
         size_t off = at * stride + (size_t) h * s->model->geometry.d;
         uint8_t *codes = seq_eval_head_codes(l, h, SIDE_V) + in_chunk * view.v->r;
         int r = codec_encode_values(view, l->exact[SIDE_V] + off, stride, n, s->eval->keys, codes,
-                                    &s->table->counts[SIDE_V], scratch);
+                                    seq_eval_counts(s, SIDE_V, at + n, &ignored), scratch);
 
         assert(r == 0);
         (void) r;
@@ -380,9 +392,10 @@ static void seq_eval_append_apply(struct seq_append_call *call, const kvc_append
 
     for (size_t at = l->length; at < end;) {
         size_t room = CHUNK_TOKENS - at % CHUNK_TOKENS, n = end - at < room ? end - at : room;
+        size_t before = table_has_trellis(s->table->table) ? at % CHUNK_TOKENS : 0; /* of the same strings */
 
-        seq_eval_encode_keys(s, call->layer, at, n);
-        seq_eval_encode_values(s, call->layer, at, n);
+        seq_eval_encode_keys(s, call->layer, at - before, before + n);
+        seq_eval_encode_values(s, call->layer, at - before, before + n);
         at += n;
         if (at % CHUNK_TOKENS == 0)
             seq_eval_pack_chunk(s, call->layer, at / CHUNK_TOKENS - 1);

@@ -111,7 +111,7 @@ static void attend_packed_key_columns(struct attend_packed_work *w, const struct
     for (size_t j = 0; j < 8; j++)
         for (size_t c = 0; c < 8; c++)
             memcpy(&columns[c][8 * j], rotated + 64 * j + 8 * c, 8);
-    w->ops->lookup(l, b, columns[0], HALF_TILE_CODES, ret);
+    w->ops->lookup(l, levels_index_bits(l, b), columns[0], HALF_TILE_CODES, ret);
 }
 
 /* Unpacks K of one head to @levels_t [r_K][64] and to @values, its
@@ -134,8 +134,10 @@ static void attend_packed_unpack_head_keys(struct attend_packed_work *w, const u
         } else {
             half_tile_unpack(at, b, codes);
             at += half_tile_bytes(b);
+            if (l->state_bits > 0)
+                half_tile_to_states(b, l->state_bits, codes);
             if (values)
-                w->ops->lookup(l, b, codes, HALF_TILE_CODES, levels);
+                w->ops->lookup(l, levels_index_bits(l, b), codes, HALF_TILE_CODES, levels);
             if (ret)
                 attend_packed_key_columns(w, l, b, codes, ret);
         }
@@ -173,6 +175,7 @@ static void attend_packed_unpack_values(struct attend_packed_work *w, const uint
 
     for (size_t half = 0; half < v->n_half; half++) {
         unsigned b = v->bits[half];
+        const struct levels *l = &w->head.table->levels[SIDE_V][b];
 
         if (b == 0) {
             memset(levels, 0, sizeof(levels));
@@ -180,7 +183,9 @@ static void attend_packed_unpack_values(struct attend_packed_work *w, const uint
             half_tile_unpack(at, b, codes);
             at += half_tile_bytes(b);
             half_tile_transpose(codes, codes);
-            w->ops->lookup(&w->head.table->levels[SIDE_V][b], b, codes, HALF_TILE_CODES, levels);
+            if (l->state_bits > 0)
+                half_tile_to_states(b, l->state_bits, codes);
+            w->ops->lookup(l, levels_index_bits(l, b), codes, HALF_TILE_CODES, levels);
         }
 
         attend_packed_store_columns(levels, w->values + v->n_pred + 8 * half, v->r_in);

@@ -117,23 +117,31 @@ int chunk_encode(const struct page_layout *l, uint32_t layer, uint32_t head, enu
 
 /* Unpacks one side of a block to codes [r, 64]. K's half-tiles have tokens as rows, V's have coordinates as
  * rows (gpu/README.md); 8 codes of a coordinate and of neighbouring tokens then lie next to each other. */
-static void chunk_unpack(const struct codec *c, enum side side, const uint8_t *at, uint8_t *codes)
+static void chunk_unpack(const struct table *t, const struct codec *c, enum side side, const uint8_t *at,
+                         uint8_t *codes)
 {
-    uint8_t blocks[CHUNK_TOKENS / 8][8][8]; /* [8 tokens][coordinate][token] */
+    uint8_t blocks[CHUNK_TOKENS / 8][8][8], *all = &blocks[0][0][0]; /* [8 tokens][coordinate][token] */
 
     for (size_t half = 0; half < c->n_half; half++, codes += HALF_TILE_CODES) {
+        unsigned state_bits = t->levels[side][c->bits[half]].state_bits;
+
         if (c->bits[half] == 0) {
             memset(codes, 0, HALF_TILE_CODES);
             continue;
         }
 
-        half_tile_unpack(at, c->bits[half], blocks[0][0]);
+        half_tile_unpack(at, c->bits[half], all);
         at += half_tile_bytes(c->bits[half]);
-        if (side == SIDE_K)
-            half_tile_transpose(blocks[0][0], blocks[0][0]);
+        if (state_bits > 0) {
+            if (side == SIDE_V)
+                half_tile_transpose(all, all);
+            half_tile_to_states(c->bits[half], state_bits, all);
+        }
+        if (side == SIDE_K || state_bits > 0)
+            half_tile_transpose(all, all);
         for (size_t i = 0; i < 8; i++)
-            for (size_t t = 0; t < CHUNK_TOKENS / 8; t++)
-                memcpy(codes + i * CHUNK_TOKENS + 8 * t, blocks[t][i], 8);
+            for (size_t j = 0; j < CHUNK_TOKENS / 8; j++)
+                memcpy(codes + i * CHUNK_TOKENS + 8 * j, blocks[j][i], 8);
     }
 }
 
@@ -149,12 +157,13 @@ static void chunk_add(const struct page_layout *l, enum side side, const struct 
 
     for (size_t half = 0; half < c->n_half; half++) {
         unsigned b = c->bits[half];
+        const struct levels *levels = &l->table->levels[side][b];
         size_t at = half * HALF_TILE_CODES;
 
         if (b == 0)
             memset(w->levels + at, 0, HALF_TILE_CODES * sizeof(float));
         else
-            ops->lookup(&l->table->levels[side][b], b, codes + at, HALF_TILE_CODES, w->levels + at);
+            ops->lookup(levels, levels_index_bits(levels, b), codes + at, HALF_TILE_CODES, w->levels + at);
     }
     ops->matmul_ordered(d, CHUNK_TOKENS, c->r, m, (struct matrix_in){w->levels, CHUNK_TOKENS},
                         (struct matrix_out){w->sums, CHUNK_TOKENS});
@@ -187,8 +196,8 @@ static void chunk_load_heads(const struct page_layout *l, const uint8_t *payload
     for (uint32_t h = run.first; h < run.first + run.n; h++) {
         uint32_t head = h - l->shard.first_head;
 
-        chunk_unpack(chunk_view_of(l, layer, head).k, SIDE_K, payload + page_block_off(l, layer, head),
-                     chunk_key_codes(w, head));
+        chunk_unpack(l->table, chunk_view_of(l, layer, head).k, SIDE_K,
+                     payload + page_block_off(l, layer, head), chunk_key_codes(w, head));
     }
 }
 
@@ -227,7 +236,7 @@ void chunk_decode_values(const struct page_layout *l, const uint8_t *payload, ui
         m.p += k->r;
     }
 
-    chunk_unpack(view.v, SIDE_V, payload + page_block_off(l, layer, head) + page_v_off(view.k),
+    chunk_unpack(l->table, view.v, SIDE_V, payload + page_block_off(l, layer, head) + page_v_off(view.k),
                  chunk_value_codes(l, w));
     m.p = view.v->dec + view.v->n_pred;
     chunk_add(l, SIDE_V, view.v, chunk_value_codes(l, w), m, w);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "alloc/trellis.h"
 #include "gpu/cpu/ops.h"
 
 enum { GROUP = OPS_LANES, PLANE_FLOATS = GEOMETRY_DIM_MAX * GROUP };
@@ -27,9 +28,28 @@ struct planes {
 
 enum { N_PLANES = 4 };
 
+/* Strings of the coordinates of one head, side and chunk that have a trellis: columns in the order of
+ * coordinates. Each width is encoded in multiples of TRELLIS_LANES, so columns behind its last are used too.
+ * */
+struct strings {
+    int16_t steps[CHUNK_TOKENS][TABLE_RANK_MAX + TRELLIS_LANES];
+    uint8_t states[CHUNK_TOKENS][TABLE_RANK_MAX + TRELLIS_LANES];
+    _Alignas(64) uint8_t scratch[TRELLIS_SCRATCH];
+};
+
 size_t codec_scratch_floats(void)
 {
-    return (size_t) N_PLANES * PLANE_FLOATS;
+    return (size_t) N_PLANES * PLANE_FLOATS +
+           (sizeof(struct strings) + _Alignof(struct strings)) / sizeof(float);
+}
+
+/* Behind the planes, aligned. */
+static struct strings *codec_strings_of(float *scratch)
+{
+    uintptr_t at = (uintptr_t) (scratch + (size_t) N_PLANES * PLANE_FLOATS);
+
+    return (struct strings *) ((at + _Alignof(struct strings) - 1) &
+                               ~(uintptr_t) (_Alignof(struct strings) - 1));
 }
 
 static struct planes codec_planes_of(float *scratch)
@@ -79,18 +99,53 @@ void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low,
     *ret_high = l->threshold[last - 1] + 2 * (top - l->threshold[last - 1]);
 }
 
-/* Quantises z [r][GROUP] to codes [r][GROUP]; the first @n lanes are tokens.
- * Half-tiles without bits get code 0. */
-static void codec_quantise_group(const struct table *t, enum side side, const struct codec *c, const float *z,
-                                 size_t n, uint8_t *codes, struct encode_counts *counts)
+/* One side of one head, whose vectors are encoded chunk by chunk. */
+struct encoding {
+    const struct table *table;
+    enum side side;
+    const struct codec *c;
+    struct strings *strings;
+    struct encode_counts *counts;
+};
+
+static const struct levels *codec_levels(const struct encoding *e, size_t half)
 {
-    for (size_t half = 0; half < c->n_half; half++) {
-        unsigned b = c->bits[half];
-        const struct levels *l = &t->levels[side][b];
+    return &e->table->levels[e->side][e->c->bits[half]];
+}
+
+/* Coordinates z [8][GROUP] of half-tile @half at tokens @at .. of a chunk, in steps; the first @n lanes
+ * count as saturated or not, lanes behind them are zero. */
+static void codec_store_steps(const struct encoding *e, size_t half, const float *z, size_t at, size_t n)
+{
+    float inverse = 1 / codec_levels(e, half)->step;
+
+    for (size_t t = 0; t < GROUP; t++) {
+        int16_t *to = &e->strings->steps[at + t][8 * half];
+
+        for (size_t i = 0; i < 8; i++) {
+            to[i] = t < n ? trellis_steps(z[i * GROUP + t], inverse) : 0;
+            e->counts->saturated += to[i] > TRELLIS_SATURATED || to[i] < -TRELLIS_SATURATED;
+        }
+    }
+    e->counts->coords += 8 * n;
+}
+
+/* Quantises z [r][GROUP] of tokens @at .. of a chunk to codes [r][GROUP]; the first @n lanes are tokens.
+ * Half-tiles without bits get code 0, and so do those with a trellis, whose strings begin here. */
+static void codec_quantise_group(const struct encoding *e, const float *z, size_t at, size_t n,
+                                 uint8_t *codes)
+{
+    struct encode_counts *counts = e->counts;
+
+    for (size_t half = 0; half < e->c->n_half; half++) {
+        unsigned b = e->c->bits[half];
+        const struct levels *l = codec_levels(e, half);
         uint8_t *ret = codes + half * 8 * GROUP;
         struct quantise_limits limits;
 
-        if (b == 0) {
+        if (l->state_bits > 0)
+            codec_store_steps(e, half, z + half * 8 * GROUP, at, n);
+        if (b == 0 || l->state_bits > 0) {
             memset(ret, 0, 8 * GROUP);
             continue;
         }
@@ -102,18 +157,45 @@ static void codec_quantise_group(const struct table *t, enum side side, const st
     }
 }
 
+/* Encodes the strings of a chunk of which @n tokens are there, and puts their states into codes [n, r].
+ * Widths descend, so what a width writes behind its last column is written again by the next. */
+static void codec_encode_strings(const struct encoding *e, size_t n, uint8_t *codes)
+{
+    struct strings *s = e->strings;
+    size_t half = 0, r = e->c->r;
+
+    while (half < e->c->n_half) {
+        const struct levels *l = codec_levels(e, half);
+        size_t first = half, cols;
+
+        while (half < e->c->n_half && e->c->bits[half] == e->c->bits[first])
+            half++;
+        if (l->state_bits == 0)
+            continue;
+
+        cols = (8 * (half - first) + TRELLIS_LANES - 1) / TRELLIS_LANES * TRELLIS_LANES;
+        for (size_t t = n; t < CHUNK_TOKENS; t++)
+            memset(&s->steps[t][8 * first], 0, cols * sizeof(s->steps[t][0]));
+        ops_best()->trellis(l, e->c->bits[first], &s->steps[0][8 * first], cols,
+                            TABLE_RANK_MAX + TRELLIS_LANES, &s->states[0][8 * first], s->scratch);
+        for (size_t t = 0; t < n; t++)
+            memcpy(codes + t * r + 8 * first, &s->states[t][8 * first], 8 * (half - first));
+    }
+}
+
 /* Looks up the levels [r][GROUP] of codes [r][GROUP]. */
 static void codec_lookup_group(const struct table *t, enum side side, const struct codec *c,
                                const uint8_t *codes, float *ret)
 {
     for (size_t half = 0; half < c->n_half; half++) {
         unsigned b = c->bits[half];
+        const struct levels *l = &t->levels[side][b];
         size_t at = half * 8 * GROUP;
 
         if (b == 0)
             memset(ret + at, 0, 8 * GROUP * sizeof(*ret));
         else
-            ops_best()->lookup(&t->levels[side][b], b, codes + at, 8 * GROUP, ret + at);
+            ops_best()->lookup(l, levels_index_bits(l, b), codes + at, 8 * GROUP, ret + at);
     }
 }
 
@@ -211,18 +293,21 @@ int codec_encode_keys(struct head_view h, const float *k, size_t row_stride, siz
                       struct encode_counts *counts, float *scratch)
 {
     struct planes p = codec_planes_of(scratch);
+    const struct encoding e = {h.table, SIDE_K, h.k, codec_strings_of(scratch), counts};
     uint8_t group[TABLE_RANK_MAX * GROUP];
     size_t d = h.table->geometry.d;
 
     for (size_t at = 0; at < n; at += GROUP) {
-        size_t lanes = n - at < GROUP ? n - at : GROUP;
+        size_t lanes = n - at < GROUP ? n - at : GROUP, in_chunk = at % CHUNK_TOKENS;
 
         if (!codec_load_centred(k + at * row_stride, row_stride, lanes, h.k->enc_mean, d, p.x))
             return -EINVAL;
 
         codec_project(h.k, d, p.x, p.z);
-        codec_quantise_group(h.table, SIDE_K, h.k, p.z, lanes, group, counts);
+        codec_quantise_group(&e, p.z, in_chunk, lanes, group);
         codec_store_codes(group, h.k->r, lanes, codes + at * h.k->r);
+        if (in_chunk + GROUP == CHUNK_TOKENS || at + GROUP >= n)
+            codec_encode_strings(&e, in_chunk + lanes, codes + (at - in_chunk) * h.k->r);
     }
 
     return 0;
@@ -233,11 +318,12 @@ int codec_encode_values(struct head_view h, const float *v, size_t row_stride, s
                         float *scratch)
 {
     struct planes p = codec_planes_of(scratch);
+    const struct encoding e = {h.table, SIDE_V, h.v, codec_strings_of(scratch), counts};
     uint8_t group[TABLE_RANK_MAX * GROUP];
     size_t d = h.table->geometry.d, r = h.v->r;
 
     for (size_t at = 0; at < n; at += GROUP) {
-        size_t lanes = n - at < GROUP ? n - at : GROUP;
+        size_t lanes = n - at < GROUP ? n - at : GROUP, in_chunk = at % CHUNK_TOKENS;
 
         if (!codec_load_centred(v + at * row_stride, row_stride, lanes, h.v->enc_mean, d, p.x))
             return -EINVAL;
@@ -251,8 +337,10 @@ int codec_encode_values(struct head_view h, const float *v, size_t row_stride, s
                 p.z[i] -= p.predicted[i];
         }
 
-        codec_quantise_group(h.table, SIDE_V, h.v, p.z, lanes, group, counts);
+        codec_quantise_group(&e, p.z, in_chunk, lanes, group);
         codec_store_codes(group, r, lanes, codes + at * r);
+        if (in_chunk + GROUP == CHUNK_TOKENS || at + GROUP >= n)
+            codec_encode_strings(&e, in_chunk + lanes, codes + (at - in_chunk) * r);
     }
 
     return 0;

@@ -212,6 +212,27 @@ static inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int
     }
 }
 
+#define ivec_before(x, y) _mm256_permute2x128_si256(x, y, 0x21)
+#define ivec_blend(x, y, index, bit) _mm256_blendv_epi8(x, y, _mm256_slli_epi16(index, 7 - (int) (bit)))
+
+/* Levels of fields j and j + 4, [4 j][4][2 tokens][8 coordinates][2], to x [QUADS][8]: bytes of [8 tokens][4
+ * coordinates]. */
+static inline_always void arrange_keys(ivec levels[4][4], ivec *x)
+{
+    static const uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+
+#pragma GCC unroll 4
+    for (unsigned j = 0; j < 4; j++) {
+        ivec rows[4];
+
+        for (unsigned i = 0; i < 4; i++)
+            levels[j][i] = ivec_look_up(levels[j][i], ivec_repeat(order));
+        by_word(levels[j], rows);
+        for (unsigned i = 0; i < 4; i++)
+            x[8 * (i % 2) + j + 4 * (i / 2)] = rows[i];
+    }
+}
+
 /* One row of words of any plane; the plane of one bit has half-words of 8 bits. */
 static inline_always void load_words(bool one_bit, const uint8_t *at, ivec ret[4])
 {

@@ -232,6 +232,32 @@ static inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int
         }
 }
 
+#define ivec_before(x, y) _mm512_alignr_epi64(y, x, 6)
+#define ivec_blend(x, y, index, bit)                                                                         \
+    _mm512_mask_mov_epi8(x, _mm512_test_epi8_mask(index, _mm512_set1_epi8((char) (1 << (bit)))), y)
+
+/* Levels of fields j and j + 4, [4 j][2][4 tokens][8 coordinates][2], to x [QUADS][4]: bytes of [16 tokens][4
+ * coordinates]. */
+static inline_always void arrange_keys(ivec levels[4][2], ivec *x)
+{
+    const ivec order =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < 8; i++)
+        levels[i / 2][i % 2] = _mm512_shuffle_epi8(levels[i / 2][i % 2], order);
+#pragma GCC unroll 2
+    for (unsigned quad = 0; quad < 2; quad++)
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < 4; s++) {
+            unsigned j = 2 * (s % 2), word = quad + 2 * (s / 2);
+            ivec lower = word_of(levels[j][0], levels[j][1], word);
+            ivec upper = word_of(levels[j + 1][0], levels[j + 1][1], word);
+
+            x[quad * 4 + s] = _mm512_mask_mov_epi32(lower, 0xff00, upper);
+        }
+}
+
 /* One half-tile of K to x [PAIRS][GROUPS]: levels of [16 tokens][2 coordinates]. */
 static inline_always void unpack_wide(unsigned b, const uint8_t *at, const int16_t *levels, ivec *x)
 {

@@ -304,6 +304,16 @@ static inline_always void decode_amx_half_tile_words(unsigned b, const uint8_t *
             ret[pattern][v] = ivec_look_up(table, value_codes(b, &words, pattern, v));
 }
 
+static void decode_amx_trellis_words(unsigned b, const struct level_table *t, const uint8_t *at,
+                                     ivec (*ret)[N_SUMS])
+{
+    ivec levels[4][WORDS];
+
+    value_trellis_levels(b, t, at, levels);
+    for (unsigned j = 0; j < 4; j++)
+        memcpy(ret[j], levels[j], sizeof(levels[j]));
+}
+
 /* Sixteen coordinates of V. Place t of pattern p is row 4 p + t of the tile, which is the order of by_four
  * and by_two. 32-bit numbers are transposed four by four inside 128 bits, so that coordinate 4 u + l is
  * column 4 l + u. */
@@ -333,9 +343,12 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
             const int8_t *levels = c->levels[b].narrow;
             ivec(*to)[N_SUMS] = (void *) &words[0][j % 2 * WORDS];
 
-            switch (b) {
-                EACH_NARROW(decode_amx_half_tile_words(B, at, levels, to))
-            }
+            if (c->levels[b].state_bits > 0)
+                decode_amx_trellis_words(b, &c->levels[b], at, to);
+            else
+                switch (b) {
+                    EACH_NARROW(decode_amx_half_tile_words(B, at, levels, to))
+                }
 
             prefetch_next(c, at, b);
             at += (size_t) b * CHUNK_TOKENS;
@@ -345,14 +358,19 @@ static void unpack_values(const struct coded *c, const uint8_t *at, size_t half,
     }
 }
 
-/* Half-tiles from @half on with the same order of tokens: four bits have
- * one order, fewer bits have another. */
+/* Whether words have tokens in the order of by_four: four bits without a trellis. */
+static bool has_order_of_four(const struct coded *c, size_t half)
+{
+    return c->bits[half] == 4 && c->levels[4].state_bits == 0;
+}
+
+/* Half-tiles from @half on with the same order of tokens. */
 static size_t run_of(const struct coded *c, size_t half)
 {
     size_t n = 0;
 
     while (n < 2 * N_SUMS && half + n < c->n_wide + c->n_narrow &&
-           (c->bits[half + n] == 4) == (c->bits[half] == 4))
+           has_order_of_four(c, half + n) == has_order_of_four(c, half))
         n++;
     return n;
 }
@@ -377,7 +395,7 @@ static void tile_values(const struct coded *c, size_t n_rows, const struct row_w
     for (; half < c->n_wide + c->n_narrow; half += n, sums += n * 8 * DECODE_PARTS) {
         n = run_of(c, half);
         unpack_values(c, at, half, n, &levels);
-        weigh(c->bits[half] == 4 ? &by_four : &by_two, &levels, (n + 1) / 2, &products);
+        weigh(has_order_of_four(c, half) ? &by_four : &by_two, &levels, (n + 1) / 2, &products);
         for (size_t i = 0; i < n_rows; i++)
             for (size_t j = 0; j < n; j += 2) /* column 4 l + u to part u of coordinate 4 u + l */
                 decode_amx_add_lanes(ivec_load(products.of[j / 2][i]), w[i].step, j + 2 <= n ? 4 : 2, 0x1111,

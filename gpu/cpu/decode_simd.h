@@ -25,6 +25,9 @@
  *     store_bytes, store_whole      rounded towards zero, to nearest
  *     unpack_narrow, unpack_wide    a half-tile of K; b is a constant
  *     value_levels_wide             a half-tile of V, b >= 5, to [8 fields][32 / LANES]
+ *     ivec_before(x, y)             128 bits: the last of x, then all of y but its last
+ *     ivec_blend(x, y, index, bit)  bytes of y where this bit of the byte of index is set
+ *     arrange_keys                  levels of a half-tile of K from memory order to that of unpack_narrow
  *     NARROW_MAX, WEIGHT_MAX
  */
 #pragma once
@@ -32,6 +35,7 @@
 #include <string.h>
 
 #include "gpu/cpu/decode.h"
+#include "gpu/cpu/each_width.h"
 #include "gpu/cpu/exp_simd.h"
 #include "gpu/cpu/ops.h"
 
@@ -50,50 +54,6 @@ static inline_always ivec ivec_four(const void *p)
 
 /* ---- keys ---- */
 
-/* switch (b) with the constant where it is inlined */
-#define EACH_NARROW(call)                                                                                    \
-    case 1: {                                                                                                \
-        enum { B = 1 };                                                                                      \
-        call;                                                                                                \
-        break;                                                                                               \
-    }                                                                                                        \
-    case 2: {                                                                                                \
-        enum { B = 2 };                                                                                      \
-        call;                                                                                                \
-        break;                                                                                               \
-    }                                                                                                        \
-    case 3: {                                                                                                \
-        enum { B = 3 };                                                                                      \
-        call;                                                                                                \
-        break;                                                                                               \
-    }                                                                                                        \
-    default: {                                                                                               \
-        enum { B = 4 };                                                                                      \
-        call;                                                                                                \
-        break;                                                                                               \
-    }
-#define EACH_WIDE(call)                                                                                      \
-    case 5: {                                                                                                \
-        enum { B = 5 };                                                                                      \
-        call;                                                                                                \
-        break;                                                                                               \
-    }                                                                                                        \
-    case 6: {                                                                                                \
-        enum { B = 6 };                                                                                      \
-        call;                                                                                                \
-        break;                                                                                               \
-    }                                                                                                        \
-    case 7: {                                                                                                \
-        enum { B = 7 };                                                                                      \
-        call;                                                                                                \
-        break;                                                                                               \
-    }                                                                                                        \
-    default: {                                                                                               \
-        enum { B = 8 };                                                                                      \
-        call;                                                                                                \
-        break;                                                                                               \
-    }
-
 /* Prefetches a half-tile of the next page. Prefetching all of them at the start of a page would exceed the
  * outstanding loads of the processor, which would then stall (2026-11-21). */
 static inline_always void prefetch_next(const struct coded *c, const uint8_t *at, unsigned b)
@@ -101,6 +61,8 @@ static inline_always void prefetch_next(const struct coded *c, const uint8_t *at
     for (unsigned i = 0; c->next_page != 0 && i < b; i++)
         __builtin_prefetch((const void *) ((uintptr_t) at + (uintptr_t) c->next_page + i * CHUNK_TOKENS));
 }
+
+#include "gpu/cpu/trellis_simd.h"
 
 static void unpack_keys(const struct coded *c, struct key_codes *ret)
 {
@@ -119,11 +81,15 @@ static void unpack_keys(const struct coded *c, struct key_codes *ret)
         at += (size_t) c->bits[half] * CHUNK_TOKENS;
     }
     for (size_t half = c->n_wide; half < c->n_wide + c->n_narrow; half++, narrow += QUADS * GROUPS) {
-        const int8_t *levels = c->levels[c->bits[half]].narrow;
+        const struct level_table *t = &c->levels[c->bits[half]];
+        const int8_t *levels = t->narrow;
 
-        switch (c->bits[half]) {
-            EACH_NARROW(unpack_narrow(B, at, levels, narrow))
-        }
+        if (t->state_bits > 0)
+            unpack_trellis(c->bits[half], t, at, narrow);
+        else
+            switch (c->bits[half]) {
+                EACH_NARROW(unpack_narrow(B, at, levels, narrow))
+            }
         prefetch_next(c, at, c->bits[half]);
         at += (size_t) c->bits[half] * CHUNK_TOKENS;
     }
@@ -433,6 +399,31 @@ static inline_always void narrow_values(unsigned b, unsigned rows, const uint8_t
     add_sums(rows, WORDS, sum, step, sums, ld);
 }
 
+static inline_always void trellis_values(unsigned b, unsigned rows, const uint8_t *at,
+                                         const struct level_table *t, const struct row_weights *w,
+                                         const float *step, float *sums, size_t ld)
+{
+    ivec levels[4][WORDS], sum[VALUE_ROWS][WORDS];
+
+    value_trellis_levels(b, t, at, levels);
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (unsigned v = 0; v < WORDS; v++)
+            sum[i][v] = ivec_set1(0);
+#pragma GCC unroll 4
+    for (unsigned j = 0; j < 4; j++)
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < rows; i++) {
+            ivec factor = ivec_repeat(w[i].by_two[j]);
+
+#pragma GCC unroll 4
+            for (unsigned v = 0; v < WORDS; v++)
+                sum[i][v] = dot4(sum[i][v], factor, levels[j][v]);
+        }
+    add_sums(rows, WORDS, sum, step, sums, ld);
+}
+
 static inline_always void wide_values(unsigned b, unsigned rows, const uint8_t *at, const int16_t *levels,
                                       const struct row_weights *w, const float *step, float *sums, size_t ld)
 {
@@ -473,6 +464,8 @@ static inline_always void rows_values(unsigned rows, const struct coded *c, cons
             switch (c->bits[half]) {
                 EACH_WIDE(wide_values(B, rows, at, levels->value, w, whole_step, sums, ld))
             }
+        else if (levels->state_bits > 0)
+            trellis_values(c->bits[half], rows, at, levels, w, step, sums, ld);
         else
             switch (c->bits[half]) {
                 EACH_NARROW(narrow_values(B, rows, at, levels->narrow, w, step, sums, ld))

@@ -41,6 +41,8 @@ const struct ops *ops_select(unsigned mask)
         ops = &ops_avx512;
     if ((mask & CPU_AVX512) && (mask & CPU_VNNI))
         ops = &ops_avx512_vnni;
+    if ((mask & CPU_AVX512) && (mask & CPU_VNNI) && (mask & CPU_VBMI))
+        ops = &ops_avx512_vbmi;
     if ((mask & NEEDED_BY_AMX) == NEEDED_BY_AMX && ops_tiles_permitted())
         ops = &ops_amx;
 #else
@@ -65,6 +67,7 @@ static unsigned ops_permitted(void)
         CPU_AVX2 | CPU_AVX_VNNI,
         CPU_AVX2 | CPU_AVX512,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_VBMI,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
     const char *name = secure_getenv("KVCOBRA_TEST_KERNEL");

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "alloc/trellis.h"
 #include "gpu/page_layout.h"
 
 #define OPS_LANES 16 /* numbers of columns of a product are multiples of this */
@@ -55,7 +56,7 @@ struct ops {
     void (*matmul_ordered)(size_t m, size_t n, size_t k, struct matrix_in a, struct matrix_in b,
                            struct matrix_out c);
 
-    /* ret[i] = l->value[codes[i]], codes below 2^b; n a multiple of OPS_LANES. */
+    /* ret[i] = l->value[codes[i]], codes below 2^b, b = levels_index_bits(); n a multiple of OPS_LANES. */
     void (*lookup)(const struct levels *l, unsigned b, const uint8_t *codes, size_t n, float *ret);
 
     /* lo, hi [n] := lo cos - hi sin, hi cos + lo sin; n a multiple of OPS_LANES. */
@@ -75,6 +76,9 @@ struct ops {
      * many numbers of the first @lanes tokens are outside @limits. */
     size_t (*quantise)(const struct levels *l, unsigned b, struct quantise_limits limits, const float *z,
                        size_t n, size_t lanes, uint8_t *codes);
+
+    /* Strings of trellis-coded levels. */
+    trellis_encode_fn *trellis;
 
     /* ret [16][16] := x transposed; row strides in floats */
     void (*transpose)(const float *x, size_t stride, float *ret, size_t ret_stride);

@@ -171,7 +171,8 @@ static inline bool to_half_16(const float *x, void *ret)
 
 #define AVX2_OPS                                                                                             \
     .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd,                     \
-    .rotate = rotate_simd, .from_half = from_half_simd, .softmax = softmax_simd, CONVERT_OPS
+    .rotate = rotate_simd, .from_half = from_half_simd, .softmax = softmax_simd,                             \
+    .trellis = trellis_encode_avx2, CONVERT_OPS
 
 const struct ops ops_avx2 = {.name = "avx2", .decode = &decode_avx2, AVX2_OPS};
 const struct ops ops_avx2_vnni = {.name = "avx2-vnni", .decode = &decode_avxvnni, AVX2_OPS};

@@ -144,8 +144,10 @@ static inline bool to_half_16(const float *x, void *ret)
 
 #define AVX512_OPS                                                                                           \
     .matmul = matmul_simd, .matmul_ordered = matmul_ordered_simd, .lookup = lookup_simd,                     \
-    .rotate = rotate_simd, .from_half = from_half_simd, .softmax = softmax_simd, CONVERT_OPS
+    .rotate = rotate_simd, .from_half = from_half_simd, .softmax = softmax_simd,                             \
+    .trellis = trellis_encode_avx512, CONVERT_OPS
 
 const struct ops ops_avx512 = {.name = "avx512", .decode = &decode_avx2, AVX512_OPS};
 const struct ops ops_avx512_vnni = {.name = "avx512-vnni", .decode = &decode_avx512, AVX512_OPS};
+const struct ops ops_avx512_vbmi = {.name = "avx512-vbmi", .decode = &decode_avx512vbmi, AVX512_OPS};
 const struct ops ops_amx = {.name = "amx", .decode = &decode_amx, AVX512_OPS};

@@ -156,6 +156,7 @@ const struct ops ops_ref = {
     .from_half = from_half_ref,
     .softmax = softmax_ref,
     .quantise = quantise_ref,
+    .trellis = trellis_encode_ref,
     .transpose = transpose_ref,
     .centre = centre_ref,
     .from_brain = from_brain_ref,

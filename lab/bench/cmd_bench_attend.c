@@ -33,7 +33,7 @@ enum {
     THREADS_MAX = 64,
     TOKENS_MAX = 4, /* numbers of tokens in one run */
     HOGS_MAX = 16,
-    N_SETS = 4,
+    N_SETS = 5,
     N_SYNTHETIC = 4,
     N_CASES = 5
 };
@@ -45,6 +45,7 @@ static const struct {
     {"AVX2", CPU_AVX2},
     {"AVX2 VNNI", CPU_AVX2 | CPU_AVX_VNNI},
     {"AVX-512 VNNI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI},
+    {"AVX-512 VBMI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_VBMI}, /* differs for tables with trellises */
     {"AMX", CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX},
 };
 

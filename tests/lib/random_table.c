@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "alloc/levels_normal.h"
+#include "alloc/trellis.h"
+#include "alloc/trellis_fit.h"
 #include "alloc/rotation.h"
 #include "alloc/table_build.h"
 #include "base/cleanup.h"
@@ -168,11 +170,14 @@ static int add_prediction(const struct geometry *g, uint64_t seed, enum predicti
     return 0;
 }
 
-static int make_levels(struct levels levels[2][TABLE_BITS_MAX + 1])
+static int make_levels(unsigned state_bits, struct levels levels[2][TABLE_BITS_MAX + 1])
 {
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
-            int r = levels_normal(QUANT_LLOYD_MAX, b, &levels[side][b]);
+            double mse;
+            int r = state_bits > 0 && b <= TRELLIS_BITS_MAX
+                        ? trellis_normal(b, state_bits, &levels[side][b], &mse)
+                        : levels_normal(QUANT_LLOYD_MAX, b, &levels[side][b]);
 
             if (r < 0)
                 return r;
@@ -184,8 +189,8 @@ static const char default_provenance[] = "{\"made_by\": \"random_table\"}";
 
 /* @model: digest of the model that the table is for */
 static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t seed, double bpd,
-                    enum prediction v_from, uint32_t n_sink, const char *provenance, void **ret_bytes,
-                    size_t *ret_n_bytes)
+                    enum prediction v_from, uint32_t n_sink, unsigned state_bits, const char *provenance,
+                    void **ret_bytes, size_t *ret_n_bytes)
 {
     uint32_t n = head_side_count(g);
     _cleanup_(sides_deinit) struct sides sides = {.n = n, .all = calloc(n, sizeof(*sides.all))};
@@ -196,7 +201,7 @@ static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t see
     if (!sides.all || !codecs || !levels)
         return -ENOMEM;
 
-    r = make_levels(levels);
+    r = make_levels(state_bits, levels);
     if (r < 0)
         return r;
 
@@ -226,27 +231,34 @@ static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t see
 int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                        void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, default_provenance,
-                    ret_bytes, ret_n_bytes);
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, 0,
+                    default_provenance, ret_bytes, ret_n_bytes);
 }
 
 int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                              uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, n_sink, default_provenance, ret_bytes,
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, n_sink, 0, default_provenance, ret_bytes,
                     ret_n_bytes);
 }
 
 int random_table_bytes_of(const struct geometry *g, const uint8_t model[static DIGEST_BYTES], uint64_t seed,
                           double bpd, void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, model, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, default_provenance, ret_bytes,
+    return bytes_of(g, model, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, 0, default_provenance, ret_bytes,
                     ret_n_bytes);
 }
 
 int random_table_bytes_provenance(const struct geometry *g, uint64_t seed, double bpd, const char *provenance,
                                   void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, provenance,
+    return bytes_of(g, random_table_model_digest, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, 0, provenance,
                     ret_bytes, ret_n_bytes);
+}
+
+int random_table_bytes_trellis(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                               unsigned state_bits, void **ret_bytes, size_t *ret_n_bytes)
+{
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, state_bits,
+                    default_provenance, ret_bytes, ret_n_bytes);
 }

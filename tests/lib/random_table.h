@@ -30,6 +30,10 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
 int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                        void **ret_bytes, size_t *ret_n_bytes);
 
+/* The same with trellises of 2^@state_bits states for widths of up to four bits: a table of format 3. */
+int random_table_bytes_trellis(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                               unsigned state_bits, void **ret_bytes, size_t *ret_n_bytes);
+
 /* The same with another number of sinks. */
 int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                              uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes);

@@ -57,6 +57,7 @@
 #include "base/half.h"
 #include "gpu/cpu/decode.h"
 #include "gpu/half_tile.h"
+#include "tests/lib/random_book.h"
 #include "tests/lib/test.h"
 
 /* Keys and values of all positions, and the sums of the report. */
@@ -228,7 +229,7 @@ static double level(const struct table *t, enum side side, const struct codec *c
     if (c->bits[half] == 0)
         return 0;
     return (double) t->levels[side][c->bits[half]]
-        .value[half_tile_get(at, c->bits[half], side, token, coord % 8)];
+        .value[random_book_index(&t->levels[side][c->bits[half]], at, c->bits[half], side, token, coord % 8)];
 }
 
 /* x^ = mean + dec levels */

@@ -72,6 +72,7 @@ void attend_scene_init(struct attend_scene *s, const struct attend_shape *shape)
         .v_from = shape->v_from,
         .bits = shape->bits,
         .key_rank = shape->key_rank,
+        .state_bits = shape->state_bits,
         .mean_norm = shape->mean_norm,
     };
     size_t row = (size_t) shape->group * shape->d, stride = row + 5,
@@ -160,6 +161,7 @@ size_t attend_scene_variants(const struct ops *ret[ATTEND_SCENE_VARIANTS])
         CPU_AVX2 | CPU_AVX_VNNI,
         CPU_AVX2 | CPU_AVX512,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_VBMI,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
     size_t n = 0;
@@ -192,11 +194,12 @@ void attend_scene_check(const struct attend_shape *shape)
         r = oracle_packed(&s.args, variant->decode);
         CU_ASSERT_TRUE(r.error <= r.tolerance); /* false for NaN */
         if (!(r.error <= r.tolerance))
-            printf("    %s%s: d %u n_rot %u g %u bits %d sinks %u v_from %d pages %zu exact %zu n_q %zu: %g "
+            printf("    %s%s: d %u n_rot %u g %u bits %d states 2^%u sinks %u v_from %d pages %zu exact %zu "
+                   "n_q %zu: %g "
                    "> %g\n",
                    variant->name, s.args.exact_rope ? ", exact" : "", shape->d, shape->n_rot, shape->group,
-                   shape->bits, shape->n_sink, shape->v_from, shape->n_pages, shape->n_exact, shape->n_q,
-                   r.error, r.tolerance);
+                   shape->bits, shape->state_bits, shape->n_sink, shape->v_from, shape->n_pages,
+                   shape->n_exact, shape->n_q, r.error, r.tolerance);
     }
     attend_scene_deinit(&s);
 }

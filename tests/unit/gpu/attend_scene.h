@@ -9,8 +9,9 @@
 
 struct attend_shape {
     uint32_t d, n_rot, group;
-    int bits;          /* see memory_table.h */
-    uint32_t key_rank; /* see memory_table.h */
+    int bits;            /* see memory_table.h */
+    uint32_t key_rank;   /* see memory_table.h */
+    unsigned state_bits; /* see memory_table.h */
     uint32_t n_sink;
     enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */
@@ -45,7 +46,7 @@ void attend_scene_deinit(struct attend_scene *s);
 /* gpu/cpu/decode_amx.c on tiles in plain C, on machines that have AVX-512 VNNI; NULL on others. */
 const struct ops *amx_model(void);
 
-enum { ATTEND_SCENE_VARIANTS = 7 };
+enum { ATTEND_SCENE_VARIANTS = 8 };
 
 /* The different variants up to the best of this machine, and amx_model(). Returns their number. */
 size_t attend_scene_variants(const struct ops *ret[ATTEND_SCENE_VARIANTS]);

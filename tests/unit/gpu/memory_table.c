@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "alloc/levels_normal.h"
+#include "alloc/trellis.h"
+#include "tests/lib/random_book.h"
 #include "tests/lib/test.h"
 
 struct geometry memory_table_geometry(uint32_t n_layers, uint32_t n_heads, uint32_t n_kv_heads, uint32_t d,
@@ -118,7 +120,10 @@ void memory_table_init(struct memory_table *v, const struct memory_table_options
     *v = (struct memory_table){.table = {.geometry = o->geometry, .n_sink = o->n_sink, .v_from = o->v_from}};
     for (int side = SIDE_K; side <= SIDE_V; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
-            assert(levels_normal(QUANT_LLOYD_MAX, b, &v->table.levels[side][b]) == 0);
+            if (o->state_bits > 0 && b <= TRELLIS_BITS_MAX)
+                random_book(o->state_bits, &v->table.levels[side][b]);
+            else
+                assert(levels_normal(QUANT_LLOYD_MAX, b, &v->table.levels[side][b]) == 0);
     v->codecs = calloc(n, sizeof(*v->codecs));
     assert(v->codecs);
     v->table.codecs = v->codecs;

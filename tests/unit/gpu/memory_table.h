@@ -9,8 +9,9 @@ struct memory_table_options {
     uint32_t n_sink;
     enum prediction v_from;
     int bits; /* of every half-tile; -1: random, descending, with empty ones; 0: every head-side of rank 0 */
-    uint32_t key_rank; /* largest number of coordinates of K; 0: as many as of V */
-    double mean_norm;  /* of key means; 0: about 1 per coordinate */
+    uint32_t key_rank;   /* largest number of coordinates of K; 0: as many as of V */
+    unsigned state_bits; /* of the trellises of widths up to four bits; 0: scalar levels */
+    double mean_norm;    /* of key means; 0: about 1 per coordinate */
 };
 
 struct memory_table {

@@ -121,7 +121,7 @@ static const float *rows_of(uint32_t layer, uint32_t head, enum side side, bool 
  */
 static void by_hand(uint32_t layer, uint32_t head, bool first, float ret[2][CHUNK_TOKENS][D])
 {
-    static float scratch[1 << 16];
+    static float scratch[1 << 17];
     static uint8_t codes[HEADS + 1][CHUNK_TOKENS * TABLE_RANK_MAX];
     struct head_view view = head_view(table, layer, first_head + head);
     const uint8_t *keys[4] = {NULL};

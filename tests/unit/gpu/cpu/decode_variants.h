@@ -8,7 +8,7 @@
 #include "gpu/cpu/ops.h"
 #include "tests/unit/gpu/attend_scene.h"
 
-enum { N_VARIANTS = 6 };
+enum { N_VARIANTS = 7 };
 
 /* NULL if this machine cannot run it. The last one is AMX on tiles in plain C. */
 static inline const struct decode_ops *variant(size_t i)
@@ -18,6 +18,7 @@ static inline const struct decode_ops *variant(size_t i)
         CPU_AVX2 | CPU_AVX_VNNI,
         CPU_AVX2 | CPU_AVX512,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
+        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_VBMI,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
 

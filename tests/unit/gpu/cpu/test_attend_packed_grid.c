@@ -3,6 +3,7 @@
  * Every case is a meson test of its own. */
 #include <string.h>
 
+#include "alloc/trellis.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/attend_oracle.h"
 #include "tests/unit/gpu/attend_scene.h"
@@ -23,6 +24,7 @@ static struct attend_shape draw_shape(uint32_t d)
         .n_rot = (uint32_t) draw(0, d / 4) * 4,
         .group = (uint32_t) draw(1, 16),
         .bits = -1,
+        .state_bits = draw(0, 1) ? (unsigned) draw(TRELLIS_STATE_BITS_MIN, TRELLIS_STATE_BITS_MAX) : 0,
         .n_sink = (uint32_t) draw(0, 4),
         .v_from = (enum prediction) draw(0, 2),
         .n_pages = n_pages,

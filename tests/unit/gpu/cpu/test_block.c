@@ -11,14 +11,18 @@
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/one_head_codec.h"
 
-static struct table *make_table(const struct geometry *g, uint64_t seed, double bpd, bool v_from_k)
+static struct table *make_table(const struct geometry *g, uint64_t seed, double bpd, bool v_from_k,
+                                unsigned state_bits)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct table *t = NULL;
     struct errmsg e = {0};
     size_t n;
 
-    CU_ASSERT_EQUAL_FATAL(random_table_bytes(g, seed, bpd, v_from_k, &bytes, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(state_bits > 0
+                              ? random_table_bytes_trellis(g, seed, bpd, v_from_k, state_bits, &bytes, &n)
+                              : random_table_bytes(g, seed, bpd, v_from_k, &bytes, &n),
+                          0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, &e), 0);
     return t;
 }
@@ -74,8 +78,11 @@ static void test_page(void)
             double last = INFINITY;
 
             for (double bpd = 0; bpd <= 4; bpd += 2) {
-                _cleanup_(table_unrefp) struct table *t = make_table(&g, 7, bpd, v_from_k);
+                _cleanup_(table_unrefp) struct table *t = make_table(&g, 7, bpd, v_from_k, 0);
+                _cleanup_(table_unrefp) struct table *strings = make_table(&g, 7, bpd, v_from_k, 6 + i % 3);
                 double error = page_error(t, 1);
+
+                CU_ASSERT_TRUE(bpd == 0 || page_error(strings, 1) < last);
 
                 CU_ASSERT_EQUAL(memcmp(t->model_digest, random_table_model_digest, DIGEST_BYTES), 0);
                 CU_ASSERT_TRUE(error < last || error == 0);
@@ -92,7 +99,7 @@ static void test_budget(void)
     struct geometry g = random_table_geometry(2, 4, 2, 64);
 
     for (double bpd = 0; bpd <= 8; bpd++) {
-        _cleanup_(table_unrefp) struct table *t = make_table(&g, 7, bpd, true);
+        _cleanup_(table_unrefp) struct table *t = make_table(&g, 7, bpd, true, 0);
 
         CU_ASSERT_DOUBLE_EQUAL(t->bpd_code, bpd, 1e-12);
     }
@@ -101,8 +108,9 @@ static void test_budget(void)
 static void test_seeds(void)
 {
     struct geometry g = random_table_geometry(2, 4, 2, 32);
-    _cleanup_(table_unrefp) struct table *a = make_table(&g, 1, 3, true), *b = make_table(&g, 1, 3, true);
-    _cleanup_(table_unrefp) struct table *c = make_table(&g, 2, 3, true);
+    _cleanup_(table_unrefp) struct table *a = make_table(&g, 1, 3, true, 0),
+                                         *b = make_table(&g, 1, 3, true, 0);
+    _cleanup_(table_unrefp) struct table *c = make_table(&g, 2, 3, true, 0);
 
     CU_ASSERT_EQUAL(memcmp(a->digest, b->digest, DIGEST_BYTES), 0);
     CU_ASSERT_NOT_EQUAL(memcmp(a->digest, c->digest, DIGEST_BYTES), 0);

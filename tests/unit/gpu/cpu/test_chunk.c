@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/trellis.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 
@@ -18,14 +19,18 @@ struct chunk_case {
     float *x; /* [64, d] */
 };
 
-static struct chunk_case case_new(uint32_t d, double bpd, enum prediction v_from, struct shard shard)
+static struct chunk_case case_new(uint32_t d, double bpd, enum prediction v_from, unsigned state_bits,
+                                  struct shard shard)
 {
     struct geometry g = random_table_geometry(2, HEADS, HEADS, d);
     struct chunk_case c = {.x = malloc((size_t) CHUNK_TOKENS * d * sizeof(float))};
     void *bytes;
     size_t n_bytes;
 
-    CU_ASSERT_EQUAL_FATAL(random_table_bytes(&g, 1, bpd, v_from, &bytes, &n_bytes), 0);
+    CU_ASSERT_EQUAL_FATAL(state_bits > 0
+                              ? random_table_bytes_trellis(&g, 1, bpd, v_from, state_bits, &bytes, &n_bytes)
+                              : random_table_bytes(&g, 1, bpd, v_from, &bytes, &n_bytes),
+                          0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n_bytes, &c.table, NULL), 0);
     free(bytes);
     CU_ASSERT_EQUAL_FATAL(page_layout_init(&c.layout, c.table, shard), 0);
@@ -77,9 +82,9 @@ static void decode_by_token(struct chunk_case *c, uint32_t layer, uint32_t head,
         codec_decode_values(view, c->oracle.keys, codes_v, CHUNK_TOKENS, ret, d, c->oracle.codec);
 }
 
-static void run(uint32_t d, double bpd, enum prediction v_from, struct shard shard)
+static void run_with(uint32_t d, double bpd, enum prediction v_from, unsigned state_bits, struct shard shard)
 {
-    struct chunk_case c = case_new(d, bpd, v_from, shard);
+    struct chunk_case c = case_new(d, bpd, v_from, state_bits, shard);
     size_t stride = d + 5, bytes = d * sizeof(float);
     float *got = malloc(CHUNK_TOKENS * stride * sizeof(*got)), *alone = malloc(CHUNK_TOKENS * bytes);
 
@@ -106,6 +111,15 @@ static void run(uint32_t d, double bpd, enum prediction v_from, struct shard sha
     free(got);
     free(alone);
     case_free(&c);
+}
+
+/* With scalar levels and with a trellis of either size. */
+static void run(uint32_t d, double bpd, enum prediction v_from, struct shard shard)
+{
+    static const unsigned state_bits[] = {0, TRELLIS_STATE_BITS_MIN, TRELLIS_STATE_BITS_MAX};
+
+    for (unsigned i = 0; i < sizeof(state_bits) / sizeof(state_bits[0]); i++)
+        run_with(d, bpd, v_from, state_bits[i], shard);
 }
 
 static void test_shapes(void)

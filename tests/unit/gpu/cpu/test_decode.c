@@ -12,6 +12,7 @@
 
 #include "alloc/levels_normal.h"
 #include "gpu/half_tile.h"
+#include "tests/lib/random_book.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cpu/decode_variants.h"
 #include "tests/unit/gpu/attend_scene.h"
@@ -30,13 +31,16 @@ struct page {
     struct key_codes codes;
 };
 
-static void page_init(struct page *p, unsigned widest)
+static void page_init(struct page *p, unsigned widest, unsigned state_bits)
 {
     *p = (struct page){.coded = {.at = p->bytes + 1, .bits = p->bits, .levels = p->levels}};
     for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
         struct levels l;
 
-        assert(levels_normal(QUANT_LLOYD_MAX, b, &l) == 0);
+        if (state_bits > 0 && b <= TRELLIS_BITS_MAX)
+            random_book(state_bits, &l);
+        else
+            assert(levels_normal(QUANT_LLOYD_MAX, b, &l) == 0);
         page_level_table_init(&p->levels[b], &l, b);
     }
     for (unsigned half = 0; half < HALVES; half++) {
@@ -62,7 +66,8 @@ static int level(const struct page *p, enum side side, unsigned token, unsigned 
 
     for (unsigned half = 0; half < col / 8; half++)
         at += 64 * p->bits[half];
-    return p->levels[b].value[half_tile_get(at, b, side, token, col % 8)];
+    return p->levels[b].value[random_book_index(
+        &(struct levels){.state_bits = (uint8_t) p->levels[b].state_bits}, at, b, side, token, col % 8)];
 }
 
 static size_t wide_cols(const struct page *p)
@@ -70,15 +75,17 @@ static size_t wide_cols(const struct page *p)
     return 8 * p->coded.n_wide;
 }
 
-/* Calls @check with a page of each widest width, for each variant. */
+/* Calls @check with a page of each widest width, with scalar levels and trellises, for each variant. */
 static void each(void (*check)(const struct decode_ops *ops, struct page *p))
 {
     struct page *p = aligned_alloc(64, (sizeof(*p) + 63) / 64 * 64);
 
     assert(p);
     for (size_t i = 0; i < N_VARIANTS; i++)
-        for (unsigned widest = 1; variant(i) && widest <= TABLE_BITS_MAX; widest++) {
-            page_init(p, widest);
+        for (unsigned j = 0; variant(i) && j < 4 * TABLE_BITS_MAX; j++) {
+            static const unsigned state_bits[] = {0, 6, 7, 8};
+
+            page_init(p, j / 4 + 1, state_bits[j % 4]);
             variant(i)->unpack_keys(&p->coded, &p->codes);
             if (variant(i)->begin)
                 variant(i)->begin(p->coded.n_narrow);
