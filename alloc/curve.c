@@ -8,13 +8,31 @@
 
 #include "alloc/solve_paper.h"
 #include "alloc/sort.h"
+#include "alloc/trellis_fit.h"
+#include "alloc/trellis.h"
 #include "base/cleanup.h"
 #include "base/half.h"
 
-int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q)
+static int curve_model_init_books(struct curve_model *m, unsigned state_bits)
+{
+    for (unsigned b = 1; state_bits > 0 && b <= TRELLIS_BITS_MAX; b++) {
+        double mse;
+        int r = trellis_normal(b, state_bits, &m->books[b], &mse);
+
+        if (r < 0)
+            return r;
+
+        m->ratio[b] = mse / m->mse[b];
+    }
+    return 0;
+}
+
+int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q, unsigned state_bits)
 {
     m->curve = curve;
     m->mse[0] = 1;
+    for (unsigned b = 0; b <= TABLE_BITS_MAX; b++)
+        m->ratio[b] = 1;
     for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
         int r = levels_normal(q, b, &m->levels[b]);
 
@@ -23,7 +41,7 @@ int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q)
 
         m->mse[b] = levels_normal_mse(&m->levels[b], b);
     }
-    return 0;
+    return curve_model_init_books(m, state_bits);
 }
 
 /* The numbers of a band, sorted: the squared error of a cell is a difference of sums, so a width costs 2^b
@@ -95,7 +113,7 @@ static int curve_measured(const struct curve_model *m, const float *z, size_t n,
 
     ret[0] = s.squares[s.n] / (double) n;
     for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
-        ret[b] = curve_sorted_error(&s, &m->levels[b], b) / (double) n;
+        ret[b] = m->ratio[b] * curve_sorted_error(&s, &m->levels[b], b) / (double) n;
     return 0;
 }
 
@@ -109,7 +127,7 @@ int curve_band(const struct curve_model *m, const float *z, size_t n, size_t n_c
         if (m->curve == CURVE_BENNETT) /* paper, Eq. 1 */
             ret[b] = (double) n_coords * (b == 0 ? 1.0 : paper_bennett((double) b));
         else
-            ret[b] = (double) n_coords * m->mse[b];
+            ret[b] = (double) n_coords * m->ratio[b] * m->mse[b];
     }
     return 0;
 }
@@ -178,18 +196,59 @@ static void quantise_rows(const struct levels *l, unsigned b, const float *level
     }
 }
 
+enum { STRINGS_COORDS = 8, STRINGS_AT_ONCE = 4, STRINGS_LANES = STRINGS_COORDS * STRINGS_AT_ONCE };
+
+struct curve_strings {
+    int16_t steps[TRELLIS_TOKENS][STRINGS_LANES];
+    uint8_t states[TRELLIS_TOKENS][STRINGS_LANES];
+    _Alignas(64) uint8_t scratch[TRELLIS_SCRATCH];
+};
+
+/* Up to four chunks of rows: a lane has one coordinate of one chunk. */
+static void curve_quantise_strings(const struct levels *l, unsigned b, const float *level, float *z, size_t n,
+                                   size_t n_coords, size_t stride)
+{
+    struct curve_strings s;
+    size_t lanes = n > 2 * TRELLIS_TOKENS ? STRINGS_LANES : STRINGS_LANES / 2;
+    float inverse = 1 / l->step;
+
+    memset(s.steps, 0, sizeof(s.steps));
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < n_coords; i++)
+            s.steps[t % TRELLIS_TOKENS][t / TRELLIS_TOKENS * STRINGS_COORDS + i] =
+                trellis_steps(z[t * stride + i], inverse);
+    trellis_encode_best()(l, b, s.steps[0], lanes, STRINGS_LANES, s.states[0], s.scratch);
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < n_coords; i++)
+            z[t * stride + i] = level[s.states[t % TRELLIS_TOKENS][t / TRELLIS_TOKENS * STRINGS_COORDS + i]];
+}
+
+/* @level: [levels_count()] */
+static void curve_quantise(const struct levels *l, unsigned b, const float *level, float *z, size_t n,
+                           size_t n_coords, size_t stride)
+{
+    size_t at_once = l->state_bits > 0 ? STRINGS_AT_ONCE * TRELLIS_TOKENS : n;
+
+    for (size_t t = 0; t < n; t += at_once)
+        if (l->state_bits > 0)
+            curve_quantise_strings(l, b, level, z + t * stride, n - t < at_once ? n - t : at_once, n_coords,
+                                   stride);
+        else
+            quantise_rows(l, b, level, z, n, n_coords, stride);
+}
+
 void curve_quantise_levels(const struct levels *l, unsigned b, float *z, size_t n, size_t n_coords,
                            size_t stride)
 {
     float level[1 << TABLE_BITS_MAX] = {0};
 
-    for (unsigned q = 0; q < 1u << b; q++)
+    for (unsigned q = 0; q < levels_count(l, b); q++)
         level[q] = (float) level_z(l, q);
-    quantise_rows(l, b, level, z, n, n_coords, stride);
+    curve_quantise(l, b, level, z, n, n_coords, stride);
 }
 
 void curve_quantise_values(const struct levels *l, unsigned b, float *z, size_t n, size_t n_coords,
                            size_t stride)
 {
-    quantise_rows(l, b, l->value, z, n, n_coords, stride);
+    curve_quantise(l, b, l->value, z, n, n_coords, stride);
 }

@@ -16,9 +16,15 @@ struct curve_model {
     enum curve curve;
     struct levels levels[TABLE_BITS_MAX + 1]; /* [b], b in 1..8 */
     double mse[TABLE_BITS_MAX + 1];           /* [b]; 1 at b = 0 */
+    /* Of widths up to TRELLIS_BITS_MAX, if the table will have trellises: books for N(0,1), and the error of
+     * a trellis there divided by that of scalar levels, by which measured curves are multiplied. Else ratio
+     * is 1. */
+    struct levels books[TABLE_BITS_MAX + 1];
+    double ratio[TABLE_BITS_MAX + 1];
 };
 
-int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q);
+/* @state_bits: of the trellises; 0: none. Return: 0; -ENOMEM; -EINVAL: the quantiser has no levels. */
+int curve_model_init(struct curve_model *m, enum curve curve, enum quantiser q, unsigned state_bits);
 
 /**
  * curve_band() - distortion of a band of unit variance per coordinate
@@ -41,7 +47,11 @@ static inline unsigned quantise_fast(const struct levels *l, unsigned b, float z
     return code;
 }
 
-/* z [n, n_coords], row stride @stride, := the level of each number, in units of z. No number is NaN. */
+/*
+ * z [n, n_coords], row stride @stride, := the level of each number, in units of z. No number is NaN; n_coords
+ * is at most 8. With a trellis, every 64 rows are the strings of a chunk; behind a rest of fewer, zeros
+ * follow.
+ */
 void curve_quantise_levels(const struct levels *l, unsigned b, float *z, size_t n, size_t n_coords,
                            size_t stride);
 

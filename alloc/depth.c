@@ -26,6 +26,7 @@ int depth_layer_table(const struct stats *s, uint32_t layer, enum side side, dou
     o.fit_levels = o.depth_weights = false;
     o.v_from = PREDICT_NONE;
     o.decoder = DECODER_INVERSE;
+    o.trellis_states = 0; /* depth_round_trip() codes vectors one by one */
     o.seed = seed;
     r = solver_init(&v, s, &o, e);
     if (r < 0)

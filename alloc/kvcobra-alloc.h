@@ -368,7 +368,10 @@ typedef struct kvc_solve_options {
     /* that share the work, at most 256; 0: as many as the process may use processors. The table does not
      * depend on it */
     uint32_t threads;
-    uint32_t unused; /* 0 */
+    /* bands with the quantiser lloyd-max: widths up to four bits have trellis-coded levels of 64, 128 or 256
+     * states, which lose less and take longer to encode; 0: the default, 64; 1: none, scalar levels. Not with
+     * levels_from, which have theirs */
+    uint32_t trellis_states;
 } kvc_solve_options;
 
 typedef struct kvc_solve_report {

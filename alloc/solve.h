@@ -28,7 +28,9 @@ struct solve_options {
     const struct table *levels_from; /* bands: take the levels of this table; borrowed; or NULL */
     /* bands, by side; DESIGN 3.3: levels and thresholds are as many times those of least squared error */
     double loading[2];
-    double contrast[2];         /* how much of the shrinkage of what is decoded is undone, 0..1 */
+    double contrast[2]; /* how much of the shrinkage of what is decoded is undone, 0..1 */
+    uint32_t
+        trellis_states; /* bands with QUANT_LLOYD_MAX: of widths up to 4; 64, 128 or 256; 0: scalar levels */
     enum prediction v_from;     /* bands: the K codes that predict values */
     enum decoder decoder;       /* bands: the encoder's inverse, or least squares on the codes as stored */
     bool leave_out;             /* bands: fit to sources that were left out, if there are several */
@@ -48,6 +50,12 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd);
 
 /* Loading 1 and contrast 0: the least squared error, instead of the least KL. */
 void solve_options_least_squares(struct solve_options *o);
+
+/* Whether there is a trellis of @states states. */
+static inline bool solve_trellis_exists(double states)
+{
+    return states == 64 || states == 128 || states == 256;
+}
 
 struct solve_report {             /* measured on the finished table; `kvcobra solve` prints it */
     double bpd_code, bpd_nominal; /* nominal: sum r b without padding (what the paper charges) */

@@ -11,6 +11,7 @@
 #include "alloc/levels.h"
 #include "alloc/levels_fit.h"
 #include "alloc/solve_internal.h"
+#include "alloc/trellis_fit.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/threads.h"
@@ -156,9 +157,14 @@ static void solve_levels_fit_width(void *ctx, size_t item, unsigned worker)
     if (n == 0)
         return;
 
-    f->result[b] = levels_fit(p->z[b], n, b, l);
+    if (f->v->model.books[b].state_bits > 0) {
+        *l = f->v->model.books[b];
+        f->result[b] = trellis_fit(p->z[b], n, b, l);
+    } else {
+        f->result[b] = levels_fit(p->z[b], n, b, l);
+    }
     if (f->result[b] == 0)
-        f->result[b] = levels_scale(l, b, f->v->o.loading[f->side], l);
+        f->result[b] = trellis_scale(l, b, f->v->o.loading[f->side], l);
 }
 
 int solve_finish_side(struct solver *v, enum side side, struct errmsg *e)

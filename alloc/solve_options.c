@@ -10,6 +10,7 @@
 
 /* By side. Chosen by the KL of texts that took no part: alloc/EXPERIMENTS.md. */
 static const double default_loading[2] = {1.2, 1}, default_contrast[2] = {1, 1};
+static const uint32_t default_trellis_states = 64;
 
 void solve_options_default(struct solve_options *o, double bpd)
 {
@@ -46,6 +47,7 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
     if (bands) {
         memcpy(o->loading, default_loading, sizeof(o->loading));
         memcpy(o->contrast, default_contrast, sizeof(o->contrast));
+        o->trellis_states = default_trellis_states;
     }
     paper_options_default(&o->paper, bpd);
 }
@@ -97,6 +99,10 @@ static int solve_options_check_bands(const struct stats *s, const struct solve_o
 
     if (o->fit_levels && o->quantiser != QUANT_LLOYD_MAX)
         return fail(e, -EINVAL, "levels cannot be both fitted and uniform: choose one");
+    if (o->trellis_states != 0 && !solve_trellis_exists(o->trellis_states))
+        return fail(e, -EINVAL, "a trellis of %u states: 64, 128 and 256 are possible", o->trellis_states);
+    if (o->trellis_states != 0 && o->quantiser != QUANT_LLOYD_MAX)
+        return fail(e, -EINVAL, "a uniform quantiser has no trellis: choose one of the two");
     if (s->cross && (o->curve == CURVE_MEASURED || o->fit_levels || o->decoder == DECODER_LEAST_SQUARES))
         return fail(e, -EINVAL,
                     "the statistics are moments without vectors, which measured curves, fitted levels and "
@@ -185,6 +191,8 @@ static int solve_options_check_paper(const struct stats *s, const struct solve_o
     for (unsigned side = 0; side < 2; side++)
         if (o->loading[side] != 1 || o->contrast[side] != 0)
             return fail(e, -EINVAL, "method %s has no loading and no contrast", name);
+    if (o->trellis_states != 0)
+        return fail(e, -EINVAL, "method %s has no trellis", name);
     if (o->fit_levels || o->v_from != PREDICT_NONE || o->decoder != DECODER_INVERSE || o->depth_weights ||
         o->temper != 0 || o->levels_from)
         return fail(e, -EINVAL,

@@ -41,6 +41,15 @@ void solve_gaussian_code(const struct levels *l, unsigned b, double variance, st
 {
     double s = sqrt(variance), mean = 0, square = 0, product = 0;
 
+    if (l->state_bits > 0) {
+        /* measured at variance 1; noise that does not depend on z stays as it is */
+        double gain = (double) l->normal_product, noise = (double) l->normal_square - gain * gain;
+
+        *ret = (struct gaussian_code){.gain = gain,
+                                      .variance = (noise > 0 ? noise : 0) + gain * gain * variance};
+        return;
+    }
+
     if (!(variance > 0)) { /* a constant: one code */
         mean = level_z(l, quantise_fast(l, b, 0));
         *ret = (struct gaussian_code){.mean = mean};

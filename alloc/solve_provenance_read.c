@@ -137,6 +137,13 @@ static void provenance_read_options(struct provenance_reader *r, struct solve_op
     ret->fit_levels = provenance_read_get_bool(r, "fit_levels");
     provenance_read_get_sides(r, "loading", 1, 1, SOLVE_LOADING_MAX, ret->loading);
     provenance_read_get_sides(r, "contrast", 0, 0, 1, ret->contrast);
+    ret->trellis_states = 0; /* tables of earlier versions have none */
+    if (json_object_get(r->options, "trellis_states")) {
+        double states = provenance_read_get_double(r, "trellis_states");
+
+        provenance_read_check(r, "trellis_states", solve_trellis_exists(states) ? 0 : -EINVAL);
+        ret->trellis_states = solve_trellis_exists(states) ? (uint32_t) states : 0;
+    }
     provenance_read_check(r, "decoder",
                           solve_decoder_from_name(provenance_read_get_text(r, "decoder"), &ret->decoder));
     provenance_read_check(r, "predict",

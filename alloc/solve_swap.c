@@ -254,9 +254,9 @@ static void solve_swap_subtract(double *x, size_t n, size_t d, const double *c, 
                     (int) m, 1.0, x, (int) d);
 }
 
-/* The levels of z [n, coordinates] behind the predictors in x->code, and x->x less their inverse. */
-static void solve_swap_quantise(const struct swap_codec *c, struct swap_set_vectors *x, size_t d,
-                                const float *z)
+/* The levels of z [n, coordinates], which replace it, behind the predictors in x->code, and x->x less their
+ * inverse. */
+static void solve_swap_quantise(const struct swap_codec *c, struct swap_set_vectors *x, size_t d, float *z)
 {
     size_t wide = c->m + c->r, col = c->m;
 
@@ -266,11 +266,10 @@ static void solve_swap_quantise(const struct swap_codec *c, struct swap_set_vect
 
         if (n_coords == 0)
             continue;
+        curve_quantise_levels(&c->levels[bits], bits, z + first, x->n, n_coords, c->t.n_coords);
         for (size_t t = 0; t < x->n; t++)
             for (size_t k = 0; k < n_coords; k++)
-                x->code[t * wide + col + k] =
-                    level_z(&c->levels[bits],
-                            quantise_fast(&c->levels[bits], bits, z[t * c->t.n_coords + first + k]));
+                x->code[t * wide + col + k] = (double) z[t * c->t.n_coords + first + k];
         cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) x->n, (int) d, (int) n_coords, -1.0,
                     x->code + col, (int) wide, c->t.dec + first * d, (int) d, 1.0, x->x, (int) d);
         col += n_coords;

@@ -6,9 +6,11 @@
 #include <cblas.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "alloc/linalg.h"
 #include "alloc/solve_internal.h"
+#include "alloc/solve_rows.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -19,6 +21,20 @@ struct unseen {
     double *square; /* mean of |e|^2 */
     double *signal; /* mean of |x - mean|^2 */
 };
+
+/* z [n, n_coords] -= factor * level, at most SOLVE_BLOCK rows of a band. */
+static void solve_unseen_subtract(const struct levels *l, unsigned b, double factor, size_t n,
+                                  size_t n_coords, float *z, size_t stride)
+{
+    float decoded[SOLVE_BLOCK * BAND_COORDS];
+
+    for (size_t t = 0; t < n; t++)
+        memcpy(decoded + t * BAND_COORDS, z + t * stride, n_coords * sizeof(*z));
+    curve_quantise_levels(l, b, decoded, n, n_coords, BAND_COORDS);
+    for (size_t t = 0; t < n; t++)
+        for (size_t c = 0; c < n_coords; c++)
+            z[t * stride + c] -= (float) (factor * (double) decoded[t * BAND_COORDS + c]);
+}
 
 /* z [n, n_coords] := z - what is decoded from its code, or z where nothing is stored. */
 static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z, size_t n)
@@ -31,12 +47,9 @@ static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z,
         const struct levels *l = &v->levels[hs % 2][b];
         double factor = solve_inverse_factor(v, (enum side)(hs % 2), b);
 
-        for (size_t t = 0; b > 0 && t < n; t++)
-            for (uint32_t c = 0; c < band_coords(&h->t, band); c++) {
-                float *at = &z[t * r + band * BAND_COORDS + c];
-
-                *at -= (float) (factor * level_z(l, quantise_fast(l, b, *at)));
-            }
+        for (size_t t = 0; b > 0 && t < n; t += SOLVE_BLOCK)
+            solve_unseen_subtract(l, b, factor, n - t < SOLVE_BLOCK ? n - t : SOLVE_BLOCK,
+                                  band_coords(&h->t, band), z + t * r + band * BAND_COORDS, r);
     }
 }
 

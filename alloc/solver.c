@@ -14,6 +14,7 @@
 #include "alloc/metric.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
+#include "alloc/trellis_fit.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/threads.h"
@@ -210,8 +211,21 @@ static int solver_init_levels(struct solver *v)
 
     for (unsigned side = 0; side < 2; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX && r == 0; b++)
-            r = levels_scale(&v->model.levels[b], b, v->o.loading[side], &v->levels[side][b]);
+            r = trellis_scale(v->model.books[b].state_bits > 0 ? &v->model.books[b] : &v->model.levels[b], b,
+                              v->o.loading[side], &v->levels[side][b]);
     return r;
+}
+
+/* Of the trellises that the table will have; 0: none. */
+static unsigned solver_state_bits(const struct solver *v)
+{
+    unsigned bits = 0;
+
+    if (v->o.levels_from)
+        return v->o.levels_from->levels[SIDE_K][1].state_bits;
+    while (v->o.trellis_states > 1u << bits)
+        bits++;
+    return bits;
 }
 
 int solver_init_with(struct solver *v, const struct stats *s, const struct solve_options *o, uint32_t mask,
@@ -233,7 +247,7 @@ int solver_init_with(struct solver *v, const struct stats *s, const struct solve
     if (r < 0)
         return r;
 
-    r = curve_model_init(&v->model, o->curve, o->quantiser);
+    r = curve_model_init(&v->model, o->curve, o->quantiser, solver_state_bits(v));
     if (r < 0)
         return fail(e, r, "the quantiser has no levels");
 

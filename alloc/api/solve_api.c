@@ -58,8 +58,6 @@ static int solve_api_check(const kvc_solve_options *o, struct errmsg *e)
         return r;
     if (o->flags & ~(KVC_SOLVE_NORMAL_LEVELS | KVC_SOLVE_NO_DEPTH_WEIGHTS | KVC_SOLVE_OWN_SOURCES))
         return fail(e, -EINVAL, "flags is 0x%x, which has unknown flags", o->flags);
-    if (o->unused != 0)
-        return fail(e, -EINVAL, "unused is %u, which must be 0", o->unused);
     if (!o->levels_from != (o->levels_from_bytes == 0))
         return fail(e, -EINVAL, "levels_from is a table of %zu bytes, or NULL and 0", o->levels_from_bytes);
 
@@ -121,6 +119,8 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
         ret->ceil_bpd = o->ceil_bpd;
     solve_api_apply_sides(o->loading_k, o->loading_v, ret->loading);
     solve_api_apply_sides(o->contrast_k, o->contrast_v, ret->contrast);
+    if (o->trellis_states != 0 || o->levels_from)
+        ret->trellis_states = o->trellis_states == 1 || o->levels_from ? 0 : o->trellis_states;
     ret->seed = o->seed;
     ret->temper = o->temper;
     ret->progress = o->progress;
@@ -135,6 +135,8 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
         ret->curve = CURVE_GAUSSIAN;
     if (o->quantiser != KVC_QUANTISER_DEFAULT)
         ret->quantiser = (enum quantiser)(o->quantiser - 1);
+    if (ret->quantiser != QUANT_LLOYD_MAX && o->trellis_states == 0)
+        ret->trellis_states = 0;
     ret->fit_levels = ret->fit_levels && ret->quantiser == QUANT_LLOYD_MAX && !moments && !o->levels_from &&
                       !(o->flags & KVC_SOLVE_NORMAL_LEVELS);
     if (o->predict != KVC_PREDICT_DEFAULT)

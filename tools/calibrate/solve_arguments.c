@@ -28,6 +28,7 @@ enum {
     OPT_TEMPER,
     OPT_LOADING,
     OPT_CONTRAST,
+    OPT_TRELLIS,
     OPT_FLOOR,
     OPT_CEILING,
     OPT_SEED,
@@ -113,6 +114,11 @@ static const struct argp_option options[] = {
     {"contrast", OPT_CONTRAST, "K[,V]", 0,
      "Give back this part of the variance that least squares takes from what is decoded, 0 to 1 (default "
      "1, chosen by KL)",
+     3},
+    {"trellis", OPT_TRELLIS, "STATES", 0,
+     "Levels of codes of up to four bits belong to the states of a trellis: 64 (default), 128 or 256, which "
+     "lose "
+     "less and encode more slowly; 0: scalar levels, which tables of format 2 have",
      3},
     {"no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Use the levels of a normal distribution", 3},
     {"predict", OPT_PREDICT, "FROM", 0,
@@ -253,6 +259,14 @@ static bool solve_arguments_take_sides(struct solve_arguments *a, int key, char 
     switch (key) {
     case OPT_LOADING:
         solve_arguments_take_pair("--loading", arg, 1, SOLVE_LOADING_MAX, a->loading, state);
+        return true;
+    case OPT_TRELLIS:
+        a->trellis_states = (uint32_t) option_uint(state, "--trellis", arg, 0, 256);
+        if (a->trellis_states != 0 && a->trellis_states != 64 && a->trellis_states != 128 &&
+            a->trellis_states != 256)
+            argp_error(state, "--trellis %s: 0, 64, 128 and 256 are possible", arg);
+        if (a->trellis_states == 0) /* 0 is the library's default */
+            a->trellis_states = 1;
         return true;
     case OPT_CONTRAST:
         solve_arguments_take_pair("--contrast", arg, 0, 1, a->contrast, state);
@@ -486,6 +500,7 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct solve_i
         .loading_v = a->loading[1],
         .contrast_k = a->contrast[0],
         .contrast_v = a->contrast[1],
+        .trellis_states = a->trellis_states,
         .seed = a->seed,
         .threads = a->threads,
         .levels_from = in->levels,

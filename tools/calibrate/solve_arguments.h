@@ -26,6 +26,7 @@ struct solve_arguments {
     kvc_paper_options paper;
     double floor_bpd, ceil_bpd, temper;
     double loading[2], contrast[2]; /* of keys and values, as in kvc_solve_options */
+    uint32_t trellis_states;        /* as there */
     bool no_levels, no_depth, own_sources, timing;
     bool equal; /* compare with equal budgets */
     uint32_t without;

@@ -105,7 +105,7 @@ print(1 + [s["name"] for s in sources].index(digest))
 PY
     )
     expect "$case: a table without the third text" 0 "$KVCOBRA" solve "$dir/$case.stats" --bpd 3 --loading 1 --contrast 0 \
-        --without "$number" -o "$dir/$case.table" --json
+        --trellis 0 --without "$number" -o "$dir/$case.table" --json
     cp "$dir/out" "$dir/$case"
 }
 distortion_of large --text "$dir/good.txt"

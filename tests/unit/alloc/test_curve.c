@@ -20,7 +20,7 @@ static void test_measured(void)
     float z[N * STRIDE];
     double got[9];
 
-    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_MEASURED, QUANT_LLOYD_MAX), 0);
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_MEASURED, QUANT_LLOYD_MAX, 0), 0);
     for (size_t i = 0; i < N * STRIDE; i++)
         z[i] = (float) (1.3 * test_rand_normal());
     curve_band(&m, z, N, COORDS, STRIDE, got);
@@ -44,7 +44,7 @@ static void test_quantise_fast(void)
 {
     struct curve_model m;
 
-    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_GAUSSIAN, QUANT_UNIFORM_MIDTREAD), 0);
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_GAUSSIAN, QUANT_UNIFORM_MIDTREAD, 0), 0);
     for (unsigned b = 1; b <= 8; b++) {
         for (unsigned i = 0; i + 1 < 1u << b; i++) { /* a tie takes the upper code */
             float at = m.levels[b].threshold[i];
@@ -63,12 +63,12 @@ static void test_known(void)
     struct curve_model m;
     double got[9];
 
-    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_GAUSSIAN, QUANT_LLOYD_MAX), 0);
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_GAUSSIAN, QUANT_LLOYD_MAX, 0), 0);
     curve_band(&m, NULL, 0, 8, 8, got);
     CU_ASSERT_DOUBLE_EQUAL(got[0], 8, 0);
     CU_ASSERT_DOUBLE_EQUAL(got[1], 8 * (1 - 2 / M_PI), 1e-6);
     CU_ASSERT_DOUBLE_EQUAL(got[2], 8 * 0.1175, 8 * 1e-4); /* the int8 ratio of the levels costs a few 1e-5 */
-    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_BENNETT, QUANT_UNIFORM_MIDTREAD), 0);
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_BENNETT, QUANT_UNIFORM_MIDTREAD, 0), 0);
     curve_band(&m, NULL, 0, 4, 8, got);
     CU_ASSERT_DOUBLE_EQUAL(got[0], 4, 0);
     CU_ASSERT_DOUBLE_EQUAL(got[3], 4.0 / 64 / 12, 1e-15);
@@ -83,8 +83,8 @@ static void test_measured_is_gaussian(void)
     struct curve_model measured, gaussian;
     double a[9], b[9];
 
-    CU_ASSERT_EQUAL_FATAL(curve_model_init(&measured, CURVE_MEASURED, QUANT_LLOYD_MAX), 0);
-    CU_ASSERT_EQUAL_FATAL(curve_model_init(&gaussian, CURVE_GAUSSIAN, QUANT_LLOYD_MAX), 0);
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&measured, CURVE_MEASURED, QUANT_LLOYD_MAX, 0), 0);
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&gaussian, CURVE_GAUSSIAN, QUANT_LLOYD_MAX, 0), 0);
     for (size_t i = 0; i < N * COORDS; i++)
         z[i] = (float) test_rand_normal();
     curve_band(&measured, z, N, COORDS, COORDS, a);
@@ -100,7 +100,7 @@ static void test_blocks(void)
     enum { N = 40, STRIDE = 13 };
     struct curve_model m;
 
-    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_MEASURED, QUANT_LLOYD_MAX), 0);
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_MEASURED, QUANT_LLOYD_MAX, 0), 0);
     for (unsigned b = 1; b <= 8; b++)
         for (size_t n_coords = 0; n_coords <= 8; n_coords++) {
             const struct levels *l = &m.levels[b];

@@ -90,6 +90,7 @@ static struct table *solved_with(const struct vectors *v, enum prediction from, 
             stats_add_layer(s, at, 0, 0, WINDOW, NULL, v->x[0] + at * WIDTH, v->x[1] + at * WIDTH, NULL, &e),
             0);
     solve_options_default(&o, 2.5);
+    o.trellis_states = 0;
     o.metric = METRIC_MSE;
     o.depth_weights = false;
     o.v_from = from;

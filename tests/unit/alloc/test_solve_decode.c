@@ -65,6 +65,7 @@ static struct solve_options options(double bpd, enum prediction v_from, enum dec
     struct solve_options o;
 
     solve_options_default(&o, bpd);
+    o.trellis_states = 0;
     solve_options_least_squares(&o);
     o.metric = METRIC_MSE;
     o.depth_weights = false;

@@ -139,6 +139,7 @@ static void test_against_vectors(void)
         double with, from_vectors, without;
 
         solve_options_default(&o, (double[]){1.5, 3}[i]);
+        o.trellis_states = 0;
         o.curve = CURVE_GAUSSIAN;
         o.fit_levels = o.depth_weights = false;
         o.decoder = DECODER_INVERSE;
@@ -206,6 +207,7 @@ static void test_prediction(void)
     draw(&g, &full, &m);
     CU_ASSERT_EQUAL_FATAL(stats_from_moments(m, full, &s, &e), 0);
     solve_options_default(&o, 2);
+    o.trellis_states = 0;
     o.curve = CURVE_GAUSSIAN;
     o.fit_levels = o.depth_weights = false;
     o.decoder = DECODER_INVERSE;
@@ -255,6 +257,7 @@ static void test_levels_from_a_table(void)
     draw(&g, &full, &m);
     CU_ASSERT_EQUAL_FATAL(stats_from_moments(m, full, &s, &e), 0);
     solve_options_default(&o, 2);
+    o.trellis_states = 0;
     CU_ASSERT_EQUAL_FATAL(solve_table(full, &o, &bytes, &n, &report, &e), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &first, &e), 0);
     CU_ASSERT_EQUAL(solve_table(s, &o, &again, &n, &report, &e), -EINVAL); /* measured curves */

@@ -30,6 +30,7 @@ static void test_options_read_back(void)
         if (i == 4) {
             o.floor_bpd = 0.5, o.ceil_bpd = 6, o.v_from = PREDICT_NONE, o.quantiser = QUANT_UNIFORM,
             o.fit_levels = false;
+            o.trellis_states = 0;
             o.k_bpd = 2.1, o.v_bpd = 3.3;
             o.loading[SIDE_V] = 1.75, o.contrast[SIDE_K] = 0.25;
         }

@@ -94,6 +94,7 @@ static struct solve_options options(void)
     struct solve_options o;
 
     solve_options_default(&o, 3);
+    o.trellis_states = 0;
     solve_options_least_squares(&o);
     o.metric = METRIC_MSE;
     return o;

@@ -106,6 +106,7 @@ static void test_every_option(void)
     same.metric = METRIC_ATTENTION;
     same.curve = CURVE_GAUSSIAN;
     same.quantiser = QUANT_UNIFORM;
+    same.trellis_states = 0;
     same.fit_levels = false;
     same.v_from = PREDICT_NONE;
     same.decoder = DECODER_INVERSE;

@@ -258,6 +258,7 @@ static void test_calibrate(void)
     CU_ASSERT(D > 0);
 
     solve_options_default(&o, 3);
+    o.trellis_states = 0;
     CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n_bytes, &report, &e), 0);
     CU_ASSERT(report.bpd_code <= 3);
     CU_ASSERT(report.distortion > 0);
