@@ -51,7 +51,7 @@ def case(name, folder, window):
     elif name == "fisher":
         from kvcobra.hf._recorder import Recorder
         recorder = Recorder(model, "fisher")
-        with recorder.recording(Nothing()):
+        with recorder.recording([Nothing()]):
             recorder.run(1, tokens, lambda share: None)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(before, after, time.process_time() - begun)

@@ -24,7 +24,7 @@ int main(int argc, char **argv)
     size_t n_bytes;
     int r;
 
-    if (argc <= FIRST_FREQUENCY) {
+    if (argc < FIRST_FREQUENCY) {
         fprintf(stderr, "usage: write_table PATH SEED BPD LAYERS HEADS KV_HEADS HEAD_DIM ATTN_SCALE "
                         "ROPE_FREQUENCY...\n");
         return 2;

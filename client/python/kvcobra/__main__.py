@@ -139,7 +139,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
                      model_id=arguments.model_id, own_share=arguments.own_share)
     if done.repeated:
         print(f"kvcobra: {done.repeated} windows of the texts are left out: they repeat other windows", file=sys.stderr)
-    print(f"{done.output}: {done.tokens} tokens of {done.windows} windows, {done.own_windows} of them written by the model, vectors of "
+    print(f"{', '.join(done.outputs)}: {done.tokens} tokens of {done.windows} windows, {done.own_windows} of them written by the model, vectors of "
           f"{done.samples}; {done.bytes / 2**20:.1f} MiB")
     return 0
 

@@ -1,6 +1,7 @@
 """kvcobra.calibrate(): statistics of a transformers model, from which `kvcobra solve` makes tables."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 from . import _arrays, _texts
 from ._client import Digest
+from ._groups import group_digest
 from ._progress import Progress
 
 if TYPE_CHECKING:
@@ -22,10 +24,11 @@ SOURCES_MAX = 8  # that statistics keep apart
 
 
 class Calibration(NamedTuple):
-    """The file that was written. tokens: counted, without the first 4 of each window; samples: tokens with stored vectors;
-    own_windows: of those, windows that the model wrote; repeated: windows of texts that were left out, since they repeat others."""
+    """The files that were written: one, or one for each group of layers. tokens: counted, without the first 4 of each window; samples:
+    tokens with stored vectors; bytes: of all files; own_windows: of those, windows that the model wrote; repeated: windows of texts
+    that were left out, since they repeat others."""
 
-    output: str
+    outputs: Tuple[str, ...]
     tokens: int
     windows: int
     samples: int
@@ -44,7 +47,8 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     """Runs texts through a transformers model and writes statistics. `kvcobra solve` makes tables of any budget from them.
 
     model: a dense decoder of transformers on the CPU. texts: a str is a text, a pathlib.Path a file; none: the model writes all.
-    output: the statistics file, which appears whole or not at all. tokenizer: None: that of the model's folder.
+    output: the statistics file, which appears whole or not at all. A model whose layers have attention of several kinds is several
+    groups, which get a file each: of "x.stats", "x.window-128.stats" and "x.full.stats". tokenizer: None: that of the model's folder.
     tokens: how many of the texts to use (None: 12288), or how many the model writes without texts (None: 24576).
     window: tokens that the model reads together, each window afresh. Windows that repeat earlier ones are left out.
     own_share: percent of all tokens that the model writes beside texts, 0 to 90, so that tables are good on other input too.
@@ -69,6 +73,7 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
         raise ValueError(f"own_share is {own_share}; expected 0 to 90 percent")
     path = os.fspath(output)
     recorder = Recorder(model, metric)
+    recorder.check_window(window)
     digest = _arrays.digest(model_id if model_id is not None else folder_model_id(model_folder(model)), "model_id")
     if tokenizer is None:
         from transformers import AutoTokenizer
@@ -79,17 +84,33 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     own, own_cuts = _write(model, tokenizer, first, cuts, sources,
                            _own_tokens(texts, cuts, tokens, own_share), window, seed, progress)
     name = os.path.basename(_name(model).rstrip("/")) or type(model).__name__
-    with Statistics(recorder.geometry, digest, name, metric, N_SINK, seed) as statistics:
-        _add_sources(statistics, sources + own, cuts + own_cuts, window)
+    groups = recorder.groups
+    paths = tuple(_path_of(path, group.name, len(groups)) for group in groups)
+    with contextlib.ExitStack() as stack:
+        statistics = [stack.enter_context(Statistics(group.geometry, group_digest(digest, group.name, len(groups)), name, metric, N_SINK, seed))
+                      for group in groups]
+        for s in statistics:
+            _add_sources(s, sources + own, cuts + own_cuts, window)
         n_tokens = sum(len(cut.tokens) for cut in cuts + own_cuts)
         with Progress("calibrating", "tokens", n_tokens, progress) as line, recorder.recording(statistics):
             for i, cut in enumerate(cuts + own_cuts):
                 source = (sources + own)[cut.source]
-                statistics.begin_source(_texts.model_name(source.name) if source.by_model else source.digest, source.by_model)
+                for s in statistics:
+                    s.begin_source(_texts.model_name(source.name) if source.by_model else source.digest, source.by_model)
                 recorder.run(cut.document, cut.tokens, functools.partial(_update, line, i, window))
-        statistics.save(path)
-        info = statistics.info()
-    return Calibration(path, info.tokens, len(cuts) + len(own_cuts), info.samples, info.file_bytes, len(own_cuts), repeated)
+        for s, output_path in zip(statistics, paths):
+            s.save(output_path)
+        infos = [s.info() for s in statistics]
+    return Calibration(paths, infos[0].tokens, len(cuts) + len(own_cuts), infos[0].samples, sum(info.file_bytes for info in infos),
+                       len(own_cuts), repeated)
+
+
+def _path_of(path: str, group: str, n_groups: int) -> str:
+    """The file of a group's statistics."""
+    if n_groups == 1:
+        return path
+    stem, ending = os.path.splitext(path)
+    return f"{stem}.{group}{ending}"
 
 
 def _read(texts: Items[_texts.Text], tokenizer: Any, first: List[int], tokens: int,

@@ -85,7 +85,7 @@ class Activations(unittest.TestCase):
     def record(self, model, tokens, metric="output"):
         recorder, recorded = Recorder(model, metric), Recorded()
         before = model.config._attn_implementation
-        with recorder.recording(recorded):
+        with recorder.recording([recorded]):
             recorder.run(7, tokens, lambda share: None)
         self.assertEqual(model.config._attn_implementation, before)
         return recorder, recorded
@@ -100,7 +100,7 @@ class Activations(unittest.TestCase):
             with self.subTest(kind):
                 model = make_model(kind)
                 recorder, recorded = self.record(model, tokens)
-                g = recorder.geometry
+                g = recorder.groups[0].geometry
                 with torch.no_grad():
                     states = model(input_ids=torch.tensor([tokens]), output_hidden_states=True).hidden_states
                 self.assertEqual([x[:2] for x in recorded.layers], [(7, layer) for layer in range(g.n_layers)])
@@ -114,7 +114,7 @@ class Activations(unittest.TestCase):
 
     def gradients(self, model, tokens):
         recorder, recorded = Recorder(model, "fisher"), Recorded()
-        with recorder.recording(recorded):
+        with recorder.recording([recorded]):
             recorder.run(7, tokens, lambda share: None)
         return recorder, recorded
 
@@ -131,8 +131,8 @@ class Activations(unittest.TestCase):
         draw = torch.multinomial
         with mock.patch.object(torch, "multinomial", multinomial):
             recorder, recorded = self.gradients(model, tokens)
-        self.assertEqual(len(recorded.gradients), 2 * recorder.geometry.n_layers)
-        self.assertEqual([x[:2] for x in recorded.layers], [(7, i) for i in range(recorder.geometry.n_layers)])
+        self.assertEqual(len(recorded.gradients), 2 * recorder.groups[0].geometry.n_layers)
+        self.assertEqual([x[:2] for x in recorded.layers], [(7, i) for i in range(recorder.groups[0].geometry.n_layers)])
         self.assertTrue(all(p.requires_grad for p in model.parameters()))
         g = recorded.gradients[layer, side][0]
         direction = torch.randn(g.shape, generator=torch.Generator().manual_seed(5))
@@ -142,7 +142,7 @@ class Activations(unittest.TestCase):
             def attention(module, query, key, value, *arguments, **named):
                 if module.layer_idx == layer:
                     change = step * direction.transpose(0, 1)[None].to(key.dtype)
-                    factor = recorder.kind.factor if side == "k" else 1.0
+                    factor = recorder.groups[0].kind.factor if side == "k" else 1.0
                     key, value = (key + factor * change, value) if side == "k" else (key, value + change)
                 return right(module, query, key, value, *arguments, **named)
 
@@ -174,14 +174,14 @@ class Activations(unittest.TestCase):
         with torch.no_grad():
             x = model.model.layers[0].input_layernorm(model.model.embed_tokens(torch.arange(1, 33)))
             want = attention.k_proj(x).view(32, -1, attention.head_dim)
-        torch.testing.assert_close(rotated_back(recorded.layers[0][3], recorder.geometry.rope_freq).float(), want, rtol=1e-4,
+        torch.testing.assert_close(rotated_back(recorded.layers[0][3], recorder.groups[0].geometry.rope_freq).float(), want, rtol=1e-4,
                                    atol=1e-4)
 
     def test_interleaved_pairs(self):
         """Keys in the model's order, and its name: rotated back they are those of the model."""
         model = make_model("glm4")
         recorder, recorded = self.record(model, list(range(1, 33)), "mse")
-        layer, g = model.model.layers[0], recorder.geometry
+        layer, g = model.model.layers[0], recorder.groups[0].geometry
         with torch.no_grad():
             x = layer.input_layernorm(model.model.embed_tokens(torch.arange(1, 33)))
             want = layer.self_attn.k_proj(x).view(32, -1, g.head_dim)
@@ -193,7 +193,7 @@ class Activations(unittest.TestCase):
         model = make_model().train()
         recorder = Recorder(model, "output")
         with self.assertRaises(ZeroDivisionError):
-            with recorder.recording(Recorded()):
+            with recorder.recording([Recorded()]):
                 recorder.run(1, [1, 2, 3], lambda share: 1 / 0)
         self.assertTrue(model.training)
         self.assertNotEqual(model.config._attn_implementation, NAME)
@@ -207,8 +207,12 @@ class Activations(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, "layers 0-2 .*metric='fisher'"):
                     Recorder(make_model(kind), "output")
                 self.record(make_model(kind), [1, 2, 3, 4, 5, 6], "mse")
-        with self.assertRaisesRegex(ValueError, "sliding window"):
-            Recorder(make_model("mistral", sliding_window=64), "output")
+        with self.assertRaisesRegex(ValueError, "layers 0-2 see 64 tokens, fewer than a window of 65 tokens of text"):
+            Recorder(make_model("mistral", sliding_window=64), "output").check_window(65)
+        Recorder(make_model("mistral", sliding_window=64), "output").check_window(64)
+        for kind in ("gemma2", "gpt_oss"):
+            with self.subTest(kind), self.assertRaisesRegex(ValueError, "metric='fisher'"):
+                Recorder(make_model(kind), "output")
 
 
 class Texts(unittest.TestCase):
@@ -349,10 +353,10 @@ class Files(unittest.TestCase):
                        capture_output=True)
         tokens = _texts.tokenise(random_text(3, 320), 0, Words()).tokens
         recorder, recorded = Recorder(model, "mse"), Recorded()
-        with recorder.recording(recorded):
+        with recorder.recording([recorded]):
             recorder.run(1, tokens, lambda share: None)
         with kvcobra.Client(False) as client:
-            bound = kvcobra.Model(client, model_id=DIGEST, geometry=recorder.geometry, table=table)
+            bound = kvcobra.Model(client, model_id=DIGEST, geometry=recorder.groups[0].geometry, table=table)
             with kvcobra.Sequence(bound, keys="after") as sequence:
                 for first in range(0, 320, 64):
                     for _, layer, _, k, v, _ in recorded.layers:
@@ -363,6 +367,16 @@ class Files(unittest.TestCase):
                         sequence.read(layer, side, 4, 188, out)
                         error = (out - x[4:192]).square().sum() / (x[4:192] - x[4:192].mean(0)).square().sum()
                         self.assertTrue(0 < error < 0.05, f"layer {layer} {side}: {error}")
+
+    def test_groups(self):
+        """A file per group of layers, each for the digest of its group, which tables and pages of the group are named by."""
+        model = make_model("gemma3_text", num_hidden_layers=6, sliding_window=64)
+        done = self.calibrate(model, [random_text(1, 1200)], metric="fisher", tokens=1000)
+        self.assertEqual([os.path.basename(path) for path in done.outputs], ["made.window-64.stats", "made.full.stats"])
+        for path, name, n_layers in zip(done.outputs, ("window-64", "full"), (5, 1)):
+            shown = subprocess.run([support.program("KVC_KVCOBRA"), "inspect", path, "--json"], check=True, capture_output=True, text=True)
+            self.assertIn(hashlib.sha256(b"kvcobra group 1" + DIGEST + name.encode()).hexdigest(), shown.stdout)
+            self.assertIn(f'"layers": {n_layers}', shown.stdout.replace('"n_layers"', '"layers"'))
 
     def test_fisher(self):
         """The solver takes the metric that the gradients make available. They cost the statistics' bytes, and a failure names a layer."""

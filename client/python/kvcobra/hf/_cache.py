@@ -10,18 +10,22 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
-from .. import Client, Error, Model, Sequence, append_batch, attend_batch
+from .. import Client, Error, Model, Sequence, _arrays, append_batch, attend_batch
 from .._calibrate import folder_model_id, model_folder
 from .._client import Digest
+from .._groups import FULL, group_digest, numbers
 from . import _attention, _geometry
 from ._dense import DenseRows
 from ._rows import Part, Rows, log
+from ._sequences import Served
+
+Tables = Union[bytes, str, Dict[str, Union[bytes, str]], None]
 
 # errors of a daemon that is absent, has no table for the model, or cannot serve it now
 WITHOUT = (errno.ENOENT, errno.ECONNREFUSED, errno.EACCES, errno.ENOTCONN, errno.ENODATA, errno.ESHUTDOWN, errno.EAGAIN,
            errno.EDQUOT, errno.EMFILE, errno.ETIMEDOUT, errno.ECONNRESET, errno.EPIPE)
 # arguments of attention that change it; None or False: not used
-UNSUPPORTED = ("output_attentions", "softcap", "s_aux", "sliding_window", "position_bias", "cu_seq_lens_q")
+UNSUPPORTED = ("output_attentions", "softcap", "s_aux", "position_bias", "cu_seq_lens_q")
 
 
 class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -73,11 +77,12 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
                dropout: float, kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, torch.Tensor, Optional[torch.Tensor]]:
         """Appends the new tokens and attends to all. Returns all keys and values, and no result, if the cache became plain."""
         rows, plan = self._rows, self._rows.plan
-        assert rows.model is not None and plan is not None
+        assert plan is not None
+        kind = rows.group_of(self._index).group.kind
         self._check(module, scaling, dropout, kwargs)
         k, v, q = (x.detach().transpose(1, 2) for x in (key, value, query))  # [rows, tokens, heads, head_dim]
-        if rows.factor != 1.0:
-            k, q = k / rows.factor, q / rows.factor
+        if kind.factor != 1.0:
+            k, q = k / kind.factor, q / kind.factor
         parts = [p for p in plan.parts if p.first < plan.n_columns]
         if not self._append(parts, k, v):
             rows.go_plain(plan.before)
@@ -86,25 +91,29 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
         self.columns += plan.n_columns
         out = torch.zeros(q.shape, dtype=q.dtype)
         if parts:
-            attend_batch(self._index, [p.row.sequence for p in parts], [q[p.number, p.first:] for p in parts],
-                         [out[p.number, p.first:] for p in parts])
+            group, layer = rows.places[self._index]
+            attend_batch(layer, [p.row.sequence.parts[group] for p in parts], [q[p.number, p.first:] for p in parts],
+                         [out[p.number, p.first:] for p in parts], kind.window or 0)
         return key, value, out
 
     def _append(self, parts: List[Part], k: torch.Tensor, v: torch.Tensor) -> bool:
         """False, without a change, if the arena has no room for this piece."""
         new = [(p, p.first + p.n_stored) for p in parts if p.first + p.n_stored < k.shape[1]]
-        arguments = ([p.row.sequence for p, _ in new], [k[p.number, at:] for p, at in new], [v[p.number, at:] for p, at in new])
+        group, layer = self._rows.places[self._index]
+        arguments = ([p.row.sequence.parts[group] for p, _ in new], [k[p.number, at:] for p, at in new], [v[p.number, at:] for p, at in new])
         for attempt in range(2):
             try:
                 if new:
-                    append_batch(self._index, *arguments)
+                    append_batch(layer, *arguments)
                 return True
             except Error as e:
-                # the first layer of a pass claims the room for all of them; publishing whole chunks frees the arena
-                if e.errno != errno.ENOSPC or self._index != 0:
+                # the first layer of a group claims the room for all of them; publishing whole chunks frees the arena
+                if e.errno != errno.ENOSPC or layer != 0:
                     raise
                 if attempt == 0:
                     self._rows.commit()
+                elif self._index != 0:
+                    raise  # earlier layers have the piece, so the cache cannot go on without it
                 else:
                     self._rows.say("full", "the cache continues without kvcobra, because a piece of the prompt is larger than the "
                                    f"client's arena (generate() has prefill_chunk_size): {e.strerror}")
@@ -112,7 +121,7 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def _check(self, module: Any, scaling: Optional[float], dropout: float, kwargs: Dict[str, Any]) -> None:
         """Raises if this is not the attention that libkvcobra computes."""
-        assert self._rows.model is not None
+        group = self._rows.group_of(self._index).group
         if torch.compiler.is_compiling():
             raise RuntimeError("torch.compile() cannot trace calls of libkvcobra")
         if module.training or dropout:
@@ -122,9 +131,11 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
                 raise ValueError(f"attention with {name} is not supported")
         if not getattr(module, "is_causal", True) or kwargs.get("is_causal") is False:
             raise ValueError("attention that is not causal is not supported")
-        expected = self._rows.model.geometry.attn_scale / self._rows.factor**2
-        if scaling is None or not math.isclose(scaling, expected, rel_tol=_geometry.FREQUENCY_TOLERANCE):
-            raise ValueError(f"the layer's scale of attention is {scaling}; expected {expected}, that of the first layer")
+        if scaling is None or not math.isclose(scaling, group.kind.scale, rel_tol=_geometry.FREQUENCY_TOLERANCE):
+            raise ValueError(f"the scale of attention of layer {self._index} is {scaling}; expected {group.kind.scale}")
+        window = kwargs.get("sliding_window")
+        if window is not None and window != group.kind.window and (group.kind.window is not None or window < self.columns):
+            raise ValueError(f"layer {self._index} has a window of {window} tokens; expected {group.kind.window or 'none'}")
 
     def fork(self, rows: Rows) -> "KvCobraLayer":
         """The same layer of a cache with the rows @rows."""
@@ -153,12 +164,29 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
         return len(self._rows.rows) or -1
 
 
+def _digest_of(model_id: Optional[Digest], group: _geometry.Group, n_groups: int) -> Optional[Digest]:
+    """What names the tables and pages of @group. @model_id: of the model; None: the table tells it."""
+    if model_id is None or (n_groups == 1 and group.name == FULL):
+        return model_id
+    return group_digest(_arrays.digest(model_id, "model_id"), group.name, n_groups)
+
+
+def _table_of(table: Tables, group: _geometry.Group, n_groups: int) -> Union[bytes, str, None]:
+    if table is None or (n_groups == 1 and not isinstance(table, dict)):
+        return table  # type: ignore[return-value]
+    if not isinstance(table, dict) or group.name not in table:
+        raise ValueError(f"the model has {n_groups} groups of layers: table must be a dict with the name of each, and one for "
+                         f"'{group.name}' is missing")
+    return table[group.name]
+
+
 class KvCobraCache(Cache):  # type: ignore[misc]
     """A cache for one model: past_key_values of its forward() and generate().
 
     client: a client, or None: kvcobrad at the default path. model_id: the model's digest, or its first digits; None: what
     `kvcobra model-id` prints for the folder that the model was loaded from.
-    table: bytes or path of a table file, for an embedded client.
+    table: bytes or path of a table file, for an embedded client; for a model with several groups of layers a dict of them by the
+    names that `python -m kvcobra prove` prints.
     salt: anything besides tokens and model that changes keys and values, such as an adapter.
     repeatable: attention depends neither on how a prompt was cut nor on a match.
     table_digest: the table to use; None is the active one.
@@ -172,12 +200,15 @@ class KvCobraCache(Cache):  # type: ignore[misc]
     """
 
     def __init__(self, model: Any, client: Optional[Client] = None, model_id: Optional[Digest] = None,
-                 table: Union[bytes, str, None] = None, salt: bytes = b"", repeatable: bool = False,
+                 table: Tables = None, salt: bytes = b"", repeatable: bool = False,
                  table_digest: Optional[Digest] = None, dense: Optional[bool] = None) -> None:
-        group = _geometry.model_group(model)
+        groups = _geometry.cache_groups(model)
         device = next(model.parameters()).device
+        outside = _geometry.needs_dense(groups)
         if dense is None:
-            dense = device.type == "cuda"
+            dense = device.type == "cuda" or bool(outside)
+        if outside and not dense:
+            raise ValueError(f"the model has {outside}, which attention to codes does not compute: leave out dense=False")
         if device.type == "cuda" and not dense:
             raise ValueError(f"the model is on {device}: attention to codes runs on the CPU only, leave out dense=False")
         if dense and repeatable:
@@ -185,18 +216,18 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         self._own_client: Optional[Client] = None
         if model_id is None and table is None:
             model_id = folder_model_id(model_folder(model))
-        bound, reason = self._bind(client, model_id, table, group.geometry, device)
-        n_layers = group.geometry.n_layers
+        served, reason = self._bind(client, model_id, table, groups, device)
+        n_layers = sum(len(group.layers) for group in groups)
         layers: List[Any]
         if dense:
             layers = [DynamicLayer() for _ in range(n_layers)]
-            self._rows: Rows = DenseRows(bound, group.kind, salt, table_digest, model.dtype, device, layers)
+            self._rows: Rows = DenseRows(served, salt, table_digest, model.dtype, device, layers)
             log.info("the model attends to dense keys on %s; pages serve match() and commit()", device)
         else:
-            self._rows = Rows(bound, group.kind, salt, repeatable, table_digest, model.dtype)
+            self._rows = Rows(served, salt, repeatable, table_digest, model.dtype)
             layers = [KvCobraLayer(self._rows, i, model.config) for i in range(n_layers)]
             model.set_attn_implementation(_attention.NAME)
-        if bound is None:
+        if not served:
             self._rows.say("daemon", f"the cache works without kvcobra: {reason}")
         super().__init__(layers=layers)
         self._decoder = _geometry.find_decoder(model)
@@ -207,22 +238,28 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         """The cache of @model; @options as in the constructor."""
         return cls(model, client, **options)
 
-    def _bind(self, client: Optional[Client], model_id: Optional[Digest], table: Union[bytes, str, None],
-              geometry: Any, device: torch.device) -> Tuple[Optional[Model], str]:
+    def _bind(self, client: Optional[Client], model_id: Optional[Digest], table: Tables,
+              groups: List[_geometry.Group], device: torch.device) -> Tuple[List[Served], str]:
         gpu = device if device.type == "cuda" else None
         if client is not None and (client.gpu is None) != (gpu is None):
             raise ValueError(f"the model is on {device}, and the client works {'in host memory' if gpu else 'on a GPU'}: give a "
                              f"kvcobra.Client({'gpu=model.device' if gpu else ''}), or none")
+        served: List[Served] = []
         try:
             if client is None:
                 client = self._own_client = Client(False if table is not None else None, gpu=gpu)
-            bound = Model(client, model_id, table=table)
+            for group in groups:
+                bound = Model(client, _digest_of(model_id, group, len(groups)), table=_table_of(table, group, len(groups)))
+                served.append(Served(group, bound))
         except Error as e:
+            for s in served:
+                s.model.close()
             if e.errno not in WITHOUT:
                 raise
-            return None, str(e.strerror)
-        _geometry.compare(geometry, bound.geometry)
-        return bound, ""
+            return [], f"layers {numbers(groups[len(served)].layers)}: {e.strerror}" if len(groups) > 1 else str(e.strerror)
+        for s in served:
+            _geometry.compare(s.group.geometry, s.model.geometry)
+        return served, ""
 
     @property
     def is_plain(self) -> bool:
@@ -231,8 +268,8 @@ class KvCobraCache(Cache):  # type: ignore[misc]
 
     @property
     def sequences(self) -> List[Sequence]:
-        """The sequences of the rows, for usage and inspection."""
-        return [row.sequence for row in self._rows.rows]
+        """The sequences of the rows, for usage and inspection: of each row one per group of layers."""
+        return [part for row in self._rows.rows for part in row.sequence.parts]
 
     # ---- sharing ----
 
@@ -276,7 +313,7 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         self.reset()
         if self._own_client is not None:
             self._own_client.close()
-            self._rows.model, self._rows.is_plain, self._own_client = None, True, None
+            self._rows.served, self._rows.is_plain, self._own_client = [], True, None
 
     # ---- what transformers asks a cache ----
 

@@ -9,10 +9,10 @@ from typing import Any, List, Optional
 
 import torch
 
-from .. import Error, Model, Sequence
+from .. import Error
 from .._client import Digest
-from ._proof import Layer
 from ._rows import CHUNK, Row, Rows
+from ._sequences import Sequences, Served
 
 PIECE_TOKENS = 1024  # of all layers, encoded between two commits: a client's arena bounds what is not committed
 
@@ -35,14 +35,13 @@ class DenseRow(Row):
 class DenseRows(Rows):
     """@layers: DynamicLayers of transformers, empty or with the keys and values of all rows."""
 
-    def __init__(self, model: Optional[Model], kind: Layer, salt: bytes, table: Optional[Digest], dtype: torch.dtype,
-                 device: torch.device, layers: List[Any]) -> None:
-        super().__init__(model, kind, salt, False, table, dtype)
+    def __init__(self, served: List[Served], salt: bytes, table: Optional[Digest], dtype: torch.dtype, device: torch.device,
+                 layers: List[Any]) -> None:
+        super().__init__(served, salt, False, table, dtype)
         self._device, self._layers = device, layers
 
     def new_row(self) -> DenseRow:
-        assert self.model is not None
-        return DenseRow(Sequence(self.model, salt=self.salt, keys="after", pairs=self.pairs, publish_all=True, table=self.table))
+        return DenseRow(Sequences(self.served, self.salt, self.table, publish_all=True))
 
     def fork(self) -> "DenseRows":
         other = super().fork()
@@ -67,9 +66,8 @@ class DenseRows(Rows):
 
     def _follow_stream(self) -> None:
         """The layers are written and read by the work of torch's current stream."""
-        assert self.model is not None
         if self._device.type == "cuda":
-            self.model.client.set_stream(torch.cuda.current_stream(self._device))
+            self.served[0].model.client.set_stream(torch.cuda.current_stream(self._device))
 
     # ---- sharing ----
 
@@ -87,15 +85,9 @@ class DenseRows(Rows):
         return columns
 
     def _decode(self, columns: int) -> None:
-        assert self.model is not None
-        shape = (len(self.rows), columns, self.model.n_kv_heads, self.model.geometry.head_dim)
-        sides = [[torch.zeros(shape, dtype=self.dtype, device=self._device) for _ in self._layers] for _ in "kv"]
-        for i, row in enumerate(self.rows):
-            padding = min(row.padding or 0, columns)
-            if columns > padding:
-                row.sequence.read_blocks(0, columns - padding, *([x[i, padding:] for x in side] for side in sides))
+        sides = self.decode(columns, self._device)
         for layer, k, v in zip(self._layers, *sides):
-            layer.update((k * self.factor if self.factor != 1.0 else k).transpose(1, 2), v.transpose(1, 2))
+            layer.update(k.transpose(1, 2), v.transpose(1, 2))
 
     def commit(self) -> List[int]:
         if not self.rows:
@@ -117,7 +109,8 @@ class DenseRows(Rows):
             at, n = first + (row.padding or 0), min(PIECE_TOKENS, end - first)
             for number, layer in enumerate(self._layers):
                 k, v = (x[i, :, at:at + n].transpose(0, 1) for x in (layer.keys, layer.values))
-                row.sequence.append(number, k / self.factor if self.factor != 1.0 else k, v)
+                factor = self.group_of(number).group.kind.factor
+                row.sequence.append(number, k / factor if factor != 1.0 else k, v)
             if row.sequence.commit(row.tokens[:first + n]) < first + n:
                 return  # the pool is full: the prompt is published up to here
 

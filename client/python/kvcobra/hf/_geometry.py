@@ -29,21 +29,13 @@ class Group(NamedTuple):
 
 
 def model_geometry(model: Any) -> Geometry:
-    """The geometry of @model. Raises ValueError, with the reason, if the model cannot use a KvCobraCache."""
-    return model_group(model).geometry
-
-
-def model_group(model: Any) -> Group:
-    """The one group that all layers of @model are in. Raises ValueError, with the reason, for any other model."""
-    return only_group(model_groups(model), model_proof(model))
+    """The geometry of @model, whose layers are all in one group. Raises ValueError, with the reason, for any other model."""
+    return one_group(model_groups(model), model_proof(model)).geometry
 
 
 def one_group(groups: List[Group], proof: Proof) -> Group:
     """The one group that all layers are in and that has no window. Raises ValueError, with the reason, if there is none."""
-    without = [i for i, layer in enumerate(proof.layers) if layer is None]
-    if without:
-        raise ValueError(f"layers {numbers(without)} of the model keep a state of the whole text instead of keys and values, which pages "
-                         "do not hold")
+    refuse_states(proof)
     if len(groups) > 1:
         raise ValueError(f"the layers of the model have attention of {len(groups)} kinds: {'; '.join(describe(g) for g in groups)}")
     group = groups[0]
@@ -52,14 +44,24 @@ def one_group(groups: List[Group], proof: Proof) -> Group:
     return group
 
 
-def only_group(groups: List[Group], proof: Proof) -> Group:
-    """one_group(), of a model whose attention libkvcobra computes."""
-    group = one_group(groups, proof)
-    if group.kind.cap:
-        raise ValueError(f"the model caps the scores of attention at {group.kind.cap:g}, which is not supported")
-    if group.kind.sinks:
-        raise ValueError("the model has learned sinks, which are not supported")
-    return group
+def cache_groups(model: Any) -> List[Group]:
+    """The groups of a model whose layers all have keys and values. Raises ValueError, with the reason, for any other model."""
+    groups = model_groups(model)
+    refuse_states(model_proof(model))
+    return groups
+
+
+def refuse_states(proof: Proof) -> None:
+    without = [i for i, layer in enumerate(proof.layers) if layer is None]
+    if without:
+        raise ValueError(f"layers {numbers(without)} of the model keep a state of the whole text instead of keys and values, which pages "
+                         "do not hold")
+
+
+def needs_dense(groups: List[Group]) -> str:
+    """What libkvcobra's own attention lacks for @groups; "": nothing."""
+    parts = ["capped scores"] * any(g.kind.cap for g in groups) + ["learned sinks"] * any(g.kind.sinks for g in groups)
+    return " and ".join(parts)
 
 
 def model_groups(model: Any) -> List[Group]:
@@ -165,7 +167,10 @@ def report(folder: str) -> Tuple[List[str], str]:
         groups = groups_of(config, proof)
         lines = [describe(group) for group in groups]
         lines.append(f"measured on a copy: rotation within {proof.rotation_error:.0e}, attention within {proof.attention_error:.0e}")
-        only_group(groups, proof)
+        refuse_states(proof)
+        outside = needs_dense(groups)
+        if outside:
+            lines.append(f"a KvCobraCache keeps dense keys, since the model has {outside}")
     except ValueError as e:
         return lines, str(e)
     return lines, ""

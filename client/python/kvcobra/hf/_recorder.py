@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence as Items, Tuple
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -18,7 +18,8 @@ from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from .._alloc import Statistics
 from .._groups import numbers
-from ._geometry import find_decoder, model_group, model_proof
+from ._geometry import find_decoder, model_groups, model_proof
+from ._proof import Layer
 
 NAME = "kvcobra_record"
 TAG = "_kvcobra_recorder"  # attribute of the attention modules during a recording
@@ -31,9 +32,26 @@ def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.
     recorder = getattr(module, TAG, None)
     if recorder is not None:
         recorder.take(module.layer_idx, query, key, value)
+    if kwargs.get("s_aux") is not None or kwargs.get("softcap"):
+        return _plain_attention(query, key, value, attention_mask, scaling, kwargs), None
     result: Tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout,
                                                                scaling=scaling, **kwargs)
     return result
+
+
+def _plain_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Optional[torch.Tensor],
+                     scaling: Optional[float], named: Any) -> torch.Tensor:
+    """Attention with capped scores or learned sinks, which sdpa lacks. @mask: true where a key is seen; None: causal."""
+    group, n = query.shape[1] // key.shape[1], query.shape[2]
+    scores = query @ key.repeat_interleave(group, 1).transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if named.get("softcap"):
+        scores = named["softcap"] * torch.tanh(scores / named["softcap"])
+    seen = torch.ones(n, n, dtype=torch.bool).tril() if mask is None else mask
+    scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    if named.get("s_aux") is not None:
+        scores = torch.cat([scores, named["s_aux"].to(scores.dtype).reshape(1, -1, 1, 1).expand(len(scores), -1, n, 1)], 3)
+    shares = scores.softmax(-1, dtype=torch.float32).to(value.dtype)[..., :n]
+    return (shares @ value.repeat_interleave(group, 1)).transpose(1, 2).contiguous()
 
 
 AttentionInterface.register(NAME, attention)
@@ -60,34 +78,46 @@ class Recorder:
     """
 
     def __init__(self, model: Any, metric: str) -> None:
-        group = model_group(model)
-        self.geometry, self.kind = group.geometry, group.kind
+        self.groups = model_groups(model)
+        self._places = {layer: (g, i) for g, group in enumerate(self.groups) for i, layer in enumerate(group.layers)}
         self._model, self._decoder = model, find_decoder(model)
         self._wants_output, self._wants_gradients = metric == "output", metric == "fisher"
         self._in_backward = False
-        self._statistics: Optional[Statistics] = None
+        self._statistics: Items[Statistics] = ()
         self._taken: Optional[Tuple[torch.Tensor, ...]] = None
-        self._document, self._next_layer = 0, 0
+        self._document, self._n_taken = 0, 0
         self._progress: Callable[[float], None] = lambda share: None
         if self._wants_output:
             self._refuse()
         if self._wants_gradients and (not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None):
             raise ValueError("the model has no head that predicts tokens, which metric 'fisher' needs: use metric='mse'")
 
+    def check_window(self, window: int) -> None:
+        """Raises ValueError unless windows of @window tokens of text suit the metric."""
+        for group in self.groups if self._wants_output else ():
+            if group.kind.window is not None and group.kind.window < window:
+                raise ValueError(f"layers {numbers(group.layers)} see {group.kind.window} tokens, fewer than a window of {window} tokens of "
+                                 "text: metric 'output' weighs hidden keys too. Use metric='fisher' or 'mse', or a smaller window")
+
     def _refuse(self) -> None:
-        other = [i for i in range(self.geometry.n_layers) if i not in model_proof(self._model).plain]
+        other = [i for i in self._places if i not in model_proof(self._model).plain]
         if other:
             raise ValueError(f"layers {numbers(other)} of the model change the output of attention before it is added to the residual "
                              "stream, or add it in another place, which metric 'output' does not describe: use metric='fisher' or 'mse'")
-        for i, layer in enumerate(self._decoder.layers):
+        for group in self.groups:
+            if group.kind.cap or group.kind.sinks:
+                raise ValueError(f"layers {numbers(group.layers)} of the model have {'capped scores' if group.kind.cap else 'learned sinks'}, "
+                                 "which metric 'output' does not describe: use metric='fisher' or 'mse'")
+        for i in self._places:
+            layer = self._decoder.layers[i]
             weight = getattr(layer.self_attn.o_proj, "weight", None)
             if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.ndim != 2:
                 raise ValueError(f"the output projection of layer {i} is not a plain matrix (is the model quantised?): load the "
                                  "original weights, or use metric='fisher' or 'mse'")
 
     @contextlib.contextmanager
-    def recording(self, statistics: Statistics) -> Iterator[None]:
-        """Inside, run() adds windows to @statistics. The model is as before afterwards."""
+    def recording(self, statistics: Items[Statistics]) -> Iterator[None]:
+        """Inside, run() adds windows to @statistics, which are in the order of the groups. The model is as before afterwards."""
         model, config = self._model, self._decoder.config
         before, training = config._attn_implementation, model.training
         hooks: List[Any] = []
@@ -98,11 +128,12 @@ class Recorder:
             model.set_attn_implementation(NAME)
             for module in tagged:
                 setattr(module, TAG, self)
-            for i, layer in enumerate(self._decoder.layers if self._wants_output else ()):
+            for i, (group, place) in self._places.items() if self._wants_output else ():
+                layer = self._decoder.layers[i]
                 hooks.append(layer.post_attention_layernorm.register_forward_pre_hook(self._make_hook(i)))
                 scale = float(getattr(layer, "residual_multiplier", 1.0))
                 weight = layer.self_attn.o_proj.weight.detach()
-                statistics.set_output_projection(i, weight if scale == 1.0 else weight.float() * scale)
+                statistics[group].set_output_projection(place, weight if scale == 1.0 else weight.float() * scale)
             yield
         finally:
             for hook in hooks:
@@ -112,18 +143,18 @@ class Recorder:
                     delattr(module, TAG)
             model.set_attn_implementation(before)
             model.train(training)
-            self._statistics, self._taken = None, None
+            self._statistics, self._taken = (), None
 
     def run(self, document: int, tokens: List[int], progress: Callable[[float], None]) -> None:
         """Adds one window. @progress gets the share of it that is done."""
-        self._document, self._next_layer, self._progress = document, 0, progress
+        self._document, self._n_taken, self._progress = document, 0, progress
         if self._wants_gradients:
             self._run_with_gradients(torch.tensor([tokens]))
         else:
             with torch.no_grad():
                 self._decoder(input_ids=torch.tensor([tokens]), use_cache=False)
-        if self._next_layer != self.geometry.n_layers:
-            raise ValueError(f"the model called the attention of {self._next_layer} layers, but has {self.geometry.n_layers}")
+        if self._n_taken != len(self._places):
+            raise ValueError(f"the model called the attention of {self._n_taken} layers, but has {len(self._places)}")
 
     def _run_with_gradients(self, ids: torch.Tensor) -> None:
         """A forward pass that keeps what goes from layer to layer, and a backward pass that computes each layer again."""
@@ -171,17 +202,20 @@ class Recorder:
 
     def _hook_gradients(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """The backward pass hands over gradients by @key and @value."""
-        for side, x, factor in (("k", key, self.kind.factor), ("v", value, 1.0)):
+        for side, x, factor in (("k", key, self._kind(layer).factor), ("v", value, 1.0)):
             if not x.requires_grad:
                 x.requires_grad_(True)  # no gradient goes into the first layer
             if not self._in_backward:
                 x.register_hook(functools.partial(self._take_gradient, layer, side, factor))
 
     def _take_gradient(self, layer: int, side: str, factor: float, g: torch.Tensor) -> None:
-        assert self._statistics is not None
+        group, place = self._places[layer]
         rows = g[0].transpose(0, 1)
-        self._statistics.add_gradients(layer, side, rows * factor if factor != 1.0 else rows, self.kind.pairs)
-        self._progress(1 - (layer + 0.5 * (side == "v")) / (2 * self.geometry.n_layers))
+        self._statistics[group].add_gradients(place, side, rows * factor if factor != 1.0 else rows, self._kind(layer).pairs)
+        self._progress(1 - (layer + 0.5 * (side == "v")) / (2 * len(self._decoder.layers)))
+
+    def _kind(self, layer: int) -> Layer:
+        return self.groups[self._places[layer][0]].kind
 
     def take(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Called by the attention of a layer."""
@@ -190,8 +224,9 @@ class Recorder:
             if self._in_backward:
                 return
             query, key, value = query.detach(), key.detach(), value.detach()
-        if self.kind.factor != 1.0:  # YaRN: the geometry's scale has it
-            query, key = query / self.kind.factor, key / self.kind.factor
+        factor = self._kind(layer).factor
+        if factor != 1.0:  # YaRN: the geometry's scale has it
+            query, key = query / factor, key / factor
         rows = (query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1))
         if self._wants_output:
             self._taken = rows
@@ -208,12 +243,13 @@ class Recorder:
         return hook
 
     def _add(self, layer: int, rows: Tuple[torch.Tensor, ...], residual: Optional[torch.Tensor]) -> None:
-        assert self._statistics is not None
         tensors = [*rows] if residual is None else [*rows, residual]
         if len({x.dtype for x in tensors}) > 1:
             tensors = [x.float() for x in tensors]
         tensors = [x if x.stride(-1) == 1 else x.contiguous() for x in tensors]
         q, k, v = tensors[:3]
-        self._statistics.add_layer(self._document, layer, q, k, v, tensors[3] if residual is not None else None, self.kind.pairs)
-        self._next_layer = layer + 1
-        self._progress((layer + 1) / self.geometry.n_layers / (2 if self._wants_gradients else 1))
+        group, place = self._places[layer]
+        self._statistics[group].add_layer(self._document, place, q, k, v, tensors[3] if residual is not None else None,
+                                          self._kind(layer).pairs)
+        self._n_taken += 1
+        self._progress((layer + 1) / len(self._decoder.layers) / (2 if self._wants_gradients else 1))

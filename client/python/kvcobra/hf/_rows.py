@@ -11,9 +11,9 @@ from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
-from .. import Error, Model, Sequence
+from .. import Error
 from .._client import Digest
-from ._proof import Layer
+from ._sequences import Sequences, Served, places
 
 log = logging.getLogger("kvcobra")
 CHUNK = 64
@@ -22,7 +22,7 @@ CHUNK = 64
 class Row:
     """One text. @tokens: the ids of all tokens of the sequence; None: some came as embeddings, so it cannot be published."""
 
-    def __init__(self, sequence: Sequence, tokens: Optional[List[int]] = None, padding: Optional[int] = None) -> None:
+    def __init__(self, sequence: Sequences, tokens: Optional[List[int]] = None, padding: Optional[int] = None) -> None:
         self.sequence = sequence
         self.tokens: Optional[List[int]] = [] if tokens is None else tokens
         self.padding = padding  # columns before the first token; None: not known yet
@@ -83,16 +83,15 @@ class Plan(NamedTuple):
 
 
 class Rows:
-    """The rows of a cache, or none: then the cache is a plain one (is_plain)."""
+    """The rows of a cache. @served: the groups of layers; none: the cache is a plain one (is_plain)."""
 
-    def __init__(self, model: Optional[Model], kind: Layer, salt: bytes, repeatable: bool, table: Optional[Digest],
-                 dtype: torch.dtype) -> None:
-        self.model, self.factor, self.pairs, self.dtype = model, kind.factor, kind.pairs, dtype
+    def __init__(self, served: List[Served], salt: bytes, repeatable: bool, table: Optional[Digest], dtype: torch.dtype) -> None:
+        self.served, self.places, self.dtype = served, places(served), dtype
         self.salt, self.repeatable, self.table = salt, repeatable, table
         self.rows: List[Row] = []
         self.plan: Optional[Plan] = None
         self.pending: Optional[int] = None  # layer whose keys are on their way to attention()
-        self.is_plain = model is None
+        self.is_plain = not served
         self.dense: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}  # by layer, of a cache that became plain
         self._said: Set[str] = set()
 
@@ -103,8 +102,10 @@ class Rows:
             log.warning("%s", sentence)
 
     def new_row(self) -> Row:
-        assert self.model is not None
-        return Row(Sequence(self.model, salt=self.salt, keys="after", pairs=self.pairs, repeatable=self.repeatable, table=self.table))
+        return Row(Sequences(self.served, self.salt, self.table, repeatable=self.repeatable))
+
+    def group_of(self, layer: int) -> Served:
+        return self.served[self.places[layer][0]]
 
     def fork(self) -> "Rows":
         """The same rows once more. On failure nothing has changed."""
@@ -127,7 +128,7 @@ class Rows:
     def reset(self) -> None:
         self.close()
         self.dense.clear()
-        self.is_plain = self.model is None
+        self.is_plain = not self.served
 
     def crop(self, columns: int) -> int:
         """Keeps @columns columns, or fewer (Row.truncate()). Returns the number of columns that no row lacks."""
@@ -157,17 +158,27 @@ class Rows:
 
     def go_plain(self, columns: int) -> None:
         """Decodes the first @columns columns of all layers into tensors [rows, heads, columns, head_dim], and frees the rows."""
-        assert self.model is not None
-        g = self.model.geometry
-        shape = (len(self.rows), columns, self.model.n_kv_heads, g.head_dim)
-        sides = [[torch.zeros(shape, dtype=self.dtype) for _ in range(g.n_layers)] for _ in "kv"]
+        sides = self.decode(columns, torch.device("cpu"))
+        self.dense = {i: (k.transpose(1, 2), v.transpose(1, 2)) for i, (k, v) in enumerate(zip(*sides))}
+        self.close()
+        self.is_plain = True
+
+    def decode(self, columns: int, device: torch.device) -> List[List[torch.Tensor]]:
+        """Keys and values of the first @columns columns of every layer: [rows, columns, heads, head_dim]. Padding is 0."""
+        sides: List[List[torch.Tensor]] = [[], []]
+        for layer in range(len(self.places)):
+            model = self.group_of(layer).model
+            for side in sides:
+                side.append(torch.zeros((len(self.rows), columns, model.n_kv_heads, model.geometry.head_dim), dtype=self.dtype,
+                                        device=device))
         for i, row in enumerate(self.rows):
             padding = min(row.padding or 0, columns)
             if columns > padding:
                 row.sequence.read_blocks(0, columns - padding, *([x[i, padding:] for x in side] for side in sides))
-        self.dense = {i: ((k * self.factor).transpose(1, 2), v.transpose(1, 2)) for i, (k, v) in enumerate(zip(*sides))}
-        self.close()
-        self.is_plain = True
+        for layer, k in enumerate(sides[0]):
+            if self.group_of(layer).group.kind.factor != 1.0:
+                k *= self.group_of(layer).group.kind.factor
+        return sides
 
     # ---- forward passes ----
 

@@ -1,0 +1,240 @@
+"""KvCobraCache for models whose layers have attention of several kinds, on small random models. Skipped without torch and
+transformers."""
+import copy
+import os
+import subprocess
+import sys
+from unittest import mock
+
+import support
+
+try:
+    import torch
+    from transformers.models.glm4 import modeling_glm4
+    from transformers.models.llama import modeling_llama
+except ImportError as e:
+    print(f"skipped: torch and transformers are needed: {e}")
+    sys.exit(support.SKIPPED)
+
+import kvcobra
+from kvcobra._groups import FULL, group_digest, numbers
+from kvcobra.hf import KvCobraCache, _geometry, _proof
+from test_calibrate import Words, random_text
+from test_hf import HfCase, ids, make_model, mean_kl
+
+EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
+# by type: what is changed, the names of groups, and whether attention runs on codes
+KINDS = {"mistral": (dict(sliding_window=70), ["window-70"], True),
+         "ministral": (dict(sliding_window=70), ["window-70"], True),
+         "gemma3_text": (dict(num_hidden_layers=6, sliding_window=70), ["window-70", "full"], True),
+         "olmo3": (dict(num_hidden_layers=4, sliding_window=70), ["window-70", "full"], True),
+         "cohere2": (dict(num_hidden_layers=4, sliding_window=70, logit_scale=1.0), ["window-70", "full-nope"], True),
+         "smollm3": (dict(num_hidden_layers=4), ["full", "full-nope"], True),
+         "qwen2": (dict(use_sliding_window=True, sliding_window=70, max_window_layers=1), ["full", "window-70"], True),
+         "gemma2": (dict(sliding_window=70), ["window-70", "full"], False),
+         "gpt_oss": (dict(EXPERTS, sliding_window=70), ["window-70", "full"], False)}
+MODEL_ID = bytes(range(32))
+
+
+class GroupsCase(HfCase):
+    def make(self, kind):
+        return make_model(kind, **KINDS[kind][0])
+
+    def tables(self, model):
+        """A random table per group, for the digests of its groups."""
+        tables = {}
+        for group in _geometry.model_groups(model):
+            tables[group.name] = os.path.join(self.folder, f"{group.name}.table")
+            support.write_table(tables[group.name], group.geometry)
+        return tables
+
+    def grouped(self, model, **options):
+        return KvCobraCache.from_model(model, self.client, table=self.tables(model), **options)
+
+    def own(self, model, **named):
+        """Output with the model's own attention: sdpa has neither caps nor sinks."""
+        model.set_attn_implementation("eager")
+        with torch.no_grad():
+            return model(**named).logits
+
+
+class Exactness(GroupsCase):
+    def test_groups_and_one_piece(self):
+        """A piece that is appended at once is exact, longer than a window; codes serve what libkvcobra can attend to."""
+        for kind, (_, names, on_codes) in KINDS.items():
+            with self.subTest(kind):
+                model = self.make(kind)
+                self.assertEqual([g.name for g in _geometry.model_groups(model)], names)
+                text, _ = ids(150)
+                want = self.own(model, input_ids=text, use_cache=False)
+                cache = self.grouped(model)
+                self.assertEqual(model.config._attn_implementation, "kvcobra" if on_codes else "eager")
+                self.assertLess(mean_kl(want, self.run_model(model, cache, input_ids=text)), 1e-6)
+                self.assertEqual(cache.get_seq_length(), 150)
+                self.assertEqual([s.length for s in cache.sequences], len(names) * [150 * on_codes])
+
+    def test_a_window_off_by_one_is_seen(self):
+        for kind in ("mistral", "gemma3_text"):
+            model = self.make(kind)
+            text, _ = ids(150)
+            want = self.own(model, input_ids=text, use_cache=False)
+            cache = self.grouped(model)
+            served = cache._rows.served
+            for by in (-1, 1):
+                with self.subTest(kind, by=by):
+                    cache.reset()
+                    for i, s in enumerate(served):
+                        if s.group.kind.window:
+                            wrong = s.group._replace(kind=s.group.kind._replace(window=70 + by))
+                            cache._rows.served[i] = s._replace(group=wrong)
+                    for layer in model.model.layers:  # the model's own word would refuse it
+                        layer.self_attn.sliding_window = 70 + by
+                    before, model.config.sliding_window = model.config.sliding_window, 70 + by
+                    got = self.run_model(model, cache, input_ids=text)
+                    model.config.sliding_window = before
+                    self.assertGreater(mean_kl(want[:, 80:], got[:, 80:]), 1e-6)
+
+    def test_pieces(self):
+        for kind, (_, _, on_codes) in KINDS.items():
+            if on_codes:
+                with self.subTest(kind):
+                    model = self.make(kind)
+                    text, _ = ids(120)
+                    want = self.own(model, input_ids=text, use_cache=False)
+                    cache = self.grouped(model)
+                    got = torch.cat([self.run_model(model, cache, input_ids=text[:, a:b]) for a, b in ((0, 50), (50, 119), (119, 120))], 1)
+                    self.assertLess(mean_kl(want, got), 1e-4)
+
+    def test_crop_select_and_copy(self):
+        model = self.make("gemma3_text")
+        text, _ = ids(40, 40)
+        cache = self.grouped(model)
+        self.run_model(model, cache, input_ids=text)
+        cache.crop(-10)
+        self.assertEqual([s.length for s in cache.sequences], 4 * [30])
+        cache.batch_select_indices(torch.tensor([1]))
+        self.assertEqual([s.length for s in cache.sequences], 2 * [30])
+        other = copy.deepcopy(cache)
+        rest = self.run_model(model, other, input_ids=text[1:, 30:])
+        want = self.own(model, input_ids=text[1:], use_cache=False)[:, 30:]
+        self.assertLess(mean_kl(want, rest), 1e-4)
+        self.assertEqual(cache.get_seq_length(), 30)
+
+
+class Refusals(GroupsCase):
+    def test_tables(self):
+        model = self.make("gemma3_text")
+        tables = self.tables(model)
+        with self.assertRaisesRegex(ValueError, "one for 'full' is missing"):
+            KvCobraCache.from_model(model, self.client, table={"window-70": tables["window-70"]})
+        with self.assertRaisesRegex(ValueError, "2 groups of layers: table must be a dict"):
+            KvCobraCache.from_model(model, self.client, table=tables["full"])
+        with self.assertRaisesRegex(ValueError, "n_layers is 1"):
+            KvCobraCache.from_model(model, self.client, table={"window-70": tables["full"], "full": tables["full"]})
+        with self.assertRaisesRegex(ValueError, "capped scores, which attention to codes does not compute"):
+            KvCobraCache.from_model(self.make("gemma2"), self.client, table=tables, dense=False)
+        with self.assertRaisesRegex(ValueError, "layers 0-2 of the model keep a state"):
+            KvCobraCache.from_model(make_model("qwen3_5_text", num_hidden_layers=4, linear_num_value_heads=4, linear_num_key_heads=2,
+                                               linear_key_head_dim=32, linear_value_head_dim=32), self.client, table=tables)
+
+    def test_names(self):
+        self.assertEqual(group_digest(MODEL_ID, FULL, 1), MODEL_ID)
+        self.assertNotEqual(group_digest(MODEL_ID, FULL, 2), MODEL_ID)
+        self.assertNotEqual(group_digest(MODEL_ID, "window-70", 1), MODEL_ID)
+        self.assertEqual(numbers([0, 1, 2, 4, 6, 7]), "0-2, 4, 6, 7")
+
+
+def interleave(model):
+    """Permutes the rows of queries and keys of a Llama, so that with interleaved pairs it computes what it computed before."""
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+                d = layer.self_attn.head_dim
+                heads = projection.weight.view(-1, d, projection.weight.shape[1])
+                heads.copy_(torch.stack([heads[:, :d // 2].clone(), heads[:, d // 2:].clone()], 2).flatten(1, 2))
+    return model
+
+
+class Sharing(GroupsCase):
+    """Two caches and a real kvcobrad."""
+
+    def setUp(self):
+        super().setUp()
+        self.daemon = support.Daemon("--pool-bytes=512M", "--arena-bytes=16M")
+        self.addCleanup(self.daemon.__exit__, None)
+
+    def activate(self, model, skip=(), model_id=MODEL_ID):
+        """Calibrated tables of the groups."""
+        done = kvcobra.calibrate(model, [random_text(1, 1100)], output=os.path.join(self.folder, "m.stats"), tokenizer=Words(), tokens=1000,
+                                 window=250, metric="mse", model_id=model_id, own_share=0, progress=False)
+        for group, path in zip(_geometry.model_groups(model), done.outputs):
+            if group.name not in skip:
+                table = path[:-len("stats")] + "table"
+                subprocess.run([support.program("KVC_KVCOBRA"), "solve", path, "--bpd", "6", "-o", table], check=True,
+                                       capture_output=True)
+                self.daemon.activate(table)
+
+    def connected(self, model, model_id=MODEL_ID):
+        client = kvcobra.Client(self.daemon.socket)
+        self.addCleanup(client.close)
+        return KvCobraCache.from_model(model, client, model_id=model_id)
+
+    def test_a_hit(self):
+        for i, kind in enumerate(("gemma3_text", "gpt_oss", "cohere2")):
+            with self.subTest(kind):
+                model, model_id = self.make(kind), bytes([i]) * 32
+                self.activate(model, model_id=model_id)
+                text, _ = ids(300)
+                first, second = self.connected(model, model_id), self.connected(model, model_id)
+                self.assertFalse(first.is_plain)
+                want = self.run_model(model, first, input_ids=text)
+                published = first.commit()[0]
+                self.assertGreaterEqual(published, 192)
+                self.assertEqual(second.match(text), published)
+                got = self.run_model(model, second, input_ids=text[:, published:])
+                other = self.own(model, input_ids=torch.cat([torch.flip(text[:, :published], (1,)), text[:, published:]], 1), use_cache=False)
+                far = mean_kl(want[:, published:], other[:, published:])  # the same tokens behind others
+                self.assertLess(mean_kl(want[:, published:], got), 0.1 * far)
+
+    def test_interleaved_pairs_share_with_half_split_ones(self):
+        """One model in both orders of pairs: what one publishes the other finds, and reads rightly."""
+        half, text = make_model("llama"), ids(300)[0]
+        self.activate(half)
+        first = self.connected(half)
+        logits = self.run_model(half, first, input_ids=text)
+        published = first.commit()[0]
+        with mock.patch.object(modeling_llama, "apply_rotary_pos_emb", modeling_glm4.apply_rotary_pos_emb), \
+                mock.patch.object(_proof, "_proofs", {}):
+            other = interleave(make_model("llama"))
+            self.assertEqual(_geometry.model_groups(other)[0].kind.pairs, "interleaved")
+            second = self.connected(other)
+            self.assertEqual(second.match(text), published)
+            got = self.run_model(other, second, input_ids=text[:, published:])
+        self.assertLess(mean_kl(logits[:, published:], got), 0.01)
+
+    def test_a_group_that_published_less(self):
+        """The hit is as short as that of the group with the least."""
+        model = self.make("gemma3_text")
+        self.activate(model)
+        text, _ = ids(300)
+        first, second = self.connected(model), self.connected(model)
+        self.run_model(model, first, input_ids=text)
+        tokens = text[0].tolist()
+        windows, full = first._rows.rows[0].sequence.parts
+        full.truncate(192)  # the newest 64 are not published
+        full.commit(tokens[:192])
+        windows.commit(tokens)
+        self.assertEqual(second.match(text), 128)
+        self.assertEqual([s.length for s in second.sequences], [128, 128])
+
+    def test_a_group_without_a_table(self):
+        model = self.make("gemma3_text")
+        self.activate(model, skip=("full",))
+        with self.assertLogs("kvcobra", "WARNING") as logged:
+            cache = self.connected(model)
+        self.assertTrue(cache.is_plain)
+        self.assertIn("layers 5: ", logged.output[0])
+
+
+if __name__ == "__main__":
+    support.main()
