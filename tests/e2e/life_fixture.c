@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -323,7 +324,8 @@ static int life_step_start(void)
         life.died = true;
         return -1;
     }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != EXIT_FAILURE) {
+    /* EX_CONFIG: some failures, such as EPERM, are a person's to mend */
+    if (!WIFEXITED(status) || (WEXITSTATUS(status) != EXIT_FAILURE && WEXITSTATUS(status) != EX_CONFIG)) {
         life_break("a start that failed has wait status", status);
         return LIFE_BROKEN;
     }
