@@ -377,9 +377,10 @@ static int table_build_fill_encoder_prediction(const struct builder *b, uint32_t
     return 0;
 }
 
+/* @p: NULL if a matrix has no numbers */
 static bool table_build_all_finite(const float *p, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; p && i < n; i++)
         if (!isfinite(p[i]))
             return false;
     return true;
