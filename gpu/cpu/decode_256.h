@@ -213,6 +213,8 @@ static inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int
 }
 
 #define ivec_before(x, y) _mm256_permute2x128_si256(x, y, 0x21)
+#define ivec_srl16_by(x, n) _mm256_srl_epi16(x, _mm_cvtsi32_si128((int) (n)))
+#define ivec_sll16_by(x, n) _mm256_sll_epi16(x, _mm_cvtsi32_si128((int) (n)))
 #define ivec_blend(x, y, index, bit) _mm256_blendv_epi8(x, y, _mm256_slli_epi16(index, 7 - (int) (bit)))
 
 /* Levels of fields j and j + 4, [4 j][4][2 tokens][8 coordinates][2], to x [QUADS][8]: bytes of [8 tokens][4

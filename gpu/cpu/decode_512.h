@@ -233,6 +233,8 @@ static inline_always void unpack_narrow(unsigned b, const uint8_t *at, const int
 }
 
 #define ivec_before(x, y) _mm512_alignr_epi64(y, x, 6)
+#define ivec_srl16_by(x, n) _mm512_srl_epi16(x, _mm_cvtsi32_si128((int) (n)))
+#define ivec_sll16_by(x, n) _mm512_sll_epi16(x, _mm_cvtsi32_si128((int) (n)))
 #define ivec_blend(x, y, index, bit)                                                                         \
     _mm512_mask_mov_epi8(x, _mm512_test_epi8_mask(index, _mm512_set1_epi8((char) (1 << (bit)))), y)
 

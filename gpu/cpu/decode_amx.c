@@ -309,7 +309,7 @@ static void decode_amx_trellis_words(unsigned b, const struct level_table *t, co
 {
     ivec levels[4][WORDS];
 
-    value_trellis_levels(b, t, at, levels);
+    trellis_levels(b, t, false, at, levels);
     for (unsigned j = 0; j < 4; j++)
         memcpy(ret[j], levels[j], sizeof(levels[j]));
 }

@@ -26,6 +26,7 @@
  *     unpack_narrow, unpack_wide    a half-tile of K; b is a constant
  *     value_levels_wide             a half-tile of V, b >= 5, to [8 fields][32 / LANES]
  *     ivec_before(x, y)             128 bits: the last of x, then all of y but its last
+ *     ivec_srl16_by, ivec_sll16_by  by a number that is no constant
  *     ivec_blend(x, y, index, bit)  bytes of y where this bit of the byte of index is set
  *     arrange_keys                  levels of a half-tile of K from memory order to that of unpack_narrow
  *     NARROW_MAX, WEIGHT_MAX
@@ -405,7 +406,7 @@ static inline_always void trellis_values(unsigned b, unsigned rows, const uint8_
 {
     ivec levels[4][WORDS], sum[VALUE_ROWS][WORDS];
 
-    value_trellis_levels(b, t, at, levels);
+    trellis_levels(b, t, false, at, levels);
 #pragma GCC unroll 4
     for (unsigned i = 0; i < rows; i++)
 #pragma GCC unroll 4

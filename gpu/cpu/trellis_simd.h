@@ -54,44 +54,44 @@ static inline_always void load_trellis_words(unsigned b, bool of_key, const uint
 static inline_always ivec bits_from(ivec word, ivec before, unsigned first)
 {
     if (first >= 16)
-        return ivec_srl16(word, first - 16);
-    return ivec_or(ivec_sll16(word, 16 - first), ivec_srl16(before, first));
+        return ivec_srl16_by(word, first - 16);
+    return ivec_or(ivec_sll16_by(word, 16 - first), ivec_srl16_by(before, first));
 }
 
 /* Bits @bit .. of half-words to bit 8 and above. */
 static inline_always ivec bits_to_8(ivec x, int bit)
 {
-    return bit >= 8 ? ivec_srl16(x, (unsigned) (bit - 8)) : ivec_sll16(x, (unsigned) (8 - bit));
+    return bit >= 8 ? ivec_srl16_by(x, (unsigned) (bit - 8)) : ivec_sll16_by(x, (unsigned) (8 - bit));
 }
 
 /*
  * Indices of level_table.book: states of L bits, with b bits per token, of field @j in the lower byte of
- * every half-word and of field j + 4 in the upper one. All but @w and @v are constants where this is inlined.
+ * every half-word and of field j + 4 in the upper one. @b is a constant where this is inlined.
  */
 static inline_always ivec trellis_index(unsigned b, unsigned L, const struct trellis_words *w, unsigned j,
                                         unsigned v)
 {
-    const ivec low = ivec_set1((int32_t) (((1u << L) - 1) * 0x00010001)), high = ivec_sll16(low, 8);
+    const ivec low = ivec_set1((int32_t) (((1u << L) - 1) * 0x00010001)), high = ivec_sll16_by(low, 8);
 
     if (b == 4) {
         unsigned first = 20 + 4 * j - L;
         ivec x = bits_from(w->p[0][v], w->before[0][v], first),
              y = bits_from(w->p[1][v], w->before[1][v], first);
 
-        return ivec_or(ivec_and(x, low), ivec_sll16(ivec_and(y, low), 8));
+        return ivec_or(ivec_and(x, low), ivec_sll16_by(ivec_and(y, low), 8));
     }
     if (b == 2)
         return ivec_and(bits_from(w->p[0][v], w->before[0][v], 18 + 2 * j - L), ivec_or(low, high));
     if (b == 1)
-        return ivec_or(ivec_and(ivec_srl16(w->p1[v], 9 + j - L), low),
+        return ivec_or(ivec_and(ivec_srl16_by(w->p1[v], 9 + j - L), low),
                        ivec_and(bits_to_8(w->p1[v], (int) (13 + j) - (int) L), high));
     {
         const ivec twos = ivec_set1((int32_t) (((1u << (L - 2)) - 1) * 0x01010101));
-        ivec ones = ivec_or(ivec_and(ivec_srl16(w->p1[v], 7 + j), ivec_set1(0x00030003)),
+        ivec ones = ivec_or(ivec_and(ivec_srl16_by(w->p1[v], 7 + j), ivec_set1(0x00030003)),
                             ivec_and(bits_to_8(w->p1[v], (int) (11 + j)), ivec_set1(0x03000300)));
 
         return ivec_or(ivec_and(bits_from(w->p[0][v], w->before[0][v], 20 + 2 * j - L), twos),
-                       ivec_sll16(ones, L - 2));
+                       ivec_sll16_by(ones, L - 2));
     }
 }
 
@@ -113,49 +113,46 @@ static inline_always ivec look_up_book(unsigned L, const int8_t *book, ivec inde
 }
 #endif
 
-static inline_always void trellis_levels_of(unsigned b, unsigned L, bool of_key, const uint8_t *at,
-                                            const int8_t *book, ivec ret[4][WORDS])
+static inline_always void trellis_indices(unsigned b, unsigned L, const struct trellis_words *w,
+                                          ivec ret[4][WORDS])
 {
-    struct trellis_words words;
+    for (unsigned j = 0; j < 4; j++)
+        for (unsigned v = 0; v < WORDS; v++)
+            ret[j][v] = trellis_index(b, L, w, j, v);
+}
 
-    load_trellis_words(b, of_key, at, &words);
-#pragma GCC unroll 4
+static inline_always void look_up_all(unsigned L, const int8_t *book, ivec x[4][WORDS])
+{
     for (unsigned j = 0; j < 4; j++)
 #pragma GCC unroll 4
         for (unsigned v = 0; v < WORDS; v++)
-            ret[j][v] = look_up_book(L, book, trellis_index(b, L, &words, j, v));
+            x[j][v] = look_up_book(L, book, x[j][v]);
 }
-
-#define EACH_STATES(b, of_key)                                                                               \
-    if (t->state_bits == 6)                                                                                  \
-        trellis_levels_of(b, 6, of_key, at, t->book, ret);                                                   \
-    else if (t->state_bits == 7)                                                                             \
-        trellis_levels_of(b, 7, of_key, at, t->book, ret);                                                   \
-    else                                                                                                     \
-        trellis_levels_of(b, 8, of_key, at, t->book, ret)
 
 /* Levels of a narrow half-tile with a trellis, by fields j and j + 4: [4 j][64 half-words] in memory order.
+ * Indices of each width, then levels of each number of states: one body for each of them, not for each pair.
  * */
-static void key_trellis_levels(unsigned b, const struct level_table *t, const uint8_t *at, ivec ret[4][WORDS])
+static void trellis_levels(unsigned b, const struct level_table *t, bool of_key, const uint8_t *at,
+                           ivec ret[4][WORDS])
 {
-    switch (b) {
-        EACH_NARROW(EACH_STATES(B, true))
-    }
-}
+    struct trellis_words words;
 
-static void value_trellis_levels(unsigned b, const struct level_table *t, const uint8_t *at,
-                                 ivec ret[4][WORDS])
-{
     switch (b) {
-        EACH_NARROW(EACH_STATES(B, false))
+        EACH_NARROW(load_trellis_words(B, of_key, at, &words); trellis_indices(B, t->state_bits, &words, ret))
     }
+    if (t->state_bits == 6)
+        look_up_all(6, t->book, ret);
+    else if (t->state_bits == 7)
+        look_up_all(7, t->book, ret);
+    else
+        look_up_all(8, t->book, ret);
 }
 
 static inline_always void unpack_trellis(unsigned b, const struct level_table *t, const uint8_t *at, ivec *x)
 {
     ivec levels[4][WORDS];
 
-    key_trellis_levels(b, t, at, levels);
+    trellis_levels(b, t, true, at, levels);
     for (unsigned j = 0; j < 4; j++)
 #pragma GCC unroll 4
         for (unsigned v = 0; v < WORDS; v++)
