@@ -81,7 +81,7 @@ static int cmd_import_print(const struct import_options *o, const kvc_import *i,
         int code =
             report_json(json_pack("{s:I, s:I, s:I, s:I, s:s, s:s}", "pages", (json_int_t) i->n_pages, "taken",
                                   (json_int_t) i->n_taken, "present", (json_int_t) i->n_present, "tokens",
-                                  (json_int_t) (i->n_taken * KVC_CHUNK_TOKENS), "table",
+                                  (json_int_t) i->n_taken * KVC_CHUNK_TOKENS, "table",
                                   digest_hex(i->table_digest, table), "ended_because", why));
 
         return code == COMMAND_OK && i->end_err < 0 ? COMMAND_FAILED : code;
