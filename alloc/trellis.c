@@ -38,18 +38,3 @@ trellis_encode_fn *trellis_encode_best(void)
 #endif
     return trellis_encode_ref;
 }
-
-void trellis_states(unsigned b, unsigned state_bits, uint8_t *codes, size_t stride)
-{
-    unsigned state = 0;
-
-    /* at most eight codes make a state: those at the end of the string come before its first */
-    for (unsigned i = TRELLIS_TOKENS - TRELLIS_STATE_BITS_MAX; i < TRELLIS_TOKENS; i++)
-        state = trellis_next(state, codes[trellis_token(i) * stride], b, state_bits);
-    for (unsigned i = 0; i < TRELLIS_TOKENS; i++) {
-        uint8_t *at = codes + trellis_token(i) * stride;
-
-        state = trellis_next(state, *at, b, state_bits);
-        *at = (uint8_t) state;
-    }
-}

@@ -78,18 +78,3 @@ trellis_encode_fn trellis_encode_ref, trellis_encode_avx2, trellis_encode_avx512
 
 /* The fastest variant that this machine runs. */
 trellis_encode_fn *trellis_encode_best(void);
-
-/* The state of a token from its code and the state of the token before it in the string. */
-static inline unsigned trellis_next(unsigned state, unsigned code, unsigned b, unsigned state_bits)
-{
-    return state >> b | code << (state_bits - b);
-}
-
-/* The code of a token in @state. */
-static inline unsigned trellis_code(unsigned state, unsigned b, unsigned state_bits)
-{
-    return state >> (state_bits - b);
-}
-
-/* Codes of one string in the order of tokens, [64] with @stride between them, to states in their place. */
-void trellis_states(unsigned b, unsigned state_bits, uint8_t *codes, size_t stride);
