@@ -426,6 +426,8 @@ int solver_each(struct solver *v, const char *what, solver_step step, void *ctx,
 
     j.result = result;
     atomic_init(&j.failed, n_items);
+    /* here, not with the first item: the other threads may take every item of a short step */
+    solver_progress(v, what, 0);
     threads_run(v->threads, solver_run_item, &j, n_items);
     if (j.failed == n_items)
         return 0;
