@@ -328,6 +328,11 @@ static int cmd_solve_write_table(const struct solve_arguments *a, const struct s
                 "repeats does: it counts as at most 1 %% of the tokens, since more would make the "
                 "table worse for all other text",
                 a->statistics, i + 1);
+    if (report.bpd_code < 1)
+        command_note(&a->common,
+                     "%s: with %.3f bits per number most of the keys and values are not stored at all: "
+                     "'kvcobra eval' measures what the model loses",
+                     a->output, report.bpd_code);
     if (report.largest_share > 0)
         command_note(
             &a->common,

@@ -52,17 +52,76 @@ static error_t command_parse_common(int key, char *arg, struct argp_state *state
 const struct argp common_argp = {common_argp_options, command_parse_common, NULL, NULL, NULL, NULL, NULL};
 const struct argp_child common_children[] = {{&common_argp, 0, NULL, 0}, {0}};
 
+/* ---- usage errors ---- */
+
+/*
+ * argp and getopt write usage errors to stderr themselves and end the program. A terminal breaks their lines
+ * inside words. So stderr is memory while a command line is read, and its text is printed afterwards as all
+ * sentences are: also if argp ended the program, by atexit().
+ */
+static FILE *usage_stderr; /* the real one; NULL: it is in its place */
+static char *usage_text;
+static size_t usage_bytes;
+static const char *usage_title;
+
+static void command_end_usage(void)
+{
+    FILE *memory = stderr;
+    char *hint;
+
+    if (!usage_stderr)
+        return;
+
+    stderr = usage_stderr;
+    usage_stderr = NULL;
+    if (fclose(memory) != 0) {
+        fprintf(stderr, "%s: out of memory\n", usage_title);
+        return;
+    }
+
+    hint = strstr(usage_text, "\nTry `"); /* argp's, in another style */
+    if (hint)
+        *hint = '\0';
+    terminal_print(stderr, SENTENCE_INDENT, "%s", usage_text);
+    if (hint)
+        terminal_print(stderr, SENTENCE_INDENT, "\nTry '%s --help'.\n", usage_title);
+    free(usage_text);
+    usage_text = NULL;
+}
+
+static void command_begin_usage(const char *title)
+{
+    static bool ends; /* atexit() has the function */
+    FILE *memory;
+
+    if (!ends && atexit(command_end_usage) != 0)
+        return; /* lines are not wrapped */
+
+    ends = true;
+    memory = open_memstream(&usage_text, &usage_bytes);
+    if (!memory)
+        return;
+
+    usage_title = title;
+    usage_stderr = stderr;
+    stderr = memory;
+}
+
 void command_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     error_t r;
 
     argp_err_exit_status = COMMAND_USAGE;
+    command_begin_usage(argv[0]);
     r = argp_parse(argp, argc, argv, 0, NULL, input);
+    command_end_usage();
     if (r != 0) { /* argp reports usage errors itself; it returns -1 or ENOMEM */
         (void) command_fail("cannot read the command line: %s", strerror(r));
         exit(COMMAND_FAILED);
     }
 }
+
+/* ---- sentences ---- */
 
 /* One write per sentence: the sentences of several processes on one terminal do not mix. */
 static void command_print_sentence(const char *fmt, va_list ap, const char *after)

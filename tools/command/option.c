@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
+#include "base/nearest.h"
+
 uint64_t option_uint(const struct argp_state *state, const char *option, const char *arg, uint64_t min,
                      uint64_t max)
 {
@@ -35,6 +38,21 @@ double option_double(const struct argp_state *state, const char *option, const c
 uint32_t option_timeout_ms(const struct argp_state *state, const char *arg)
 {
     return (uint32_t) (option_double(state, "--timeout", arg, 0.1, 3600) * 1000);
+}
+
+void option_unknown(const struct argp_state *state, const char *arg, const char *names)
+{
+    _cleanup_(freep) char *list = strdup(names);
+    struct nearest n;
+    char *rest = NULL;
+
+    nearest_init(&n, arg);
+    for (char *name = list ? strtok_r(list, ", ", &rest) : NULL; name; name = strtok_r(NULL, ", ", &rest))
+        nearest_try(&n, name);
+    if (n.best)
+        argp_error(state, "'%s' is none of %s; did you mean '%s'?", arg, names, n.best);
+    else
+        argp_error(state, "'%s' is none of %s", arg, names);
 }
 
 uint64_t option_bytes(const struct argp_state *state, const char *arg)

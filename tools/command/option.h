@@ -27,5 +27,8 @@ double option_double(const struct argp_state *state, const char *option, const c
 /* Its value in milliseconds, for kvc_connect_options. */
 uint32_t option_timeout_ms(const struct argp_state *state, const char *arg);
 
+/* A usage error: @arg is none of @names, a list such as "list, stage". The nearest one is suggested. */
+void option_unknown(const struct argp_state *state, const char *arg, const char *names);
+
 /* A size: a whole number of bytes, or of KiB to TiB with K, M, G or T behind it. */
 uint64_t option_bytes(const struct argp_state *state, const char *arg);

@@ -210,8 +210,9 @@ static int eval_report_print_text(const struct eval_options *o, const struct eva
     printf("table   %s, %.3f bits per number\n", digest_short(res->table.table_digest, digest),
            res->table.bpd_code);
     eval_report_print_account(res);
-    terminal_print(stdout, 8, "text    %s: %ju tokens in %ju windows of %zu", o->text,
-                   (uintmax_t) s->n_tokens, (uintmax_t) s->n_windows, o->window);
+    terminal_print(stdout, 8, "text    %s: %ju tokens in %ju window%s of %zu", o->text,
+                   (uintmax_t) s->n_tokens, (uintmax_t) s->n_windows, s->n_windows == 1 ? "" : "s",
+                   o->window);
     if (s->last_window < o->window)
         printf(", the last one of %zu", s->last_window);
     putchar('\n');

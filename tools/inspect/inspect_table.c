@@ -18,27 +18,40 @@
 enum {
     CHUNK_TOKENS = 64,      /* tokens in a page (kvcobra.h) */
     CONTEXT_TOKENS = 32768, /* at which the paper calls the bases negligible */
+    INDENT = 13,            /* of what follows a word at the left */
 };
 
 /* by enum prediction */
-static const char *const prediction_texts[] = {"", ", V predicted from K",
-                                               ",\n             V predicted from all K of its layer"};
+static const char *const prediction_texts[] = {
+    "",
+    "\n             values: only what the codes of their keys do not predict;",
+    "\n             values: only what the codes of all keys of their layer do not predict;",
+};
 
-/* The paper's effective bits: charged per number, and stored once. */
+/* All 64 digits, or 12 on a terminal that would break them. */
+static const char *inspect_table_digest(const unsigned char *digest, char ret[static DIGEST_HEX_BYTES])
+{
+    unsigned width = terminal_width(stdout);
+
+    return width > 0 && width < INDENT + DIGEST_HEX_BYTES ? digest_short(digest, ret)
+                                                          : digest_hex(digest, ret);
+}
+
+/* The paper's effective bits: r b per number, and what is stored once. */
 static void inspect_table_print_account(const struct table *t)
 {
     struct table_account a;
     char size[HUMAN_BYTES];
 
     table_account(t, &a);
-    terminal_print(stdout, 13,
-                   "  charged    %.3f per number without padding (K %.3f, V %.3f),\n"
-                   "             0 beside the codes of a token\n",
+    terminal_print(stdout, INDENT,
+                   "  unpadded   %.3f per number (K %.3f, V %.3f), and nothing beside the codes of a token\n",
                    a.nominal, a.nominal_bpd[SIDE_K], a.nominal_bpd[SIDE_V]);
-    terminal_print(
-        stdout, 13,
-        "  once       %s of means, bases and levels:\n             %.3f bits per number of %u tokens\n",
-        human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS), CONTEXT_TOKENS);
+    terminal_print(stdout, INDENT,
+                   "  process    %s of means, bases and levels, for all its sequences:\n"
+                   "             %.3f bits per number of %u tokens\n",
+                   human_bytes(a.fixed_bytes, size), table_account_fixed_bpd(t, &a, CONTEXT_TOKENS),
+                   CONTEXT_TOKENS);
 }
 
 static void inspect_table_print_head(const struct inspection *x)
@@ -49,26 +62,26 @@ static void inspect_table_print_head(const struct inspection *x)
     uint64_t exact = (uint64_t) head_side_count(g) * g->d * 2;
     char ratio[48] = "", digest[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
 
-    terminal_print(stdout, 13, "%s: an allocation table, %s\n\n", x->request.table_path,
+    terminal_print(stdout, INDENT, "%s: an allocation table, %s\n\n", x->request.table_path,
                    human_bytes(t->n_bytes, size));
-    terminal_print(stdout, 13, "  table      %s\n", digest_hex(t->digest, digest));
-    terminal_print(stdout, 13, "  model      %s\n", digest_hex(t->model_digest, digest));
-    terminal_print(stdout, 13,
+    terminal_print(stdout, INDENT, "  table      %s\n", inspect_table_digest(t->digest, digest));
+    terminal_print(stdout, INDENT, "  model      %s\n", inspect_table_digest(t->model_digest, digest));
+    terminal_print(stdout, INDENT,
                    "  geometry   %u layers, %u query heads on %u KV heads of dimension %u,\n"
                    "             %u of it rotated\n",
                    g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot);
-    terminal_print(stdout, 13,
-                   "  bits       %.3f per number (K %.3f, V %.3f)%s;\n"
+    terminal_print(stdout, INDENT,
+                   "  bits       %.3f per number (K %.3f, V %.3f);%s\n"
                    "             first %u tokens exact\n",
                    t->bpd_code, inspect_side_bpd(t, SIDE_K), inspect_side_bpd(t, SIDE_V),
                    prediction_texts[t->v_from], t->n_sink);
     inspect_table_print_account(t);
     if (per_token > 0)
         (void) snprintf(ratio, sizeof(ratio), " (%.2f times as much)", (double) exact / (double) per_token);
-    terminal_print(stdout, 13, "  per token  %ju bytes of codes; binary16 needs %ju%s\n",
+    terminal_print(stdout, INDENT, "  per token  %ju bytes of codes; binary16 needs %ju%s\n",
                    (uintmax_t) per_token, (uintmax_t) exact, ratio);
     terminal_print(
-        stdout, 13,
+        stdout, INDENT,
         "  per page   %ju bytes for %u tokens;\n             %ju for the first page of a sequence, with "
         "its exact tokens\n",
         (uintmax_t) x->info.page_bytes, CHUNK_TOKENS, (uintmax_t) x->info.first_page_bytes);
@@ -160,14 +173,85 @@ static void inspect_table_print_map(const struct table *t, enum side side)
     }
 }
 
-/* Indented if it is JSON. table_parse() has refused control characters. */
+/* ---- provenance ---- */
+
+/* A value in a few words: digests are cut, numbers have six digits, and objects in a list are counted. */
+static void inspect_table_put_value(FILE *f, const json_t *value)
+{
+    size_t n = json_array_size(value);
+    const char *text;
+
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        text = json_string_value(value);
+        fprintf(f, "%.*s", strlen(text) == DIGEST_HEX_BYTES - 1 ? 12 : (int) strlen(text), text);
+        break;
+    case JSON_ARRAY:
+        if (n > 0 && !json_is_object(json_array_get(value, 0)))
+            for (size_t i = 0; i < n; i++) {
+                fputs(i > 0 ? " " : "", f);
+                inspect_table_put_value(f, json_array_get(value, i));
+            }
+        else
+            fprintf(f, "%zu", n);
+        break;
+    case JSON_OBJECT:
+        fprintf(f, "%zu values", json_object_size(value));
+        break;
+    case JSON_INTEGER:
+        fprintf(f, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        break;
+    case JSON_REAL:
+        fprintf(f, "%g", json_real_value(value));
+        break;
+    case JSON_TRUE:
+        fputs("yes", f);
+        break;
+    case JSON_FALSE:
+        fputs("no", f);
+        break;
+    case JSON_NULL:
+        fputs("none", f);
+        break;
+    }
+}
+
+/* The members of an object, or the value itself. */
+static void inspect_table_print_entry(const char *key, json_t *value)
+{
+    _cleanup_(freep) char *text = NULL;
+    _cleanup_(fclosep) FILE *f = NULL;
+    const char *name, *between = "";
+    json_t *member;
+    size_t n;
+
+    f = command_allocated(open_memstream(&text, &n));
+    if (json_is_object(value))
+        json_object_foreach(value, name, member)
+        {
+            fprintf(f, "%s%s ", between, name);
+            inspect_table_put_value(f, member);
+            between = ", ";
+        }
+    else
+        inspect_table_put_value(f, value);
+    if (fclose(take_ptr(f)) != 0)
+        exit(command_fail("out of memory"));
+    terminal_print(stdout, INDENT, "  %-10s %s\n", key, text);
+}
+
+/* table_parse() has refused control characters. */
 static void inspect_table_print_provenance(const struct table *t)
 {
-    json_t *json = json_loads(t->provenance, 0, NULL);
-    _cleanup_(freep) char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
+    json_t *json = json_loads(t->provenance, 0, NULL), *value;
+    const char *key;
 
+    terminal_print(stdout, INDENT, "\nProvenance, whole with --json\n");
+    if (json_is_object(json))
+        json_object_foreach(json, key, value) inspect_table_print_entry(key, value);
+    else
+        terminal_print(stdout, INDENT, "%s\n", t->provenance);
     json_decref(json);
-    terminal_print(stdout, 13, "\nProvenance\n%s\n", text ? text : t->provenance);
 }
 
 int inspect_table_text(const struct inspection *x)

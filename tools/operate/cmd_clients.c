@@ -47,7 +47,7 @@ static void cmd_clients_take_argument(struct clients_options *o, const char *arg
 {
     if (!o->action) {
         if (strcmp(arg, "list") != 0 && strcmp(arg, "disconnect") != 0)
-            argp_error(state, "'%s' is none of list, disconnect", arg);
+            option_unknown(state, arg, "list, disconnect");
         o->action = arg;
         return;
     }

@@ -235,7 +235,7 @@ static void cmd_model_take_argument(struct model_options *o, const char *arg, co
             if (strcmp(arg, actions[i].name) == 0)
                 o->action = &actions[i];
         if (!o->action)
-            argp_error(state, "'%s' is none of " ACTIONS, arg);
+            option_unknown(state, arg, ACTIONS);
         return;
     }
 

@@ -457,7 +457,7 @@ static void cmd_table_take_argument(struct table_options *o, const char *arg, co
     if (!o->action) {
         o->action = cmd_table_action_named(arg);
         if (!o->action)
-            argp_error(state, "'%s' is none of " ACTIONS, arg);
+            option_unknown(state, arg, ACTIONS);
         return;
     }
 

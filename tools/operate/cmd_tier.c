@@ -73,8 +73,10 @@ static error_t cmd_tier_parse(int key, char *arg, struct argp_state *state)
         o->within = option_double(state, "--within", arg, 0, 1e6);
         return 0;
     case ARGP_KEY_ARG:
-        if (o->action || !cmd_tier_is_action(arg))
-            argp_error(state, "'%s' is not one action of status, write, resume and drop", arg);
+        if (o->action)
+            argp_error(state, "'%s' is one argument too many", arg);
+        if (!cmd_tier_is_action(arg))
+            option_unknown(state, arg, "status, write, resume, drop");
         o->action = arg;
         return 0;
     case ARGP_KEY_END:

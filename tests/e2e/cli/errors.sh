@@ -247,7 +247,7 @@ mkdir "$dir/full"
 if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=64k tmpfs "$dir/full" 2>/dev/null; then
     trap 'umount "$dir/full" 2>/dev/null || true; cleanup' EXIT
     echo precious >"$dir/full/x.table"
-    expect_sentence "a full disk" "$dir/full/x.table" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 -o "$dir/full/x.table"
+    expect_sentence "a full disk" "$dir/full/x.table" "$KVCOBRA" solve "$dir/m.stats" --bpd 3 --quiet -o "$dir/full/x.table"
     [ "$(cat "$dir/full/x.table")" = precious ] && ok "the existing file is unchanged" ||
         not_ok "the existing file is unchanged"
     [ "$(find "$dir/full" -type f | wc -l)" -eq 1 ] && ok "no other file is left" || not_ok "no other file is left"

@@ -34,6 +34,21 @@ for columns in 60 80 200; do
     expect "all commands in $columns columns" 0 python3 "$check" $columns "$dir/lines"
 done
 [ "$(wc -l <"$dir/lines")" -gt 30 ] && ok "all commands" || not_ok "all commands"
+# wrong command lines: a sentence of an option, of an argument, of getopt, and of the command's own
+{
+    echo "'$LAB' bench attend --tokens 99"
+    echo "'$KVCOBRA' quota uid-0 --max 16GB-and-some-more-letters-than-a-size-has"
+    echo "'$KVCOBRA' table activat 3.table"
+    echo "'$KVCOBRA' quota --an-option-that-quota-does-not-have-and-never-had 4"
+    echo "'$KVCOBRA' solve m.stats --method a-method-that-no-paper-has-published-yet -o x"
+    echo "'$KVCOBRA' calibrat"
+    echo "'$KVCOBRA' quota"
+} >"$dir/wrong"
+for columns in 60 80 200; do
+    expect "wrong command lines in $columns columns" 0 python3 "$check" $columns "$dir/wrong" 2
+done
+expect "no action" 2 "$KVCOBRA" quota
+printf "kvcobra quota: a tenant is needed\nTry 'kvcobra quota --help'.\n" | cmp -s - "$dir/err" && ok "as all sentences" || not_ok "as all sentences"
 # reports of eval with many columns
 {
     evaluate="'$LAB' eval '$dir/model.gguf' --quiet --table '$dir/3.table' --recent 0"

@@ -1,5 +1,5 @@
-"""terminal_check.py COLUMNS FILE: runs each line of FILE, a command, on a terminal of that width, and prints what it wrote if
-a row is wider than the terminal, which would break it inside a word, or if it fails in another way than by a sentence."""
+"""terminal_check.py COLUMNS FILE [STATUS]: runs each line of FILE, a command, on a terminal of that width, and prints what it wrote
+if a row is wider than the terminal, which would break it inside a word, or if its exit status is neither 0 nor 1 (or not STATUS)."""
 import fcntl
 import os
 import pty
@@ -34,7 +34,7 @@ def too_wide(columns, row):
     return len(row) > columns and len(row.split()) > 1 and max(len(word) for word in row.split()) < columns - 20
 
 
-def main(columns, path):
+def main(columns, path, wanted):
     n_wrong = 0
     with open(path, encoding="utf-8") as file:
         lines = file.read().splitlines()
@@ -43,11 +43,11 @@ def main(columns, path):
         status, text = run(columns, shlex.split(line))
         rows = text.replace("\r\x1b[K", "\n").split("\n")
         wide = [row for row in rows if too_wide(columns, row)]
-        if wide or status not in (0, 1) or not text:
+        if wide or status not in wanted or not text:
             n_wrong += 1
             print(f"{line}: exit status {status}, {len(wide)} of {len(rows)} rows are wider than {columns} columns:")
             print("\n".join(wide[:3] or rows[:3]))
     sys.exit(n_wrong > 0)
 
 
-main(int(sys.argv[1]), sys.argv[2])
+main(int(sys.argv[1]), sys.argv[2], [int(n) for n in sys.argv[3:]] or (0, 1))

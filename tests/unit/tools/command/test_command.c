@@ -119,6 +119,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'x':
         v->x = option_double(state, "-x", arg, 0, 16);
         return 0;
+    case ARGP_KEY_ARG:
+        option_unknown(state, arg, "activate, rollback, list");
+        return 0;
     }
 
     return ARGP_ERR_UNKNOWN;
@@ -175,6 +178,44 @@ static void test_bad_values_are_usage_errors(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "-n takes a whole number from 2 to 100, not '101'"));
 }
 
+/* One sentence and one hint, as for an unknown command, for errors of argp, of getopt and of a command. */
+static void test_usage_errors_are_sentences(void)
+{
+    static const char hint[] = "Try 'kvcobra test --help'.\n";
+    static const struct {
+        const char *arg, *sentence;
+    } cases[] = {
+        {"activat", "'activat' is none of activate, rollback, list; did you mean 'activate'?"},
+        {"lits", "'lits' is none of activate, rollback, list; did you mean 'list'?"},
+        {"x", "'x' is none of activate, rollback, list"},
+        {"", "'' is none of activate, rollback, list"},
+        {"--unknown", "unrecognized option '--unknown'"},
+        {"--json=4", "option '--json' doesn't allow an argument"},
+        {"-n1", "-n takes a whole number from 2 to 100, not '1'"},
+    };
+    char text[1024], expected[1024];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CU_ASSERT_EQUAL(in_child(parse_in_child, cases[i].arg, text, sizeof(text)), COMMAND_USAGE);
+        (void) snprintf(expected, sizeof(expected), "kvcobra test: %s\n%s", cases[i].sentence, hint);
+        CU_ASSERT_STRING_EQUAL(text, expected);
+    }
+}
+
+static int parse_then_fail(const char *arg)
+{
+    (void) parse_one(arg);
+    return command_fail("after the command line");
+}
+
+static void test_a_right_command_line_changes_nothing(void)
+{
+    char text[128];
+
+    CU_ASSERT_EQUAL(in_child(parse_then_fail, "-n7", text, sizeof(text)), COMMAND_FAILED);
+    CU_ASSERT_STRING_EQUAL(text, "kvcobra: after the command line\n");
+}
+
 static int fail_here(const char *arg)
 {
     return command_fail("cannot read %s", arg);
@@ -194,6 +235,8 @@ const struct test_case test_cases[] = {
     TEST(test_unknown_suggests_nearest),
     TEST(test_values),
     TEST(test_bad_values_are_usage_errors),
+    TEST(test_usage_errors_are_sentences),
+    TEST(test_a_right_command_line_changes_nothing),
     TEST(test_fail_is_one_sentence),
     TEST(test_no_memory_ends_the_program),
     TEST_END,
