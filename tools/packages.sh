@@ -93,7 +93,7 @@ build() {
 say "building version $version"
 [ "$check" = yes ] && kind=full || kind=binary
 build "$work/first" "$options" --build="$kind"
-rm -f "$folder"/*.deb "$folder"/kvcobra_*
+rm -rf "$folder"/*.deb "$folder"/kvcobra_* "$folder/debug-symbols"
 find "$work/first" -maxdepth 1 -type f ! -name log -exec cp '{}' "$folder/" ';'
 
 if [ "$check" = yes ]; then
@@ -107,4 +107,7 @@ if [ "$check" = yes ]; then
     done
     say "two builds gave the same bytes"
 fi
+# apart: 'apt install ./*.deb' shall not install them
+mkdir "$folder/debug-symbols"
+mv "$folder"/*-dbgsym_*.deb "$folder/debug-symbols/"
 (cd "$folder" && ls -- *.deb)

@@ -8,10 +8,12 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/nearest.h"
 #include "daemon/config/account_name.h"
 #include "daemon/config/config.h"
 #include "daemon/config/id_lookup.h"
 #include "daemon/config/setting_value.h"
+#include "daemon/config/settings.h"
 
 #define SEPARATORS " \t,"
 
@@ -189,6 +191,7 @@ static int tenant_rules_set_bytes(const char *value, uint64_t min, uint64_t max,
     return k;
 }
 
+/* -ENOENT, without a sentence: no limit has the name @key. */
 static int tenant_rules_set_limit(struct tenant_limit *l, const char *key, const char *value,
                                   struct errmsg *e)
 {
@@ -197,6 +200,20 @@ static int tenant_rules_set_limit(struct tenant_limit *l, const char *key, const
     if (strcmp(key, "guarantee-bytes") == 0)
         return tenant_rules_set_bytes(value, 0, GUARANTEE_BYTES_MAX, &l->has_guarantee, &l->guarantee_bytes,
                                       e);
+    return -ENOENT;
+}
+
+static int tenant_rules_fail_key(const char *key, struct errmsg *e)
+{
+    static const char *const keys[] = {"users",           "groups",          "quota-bytes",
+                                       "guarantee-bytes", "gpu-quota-bytes", "gpu-guarantee-bytes"};
+    struct nearest n;
+
+    nearest_init(&n, key);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        nearest_try(&n, keys[i]);
+    if (n.best && !settings_find(settings, settings_n, key))
+        return fail(e, -EINVAL, "there is no such key in a section of a tenant; did you mean %s?", n.best);
     return fail(e, -EINVAL,
                 "there is no such key in a section of a tenant; settings of kvcobrad itself stand before the "
                 "first section");
@@ -205,13 +222,15 @@ static int tenant_rules_set_limit(struct tenant_limit *l, const char *key, const
 static int tenant_rules_set_key(struct tenant_rules *r, struct tenant_section *s, const char *key,
                                 const char *value, struct errmsg *e)
 {
+    int k;
+
     if (strcmp(key, "users") == 0)
         return tenant_rules_add_list(r, value, tenant_rules_add_users, e);
     if (strcmp(key, "groups") == 0)
         return tenant_rules_add_list(r, value, tenant_rules_add_group, e);
-    if (strncmp(key, "gpu-", 4) == 0)
-        return tenant_rules_set_limit(&s->gpu, key + 4, value, e);
-    return tenant_rules_set_limit(&s->host, key, value, e);
+    k = strncmp(key, "gpu-", 4) == 0 ? tenant_rules_set_limit(&s->gpu, key + 4, value, e)
+                                     : tenant_rules_set_limit(&s->host, key, value, e);
+    return k == -ENOENT ? tenant_rules_fail_key(key, e) : k;
 }
 
 int tenant_rules_set(struct tenant_rules *r, const char *section, const char *key, const char *value,

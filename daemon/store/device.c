@@ -6,6 +6,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/config/config.h"
@@ -281,7 +282,8 @@ int devices_tenant(struct devices *d, struct device *x, struct account *a, struc
     t->next = st->tenants;
     st->tenants = t;
     st->n_tenants++;
-    if (!a->isolated)
+    /* of a socket that only its owner may use, as that of --user, it is true of each tenant */
+    if (!a->isolated && (d->config->socket_mode & (S_IRWXG | S_IRWXO)) != 0)
         log_event(LOG_NOTICE, "not-isolated",
                   "tenant=%s isolation=none"
                   " message=\"a client of root or of the user of kvcobrad can write the memory that kvcobrad "

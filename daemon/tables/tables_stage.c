@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "daemon/config/config.h"
+#include "daemon/loop/log.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/table_copy.h"
@@ -102,10 +104,14 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
 int tables_stage_accept(struct tables *ts, struct staging *s, enum table_outcome *ret_outcome,
                         struct table_entry **ret_entry, struct errmsg *e)
 {
+    char digest[DIGEST_HEX_BYTES];
     int r = s->err;
 
-    if (r < 0)
+    if (r < 0) {
+        log_event(LOG_ERR, "not-stored", "table=%s message=\"%s\"", digest_short(s->table->digest, digest),
+                  s->why.text);
         return fail(e, r, "%s", s->why.text);
+    }
 
     r = tables_stage_check_alias(ts, s->table, e); /* it may have become one while a thread wrote the file */
     if (r == 0)

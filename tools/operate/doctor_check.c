@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/timex.h>
 #include <sys/utsname.h>
@@ -239,12 +240,24 @@ static void doctor_check_descriptors(struct doctor *d, const Kvcobra__StatusRepl
         doctor_add(d, DOCTOR_OK, "descriptors", "a limit of %" PRIu64, limit);
 }
 
+/* Whether the daemon is a process of this user, as after 'kvcobra up': so are its clients. */
+static bool doctor_is_own_daemon(uint64_t pid)
+{
+    struct stat info;
+    char path[32];
+
+    (void) snprintf(path, sizeof(path), "/proc/%" PRIu64, pid);
+    return stat(path, &info) == 0 && info.st_uid == geteuid();
+}
+
 static void doctor_check_tenants(struct doctor *d, const Kvcobra__StatusReply *s)
 {
+    bool is_own = doctor_is_own_daemon(s->pid);
+
     for (size_t i = 0; i < s->n_tenants; i++) {
         const Kvcobra__TenantStatus *t = s->tenants[i];
 
-        if (!t->isolated)
+        if (!t->isolated && !is_own)
             doctor_add(d, DOCTOR_NOTE, "tenant",
                        "%s is not isolated: one of its clients runs as root or as the user of kvcobrad",
                        t->name);

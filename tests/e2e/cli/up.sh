@@ -114,7 +114,24 @@ expect_true "one is active" '[t["state"] for t in j] == ["active"]'
 expect "up with the same model" 0 up --wait --model "$dir/files/model.gguf"
 grep -q "a table of $dir/files/model.gguf is active already" "$dir/out" && ok "nothing is made twice" || not_ok "nothing is made twice"
 expect "generate finds the daemon and the table" 0 "$KVCOBRA" generate "$dir/files/model.gguf" --prompt x --share --tokens 2 --ignore-eos
+# its clients are its own user's: nothing to separate, and nothing to report
+"$KVCOBRA" doctor >"$dir/out" || true # its status depends on the machine
+! grep -q "not isolated" "$dir/out" && ! grep -q not-isolated "$own/kvcobrad.log" && ok "no word of isolation" || not_ok "no word of isolation"
 expect "down" 0 "$KVCOBRA" down
+
+# ---- no room for a table
+if [ "$(id -u)" -eq 0 ] && mkdir "$dir/small" && mount -t tmpfs -o size=64k,mode=700 tmpfs "$dir/small" 2>/dev/null; then
+    trap '"$KVCOBRA" down >/dev/null 2>&1 || true; umount "$dir/small" 2>/dev/null || true; cleanup' EXIT
+    expect "statistics and a table" 0 "$KVCOBRA" calibrate --quick "$dir/files/model.gguf" --quiet -o "$dir/quick.stats"
+    expect "up" 0 env XDG_STATE_HOME="$dir/small" "$KVCOBRA" up --daemon "$KVCOBRAD"
+    expect_sentence "a full state folder" "No space left on device" "$KVCOBRA" table stage "$dir/quick.table"
+    grep -q "event=not-stored.*No space left on device" "$own/kvcobrad.log" && ok "the log says so, too" || not_ok "the log says so, too"
+    expect "down" 0 "$KVCOBRA" down
+    umount "$dir/small"
+    trap '"$KVCOBRA" down >/dev/null 2>&1 || true; cleanup' EXIT
+else
+    skip "a full state folder: mounting a small one takes root"
+fi
 
 # ---- in the background
 is_state() {

@@ -159,6 +159,11 @@ static void test_file(void)
         {"lease = 5\n", "line 1: there is no setting \"lease\""},
         {"[daemon]\nlease-ms = 500\n", "line 1: [daemon]: sections are called [tenant NAME]"},
         {"[tenant a]\nusers = 1\nlease-ms = 500\n", "line 3: [tenant a] lease-ms: there is no such key"},
+        {"[tenant a]\nuser = 1\n",
+         "line 2: [tenant a] user: there is no such key in a section of a tenant; did "
+         "you mean users?"},
+        {"[tenant a]\ngpu-quota-byte = 1\n", "did you mean gpu-quota-bytes?"},
+        {"[tenant a]\npool-bytes = 1G\n", "settings of kvcobrad itself stand before the first section"},
         {"[tenant a]\nusers = 1,\n  no-such-user\n",
          "lines 2 to 3: [tenant a] users: there is no user \"no-such-user\""},
         {"lease-ms\n", "line 1"},
