@@ -27,7 +27,9 @@ extern "C" {
  * with pointers that are not memory of this GPU or pinned memory of the host (-EINVAL); every call on a
  * sequence that queues work, while the stream is being captured (-EBUSY). An append that is longer than the
  * 128 tokens that stay exact packs what is due in the same call, so that the rest has room. A commit that
- * publishes waits for the stream; forks and reads wait for copies between the GPU and the host.
+ * publishes waits for the stream; forks and reads wait for copies between the GPU and the host. With a table
+ * whose codes no kernel knows the CPU encodes and decodes: appends wait for the stream and find numbers that
+ * are not finite at once (-EINVAL), and kvc_model_info.kernel is that of the CPU.
  */
 enum kvc_gpu_pages { KVC_GPU_PAGES_DEVICE = 0, KVC_GPU_PAGES_HOST = 1 };
 

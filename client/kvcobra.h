@@ -254,7 +254,7 @@ typedef struct kvc_model_info {
     uint64_t page_bytes;                    /* a page of class "rest": header and payload of one chunk */
     uint64_t first_page_bytes;              /* a page of class "first", which also has the exact sinks */
     uint32_t n_sink;                        /* first tokens that stay exact */
-    const char *kernel; /* name of the kernels: an instruction set, or "cuda" and the name of a kernel */
+    const char *kernel; /* name of the kernels: an instruction set, or "cuda " and the name of a kernel */
 } kvc_model_info;
 
 /* Describes the active table. Return: 0; -EINVAL: struct_bytes is not valid; as kvc_model_open(). */

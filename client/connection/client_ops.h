@@ -25,6 +25,10 @@ struct client_ops {
     const struct page_ops *pages; /* memory of private pages (client/sequence/pages.h) */
     const struct seq_ops *seqs;   /* of new sequences, evaluation excepted (client/sequence/seq_ops.h) */
 
+    /* Of new sequences with table @t; NULL: @seqs, whatever the table. A call on several sequences begins and
+     * ends with @seqs. */
+    const struct seq_ops *(*seqs_of)(const struct model_table *t);
+
     bool uses_threads; /* kvc_client_set_threads() and kvc_client_set_executor() */
 
     /* Part of every public call. Return: 0; -EIO with a sentence: the GPU is lost. */

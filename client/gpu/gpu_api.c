@@ -10,6 +10,7 @@
 #include "client/gpu/gpu_open.h"
 #include "client/gpu/gpu_ring.h"
 #include "client/gpu/gpu_table.h"
+#include "client/gpu/seq_copied.h"
 #include "client/gpu/seq_gpu.h"
 #include "client/gpu/seq_staged.h"
 #include "client/kvcobra-gpu.h"
@@ -18,7 +19,10 @@
 #include "client/sequence/seq_host.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"
+#include "client/sequence/seq_tail.h"
 #include "client/sequence/usage.h"
+#include "gpu/attend.h"
+#include "gpu/cuda/device_table.h"
 
 /* ---- operations of a sequence ---- */
 
@@ -99,6 +103,37 @@ static const struct seq_ops gpu_api_staged_ops = {
     .count_usage = usage_count_pages,
 };
 
+/* ---- operations of a sequence whose codes no kernel knows ---- */
+
+static const struct seq_ops gpu_api_copied_ops = {
+    .uses_arena = true,
+    .is_shareable = true,
+    .takes_forms = true,
+    .flags = KVC_SEQ_PUBLISH_ALL | KVC_SEQ_COUNTED,
+    .init = seq_copied_init,
+    .deinit = seq_host_deinit,
+    .copy = seq_tail_copy,
+    .check_sound = seq_ops_check_nothing,
+    .check_idle = gpu_api_check_seq_idle,
+    .append_begin = seq_staged_append_begin,
+    .append_stage = seq_copied_append_stage,
+    .append_apply = seq_host_append_apply,
+    .append_end = seq_staged_append_end,
+    .pack = seq_host_pack,
+    .resize_tail = seq_tail_resize,
+    .pages_dropped = seq_ops_drop_nothing,
+    .refresh = seq_ops_nothing,
+    .lengths_changed = seq_ops_nothing,
+    .truncate = seq_truncate_pages,
+    .attended_length = seq_host_attended_length,
+    .attend = gpu_api_refuse_attention,
+    .read = seq_host_read,
+    .read_blocks = seq_copied_read_blocks,
+    .read_chunk = seq_host_read_chunk,
+    .read_rows = seq_host_read_rows,
+    .count_usage = usage_count_pages,
+};
+
 /* ---- operations of a client ---- */
 
 static int gpu_api_check(struct kvc_client *c)
@@ -159,20 +194,31 @@ static bool gpu_api_is_idle(struct kvc_client *c)
     return true;
 }
 
+static const struct seq_ops *gpu_api_staged_ops_of(const struct model_table *t)
+{
+    return device_table_has_kernels(t->table) ? &gpu_api_staged_ops : &gpu_api_copied_ops;
+}
+
+static int gpu_api_staged_publish(struct kvc_seq *s, size_t first, size_t n, int64_t until_ms, size_t *ret_n)
+{
+    return s->staged ? seq_staged_publish(s, first, n, until_ms, ret_n)
+                     : publish_arena(s, first, n, until_ms, ret_n);
+}
+
 static const char *gpu_api_staged_kernel_name(struct kvc_client *c, struct model_table *t)
 {
     (void) c;
-    (void) t;
-    return "cuda kvc_decode";
+    return device_table_has_kernels(t->table) ? "cuda kvc_decode" : attend_kernel_name();
 }
 
 static const struct client_ops gpu_api_staged_client_ops = {
     .pages = &page_host_ops,
     .seqs = &gpu_api_staged_ops,
+    .seqs_of = gpu_api_staged_ops_of,
     .uses_threads = true,
     .check = gpu_api_check,
     .prepare_flush = gpu_api_is_idle,
-    .publish = seq_staged_publish,
+    .publish = gpu_api_staged_publish,
     .kernel_name = gpu_api_staged_kernel_name,
     .free_table = gpu_table_free,
     .quiesce = gpu_api_is_idle,
@@ -277,6 +323,15 @@ int kvc_client_set_stream(kvc_client *c, void *stream)
     return r < 0 ? r : gpu_set_stream(c->gpu, stream, &c->error);
 }
 
+/* NULL: the sequence's rows are in host memory, and its appends have looked at their numbers. */
+static struct seq_sound *gpu_api_sound_of(struct kvc_seq *s)
+{
+    if (s->gpu)
+        return &s->gpu->sound;
+
+    return s->staged ? &s->staged->sound : NULL;
+}
+
 /* Updates every sequence; the error sentence is that of the first faulty one. */
 static int gpu_api_update_soundness(struct kvc_client *c)
 {
@@ -284,11 +339,14 @@ static int gpu_api_update_soundness(struct kvc_client *c)
     int r = 0;
 
     for (struct kvc_model *m = c->models; m; m = m->next)
-        for (struct kvc_seq *s = m->seqs; s; s = s->next)
-            if (seq_sound_update(s, s->gpu ? &s->gpu->sound : &s->staged->sound) < 0 && r == 0) {
+        for (struct kvc_seq *s = m->seqs; s; s = s->next) {
+            struct seq_sound *sound = gpu_api_sound_of(s);
+
+            if (sound && seq_sound_update(s, sound) < 0 && r == 0) {
                 r = -EINVAL;
                 first = c->error;
             }
+        }
     if (r < 0)
         c->error = first;
     return r;

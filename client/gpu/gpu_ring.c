@@ -320,6 +320,34 @@ int gpu_ring_write(struct gpu *g, struct gpu_copy *c, cu_ptr to, struct errmsg *
     return r;
 }
 
+int gpu_ring_read(struct gpu *g, struct gpu_copy *c, cu_ptr from, struct errmsg *e)
+{
+    const struct cuda_driver *d = g->driver;
+    cu_result result;
+    int r = gpu_enter(g, e);
+
+    if (r < 0) {
+        gpu_ring_end_copy(g->ring, c);
+        return r;
+    }
+
+    result = d->copy_to_host_async(gpu_ring_at(g, c), from, c->bytes, g->stream);
+    if (result == CU_SUCCESS)
+        result = d->event_record(c->done, g->stream);
+    if (result == CU_SUCCESS)
+        result = d->event_synchronize(c->done);
+    r = gpu_cu_result(g, result, e, "cannot copy from the GPU");
+    cuda_space_leave(g->space);
+    if (r < 0)
+        gpu_ring_add(g->ring, c); /* the place is in use until the GPU is waited for */
+    return r;
+}
+
+void gpu_ring_drop(struct gpu *g, struct gpu_copy *c)
+{
+    gpu_ring_end_copy(g->ring, c);
+}
+
 /* An input of at least @bytes. Memory that is new to it may have been used by queued work: then @in->read is
  * behind that. */
 static int gpu_ring_grow_input(struct gpu *g, struct gpu_input *in, size_t bytes, struct errmsg *e)
@@ -420,6 +448,23 @@ int gpu_ring_new(struct gpu *g, size_t bytes, const struct workers *workers, str
     return gpu_cu_result(g, result, e, "cannot make the ring of copies");
 }
 
+int gpu_ring_reserve_items(struct gpu *g, size_t n)
+{
+    struct gpu_ring *ring = g->ring;
+    const kvc_append_item **items;
+
+    if (n <= ring->n_items_max)
+        return 0;
+
+    items = reallocarray(ring->items, n, sizeof(const kvc_append_item *));
+    if (!items)
+        return -ENOMEM;
+
+    ring->items = items;
+    ring->n_items_max = n;
+    return 0;
+}
+
 static void gpu_ring_free_copies(struct gpu *g, struct gpu_copy *c, bool entered)
 {
     while (c) {
@@ -469,6 +514,7 @@ void gpu_ring_free(struct gpu *g)
     for (unsigned i = 0; i < GPU_INPUTS; i++)
         gpu_free(g, &ring->inputs[i].memory);
     arena_deinit(&ring->places);
+    free(ring->items);
     free(ring);
     g->ring = NULL;
 }

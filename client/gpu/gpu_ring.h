@@ -17,6 +17,7 @@
 
 #include "client/connection/arena.h"
 #include "client/gpu/gpu.h"
+#include "client/kvcobra.h"
 
 struct gpu_slots;
 struct page;
@@ -55,6 +56,8 @@ struct gpu_ring {
     struct gpu_input inputs[GPU_INPUTS];
     unsigned next_input;
     const struct workers *workers; /* copy between the ring and other memory of the host */
+    const kvc_append_item **items; /* of the running append, whose launches follow */
+    size_t n_items_max;
 };
 
 /* @bytes: of the ring. @workers: borrowed. gpu_ring_free() also after a failure.
@@ -63,6 +66,9 @@ int gpu_ring_new(struct gpu *g, size_t bytes, const struct workers *workers, str
 
 /* After all pages were dropped and the GPU was waited for. */
 void gpu_ring_free(struct gpu *g);
+
+/* Room for ring->items of a call. Return: 0; -ENOMEM. */
+int gpu_ring_reserve_items(struct gpu *g, size_t n);
 
 /* ---- pages that leave the GPU ---- */
 
@@ -108,6 +114,11 @@ int gpu_ring_finish(struct gpu *g, struct errmsg *e);
  */
 int gpu_ring_take(struct gpu *g, size_t bytes, struct gpu_copy **ret, struct errmsg *e);
 void *gpu_ring_at(const struct gpu *g, const struct gpu_copy *c);
+
+/* Copies device memory to the place, behind the work of the caller's stream, and waits: for bytes that the
+ * caller takes out of the place before gpu_ring_drop(). Return: 0; -EIO, and the copy has ended. */
+int gpu_ring_read(struct gpu *g, struct gpu_copy *c, cu_ptr from, struct errmsg *e);
+void gpu_ring_drop(struct gpu *g, struct gpu_copy *c);
 
 /* Copies the place to device memory, in the order of the caller's stream. Return: 0; -EIO. */
 int gpu_ring_write(struct gpu *g, struct gpu_copy *c, cu_ptr to, struct errmsg *e);

@@ -62,7 +62,7 @@ static int gpu_table_make_image(struct gpu *g, struct model_table *t, struct err
 
     if (r < 0)
         return r;
-    if (table_has_trellis(t->table))
+    if (!device_table_has_kernels(t->table))
         return fail(
             e, -EOPNOTSUPP,
             "its levels are trellis-coded (format 3), and GPU kernels know scalar levels only: activate a "

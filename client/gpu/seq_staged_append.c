@@ -274,13 +274,11 @@ static int seq_staged_append_check_vectors(const kvc_append_item *item)
 int seq_staged_append_begin(struct seq_append_call *call)
 {
     struct kvc_client *c = call->client;
-    size_t bytes;
     int r = gpu_check_not_capturing(c->gpu, &c->error);
 
     if (r < 0)
         return r;
-    if (!checked_mul(call->n, sizeof(const kvc_append_item *), &bytes) ||
-        workers_reserve(&c->workers, 0, bytes, 0) < 0)
+    if (gpu_ring_reserve_items(c->gpu, call->n) < 0)
         return fail(&c->error, -ENOMEM, "out of memory for appending to %zu sequences", call->n);
 
     return 0;
@@ -313,7 +311,7 @@ int seq_staged_append_stage(const struct seq_append_call *call, const kvc_append
 
 void seq_staged_append_apply(struct seq_append_call *call, const kvc_append_item *item)
 {
-    const kvc_append_item **all = call->client->workers.items;
+    const kvc_append_item **all = call->client->gpu->ring->items;
 
     all[call->n_queued++] = item;
 }
@@ -426,7 +424,7 @@ static int seq_staged_append_run(const struct seq_append_call *call, const kvc_a
 /* After a failure the tokens of earlier launches stay counted. */
 int seq_staged_append_end(struct seq_append_call *call)
 {
-    const kvc_append_item **all = call->client->workers.items;
+    const kvc_append_item **all = call->client->gpu->ring->items;
     size_t n = call->n_queued;
     int r = 0;
 

@@ -9,8 +9,8 @@
  * Layers run one after another, so inside a step they differ in length and in n_packed by what the step
  * appends. Pages are claimed for all layers at once, when the first of them appends.
  *
- * There are four kinds, which differ in their operations (seq_ops.h): on the host, on a GPU, on a GPU with
- * pages in host memory, and for evaluation.
+ * There are five kinds, which differ in their operations (seq_ops.h): on the host, on a GPU, on a GPU with
+ * pages in host memory, where kernels or the CPU encode, and for evaluation.
  */
 #pragma once
 

@@ -14,7 +14,7 @@
 #include "client/sequence/seq_tail.h"
 #include "client/sequence/usage.h"
 
-static void seq_host_deinit(struct kvc_seq *s)
+void seq_host_deinit(struct kvc_seq *s)
 {
     for (uint32_t i = 0; s->layers && i < seq_n_layers(s); i++) {
         free(s->layers[i].rows[SIDE_K]);
@@ -40,7 +40,7 @@ static void seq_host_drop_rows(struct kvc_seq *s, uint32_t layer, size_t n_chunk
     l->n_packed = n_chunks;
 }
 
-static int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
+int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 {
     const struct layer *l = &s->layers[layer];
 
@@ -70,11 +70,11 @@ static int seq_host_append_stage(const struct seq_append_call *call, const kvc_a
     if (r < 0)
         return r;
 
-    r = seq_tail_store(s, call->layer, SIDE_K, item->k, &k);
+    r = seq_tail_store(s, call->layer, SIDE_K, 0, item->k, &k);
     if (r < 0)
         return r;
 
-    r = seq_tail_store(s, call->layer, SIDE_V, item->v, &v);
+    r = seq_tail_store(s, call->layer, SIDE_V, 0, item->v, &v);
     if (r < 0)
         return r;
 
@@ -83,7 +83,7 @@ static int seq_host_append_stage(const struct seq_append_call *call, const kvc_a
     return n_pages > s->n_pages ? seq_claim(s, n_pages) : 0;
 }
 
-static void seq_host_append_apply(struct seq_append_call *call, const kvc_append_item *item)
+void seq_host_append_apply(struct seq_append_call *call, const kvc_append_item *item)
 {
     struct layer *l = &item->seq->layers[call->layer];
     size_t n_full = l->length / CHUNK_TOKENS, due = seq_chunks_due_before_append(item->seq, l->length);

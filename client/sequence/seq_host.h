@@ -11,6 +11,12 @@
 
 extern const struct seq_ops seq_host_ops;
 
+/* seq_ops.deinit, seq_ops.append_apply, seq_ops.pack, of sequences that client/gpu/seq_copied.c appends to
+ * too */
+void seq_host_deinit(struct kvc_seq *s);
+void seq_host_append_apply(struct seq_append_call *call, const kvc_append_item *item);
+int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
+
 /* ---- seq_host_encode.c ---- */
 
 /* Writes the codes of chunks @first .. @end - 1, whose rows stay in the tail, into their pages. */

@@ -115,7 +115,13 @@ static int seq_life_reserve(struct kvc_seq *s)
     return s->ops->refresh(s);
 }
 
-/* An empty sequence with the table of the options, or the active one or the canary. */
+static const struct seq_ops *seq_life_ops_of(const struct kvc_client *c, const struct model_table *t)
+{
+    return c->ops->seqs_of ? c->ops->seqs_of(t) : c->ops->seqs;
+}
+
+/* An empty sequence with the table of the options, or the active one or the canary. @ops: of its kind; NULL:
+ * those that the client has for the table. */
 static int seq_life_new_of(struct kvc_model *m, const struct seq_ops *ops, const kvc_seq_options *o,
                            struct kvc_seq **ret)
 {
@@ -136,7 +142,7 @@ static int seq_life_new_of(struct kvc_model *m, const struct seq_ops *ops, const
         watch_follow(m);
         t = watch_pick_table(m, o->salt, o->salt_bytes);
     }
-    r = seq_life_new(m, t, ops, o, ret);
+    r = seq_life_new(m, t, ops ? ops : seq_life_ops_of(m->client, t), o, ret);
     model_table_unref(m, t);
     return seq_life_explain(m->client, r, "sequence");
 }
@@ -160,7 +166,7 @@ int kvc_seq_new_with(kvc_model *m, const kvc_seq_options *o, kvc_seq **ret_seq)
     if (r < 0)
         return r;
 
-    r = seq_life_new_of(m, m->client->ops->seqs, &options, &s);
+    r = seq_life_new_of(m, NULL, &options, &s);
     if (r < 0)
         return r;
 

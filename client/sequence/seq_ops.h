@@ -1,6 +1,7 @@
 /*
- * The operations in which the four kinds of sequences differ: on the host (seq_host.c), on a GPU, with pages
- * there or in host memory (client/gpu/gpu_api.c), for evaluation (seq_eval.c). A sequence gets its table when
+ * The operations in which the five kinds of sequences differ: on the host (seq_host.c), on a GPU, with pages
+ * there or in host memory, and those with codes that no kernel knows (client/gpu/gpu_api.c), for evaluation
+ * (seq_eval.c). A sequence gets its table when
  * it is created and keeps it. Public calls check their arguments and then call the table; they never test the
  * kind.
  */

@@ -129,12 +129,12 @@ static size_t seq_tail_store_head(struct vector_form f, const char *from, const 
     return v->n_tokens;
 }
 
-int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, const void *from,
+int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, size_t n_stored, const void *from,
                    const struct seq_vectors *v)
 {
     struct layer *l = &s->layers[layer];
-    struct vector_form form = seq_form_of(s, side, v->dtype, l->length);
-    size_t at = seq_tail_n_rows(l), bytes = dtype_bytes(v->dtype);
+    struct vector_form form = seq_form_of(s, side, v->dtype, l->length + n_stored);
+    size_t at = seq_tail_n_rows(l) + n_stored, bytes = dtype_bytes(v->dtype);
 
     for (uint32_t h = 0; h < v->n_heads; h++) {
         const float *mean = table_codec(s->table->table, layer, s->model->shard.first_head + h, side)->mean;
@@ -144,7 +144,7 @@ int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, const void
         size_t good = seq_tail_store_head(form, head, v, mean, rows, &bad);
 
         if (good < v->n_tokens)
-            return seq_tail_refuse_number(s, layer, h, side, good, bad);
+            return seq_tail_refuse_number(s, layer, h, side, n_stored + good, bad);
     }
     return 0;
 }

@@ -37,10 +37,10 @@ void seq_trim_tail(struct kvc_seq *s);
 /* seq_ops.resize_tail. Return: 0; -ENOMEM. */
 int seq_tail_resize(struct kvc_seq *s, size_t rows);
 
-/* Stores new rows behind the present ones; they count when the caller raises the length.
- * seq_form_prepare() has been called for their positions.
+/* Stores new rows behind the present ones and @n_stored others; they count when the caller raises the
+ * length. seq_form_prepare() has been called for their positions.
  * Return: 0; -EINVAL with a sentence: a number is not finite, or too far from the mean for binary16. */
-int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, const void *from,
+int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, size_t n_stored, const void *from,
                    const struct seq_vectors *v);
 
 /* seq_ops.copy */

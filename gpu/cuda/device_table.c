@@ -70,6 +70,11 @@ static uint32_t device_table_largest_rank(const struct page_layout *l)
     return k > v ? k : v;
 }
 
+bool device_table_has_kernels(const struct table *t)
+{
+    return !table_has_trellis(t);
+}
+
 int device_table_check(const struct page_layout *l, struct errmsg *e)
 {
     const struct geometry *g = &l->table->geometry;

@@ -3,6 +3,7 @@
  * describes the contents. This file also has the sizes that launches need and that follow from a table. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "gpu/cuda/abi.h"
@@ -10,6 +11,9 @@
 #include "gpu/page_layout.h"
 
 struct errmsg;
+
+/* Whether kernels encode and decode the codes of a table: scalar levels, but no trellises. */
+bool device_table_has_kernels(const struct table *t);
 
 /**
  * device_table_check() - whether the kernels take a table

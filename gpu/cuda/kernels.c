@@ -337,6 +337,17 @@ int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, const struc
                        device_table_coding_shared_bytes(l), a, stream, e);
 }
 
+int cuda_copy_numbers(struct cuda_kernels *k, const struct launch_copy *a, cu_stream stream, struct errmsg *e)
+{
+    const struct cuda_grid grid = {a->n, 1, 1};
+
+    if (a->n == 0)
+        return 0;
+
+    return cuda_launch(k->space, &k->kernels[number_of_kvc_copy_numbers], grid, LAUNCH_THREADS, 0, a, stream,
+                       e);
+}
+
 /* ---- memory ---- */
 
 int cuda_write_words(struct cuda_kernels *k, cu_ptr to, const void *from, size_t bytes, cu_stream stream,

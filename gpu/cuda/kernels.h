@@ -84,6 +84,10 @@ int cuda_encode(struct cuda_kernels *k, const struct page_layout *l, const struc
 int cuda_decode(struct cuda_kernels *k, const struct page_layout *l, const struct launch_decode *a,
                 cu_stream stream, struct errmsg *e);
 
+/* Copies numbers between the caller's memory and an array without gaps, for any table. */
+int cuda_copy_numbers(struct cuda_kernels *k, const struct launch_copy *a, cu_stream stream,
+                      struct errmsg *e);
+
 /*
  * Writes @bytes at @from to @to. @from may be freed at once: the words are passed as parameters. @to and
  * @bytes are multiples of 4.

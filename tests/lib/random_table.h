@@ -30,7 +30,8 @@ struct geometry random_table_geometry(uint32_t n_layers, uint32_t n_heads, uint3
 int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                        void **ret_bytes, size_t *ret_n_bytes);
 
-/* The same with trellises of 2^@state_bits states for widths of up to four bits: a table of format 3. */
+/* The same with trellises of 2^@state_bits states for widths of up to four bits: a table of format 3. 0 state
+ * bits: scalar levels. */
 int random_table_bytes_trellis(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                                unsigned state_bits, void **ret_bytes, size_t *ret_n_bytes);
 

@@ -1,6 +1,7 @@
 /*
  * Writes a random table file for the tests of the Python package, and prints the digest of its model:
- * write_table PATH SEED BPD LAYERS HEADS KV_HEADS HEAD_DIM ATTN_SCALE ROPE_FREQUENCY...
+ * write_table PATH SEED BPD[:STATE_BITS] LAYERS HEADS KV_HEADS HEAD_DIM ATTN_SCALE ROPE_FREQUENCY...
+ * STATE_BITS: of trellises; without them the levels are scalar.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +22,15 @@ int main(int argc, char **argv)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct geometry g;
+    unsigned state_bits;
     size_t n_bytes;
+    double bpd;
+    char *end;
     int r;
 
     if (argc < FIRST_FREQUENCY) {
-        fprintf(stderr, "usage: write_table PATH SEED BPD LAYERS HEADS KV_HEADS HEAD_DIM ATTN_SCALE "
-                        "ROPE_FREQUENCY...\n");
+        fprintf(stderr, "usage: write_table PATH SEED BPD[:STATE_BITS] LAYERS HEADS KV_HEADS HEAD_DIM "
+                        "ATTN_SCALE ROPE_FREQUENCY...\n");
         return 2;
     }
     g = random_table_geometry(number(argv[4]), number(argv[5]), number(argv[6]), number(argv[7]));
@@ -38,7 +42,9 @@ int main(int argc, char **argv)
     }
     for (uint32_t i = 0; i < g.n_rot / 2; i++)
         g.freq[i] = strtod(argv[FIRST_FREQUENCY + i], NULL);
-    r = random_table_bytes(&g, number(argv[2]), strtod(argv[3], NULL), PREDICT_HEAD, &bytes, &n_bytes);
+    bpd = strtod(argv[3], &end);
+    state_bits = *end == ':' ? number(end + 1) : 0;
+    r = random_table_bytes_trellis(&g, number(argv[2]), bpd, PREDICT_HEAD, state_bits, &bytes, &n_bytes);
     if (r == 0)
         r = atomic_file_write(argv[1], bytes, n_bytes, NULL);
     if (r < 0) {

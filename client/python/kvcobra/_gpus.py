@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 
 from ._arrays import ANY_GPU
 from ._errors import Error
@@ -28,3 +28,14 @@ def find(gpu: Any) -> Tuple[int, str]:
 def stream_address(stream: Any) -> Any:
     """The cudaStream_t of a torch.cuda.Stream or of a number; NULL is the default stream."""
     return ffi.cast("void *", getattr(stream, "cuda_stream", stream) or 0)
+
+
+def host_codec(model: Any) -> Optional[str]:
+    """Why the CPU encodes and decodes for a client on a GPU with the active table of @model. None: the GPU does, or the client has none."""
+    if model.client.gpu is None:
+        return None
+    info = model.info
+    if info.kernel.startswith("cuda "):
+        return None
+    return (f"no GPU kernel knows the codes of table {info.table_digest.hex()[:12]}: keys and values are copied, and encoded and decoded "
+            "on the host")

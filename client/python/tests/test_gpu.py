@@ -2,6 +2,7 @@
 can read, so that arrays of numpy lie there; to the package they are objects with DLPack on a CUDA device."""
 import ctypes
 import errno
+import os
 import unittest
 
 import numpy
@@ -9,6 +10,7 @@ import support
 from support import HEAD_DIM, N_KV_HEADS, N_LAYERS
 
 import kvcobra
+from kvcobra._gpus import host_codec
 
 UUID = "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0"  # of the stand-in's first device
 CUDA = 2
@@ -78,6 +80,18 @@ class Gpu(support.Case):
         return array
 
     def test_pages_are_those_of_the_cpu(self):
+        self.assertIsNone(host_codec(self.on_gpu()[1]))
+        self.check_pages()
+
+    def test_codes_that_no_kernel_knows(self):
+        other = os.path.join(self.folder, "trellis.table")
+        support.write_table(other, seed=2, bpd=3.0, state_bits=6)
+        self.daemon.activate(other)
+        self.assertRegex(host_codec(self.on_gpu()[1]), "no GPU kernel knows the codes of table [0-9a-f]{12}: .* on the host")
+        self.check_pages()
+        self.check_blocks()
+
+    def check_pages(self):
         n, tokens = 200, list(range(200))
         arrays = {(layer, side): self.vectors(10 * layer + side, n) for layer in range(N_LAYERS) for side in (0, 1)}
         client, model = self.on_gpu()
@@ -98,6 +112,9 @@ class Gpu(support.Case):
                     numpy.testing.assert_array_equal(found.read(layer, side, 0, 192), own.read(layer, side, 0, 192))
 
     def test_blocks_on_the_gpu(self):
+        self.check_blocks()
+
+    def check_blocks(self):
         tokens = list(range(150))
         _, model = self.connected(self.daemon)
         with kvcobra.Sequence(model, keys="after", publish_all=True) as sequence:

@@ -149,6 +149,7 @@ enum {
     LAUNCH_ROWS_ITEMS_MAX = 32,    /* sequences of one launch that stores rows */
     LAUNCH_CHUNKS_MAX = 96,        /* chunks of one launch that encodes */
     LAUNCH_DECODE_CHUNKS_MAX = 64, /* chunks of one launch that decodes */
+    LAUNCH_COPY_BLOCKS_MAX = 256,  /* of the caller that one launch copies from or to */
     LAUNCH_TILE_PLANES = 16,       /* planes per block of kvc_decode */
     LAUNCH_AFTER_ROPE = 1,         /* form: the caller's keys are after RoPE */
     LAUNCH_INTERLEAVED = 2,        /* form: dimensions (2 i, 2 i + 1) of the caller's keys rotate together */
@@ -233,6 +234,21 @@ struct launch_decode {
         *payloads[LAUNCH_DECODE_CHUNKS_MAX]; /* from the chunk of @first on, of those that are packed */
 };
 
+/*
+ * Numbers of one layer and side between the caller's memory and an array without gaps, unchanged: for tables
+ * whose codes no kernel knows, which the host encodes and decodes.
+ */
+struct launch_copy {
+    void *caller, *dense;                                         /* dense: [n][n_heads][d] */
+    uint64_t dim_stride, token_stride, head_stride, block_stride; /* of the caller, in numbers */
+    uint64_t block_tokens;
+    uint32_t first, n; /* token i is first + i of the tokens that @blocks have */
+    uint32_t n_heads, d;
+    uint32_t number_bytes; /* 2 or 4 */
+    uint32_t to_caller;    /* 0: from the caller to @dense */
+    int64_t blocks[LAUNCH_COPY_BLOCKS_MAX];
+};
+
 /* Shared memory of kvc_decode_16: places of 64 tokens, and levels of @n_columns coordinates in binary16. */
 DEVICE_INLINE uint32_t launch_decode_16_shared_bytes(uint32_t n_columns)
 {
@@ -269,7 +285,8 @@ struct launch_crc {
     X(kvc_store_rows, launch_rows)                                                                           \
     X(kvc_move_rows, launch_move)                                                                            \
     X(kvc_encode_keys, launch_encode)                                                                        \
-    X(kvc_encode_values, launch_encode) X(kvc_decode, launch_decode) X(kvc_decode_16, launch_decode)
+    X(kvc_encode_values, launch_encode)                                                                      \
+    X(kvc_decode, launch_decode) X(kvc_decode_16, launch_decode) X(kvc_copy_numbers, launch_copy)
 #define MEMORY_KERNELS(X)                                                                                    \
     X(kvc_write_words, launch_write_words) X(kvc_crc_begin, launch_crc) X(kvc_crc, launch_crc)
 

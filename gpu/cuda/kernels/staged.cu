@@ -454,3 +454,27 @@ KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_decode_16(PARAMETER struct lau
          first += PLANES * LAUNCH_THREADS / 32)
         decode_planes(&a, &p, first, operands, n_steps, places);
 }
+
+/* ---- numbers as they are ---- */
+
+/* Grid: (tokens). */
+KERNEL void __launch_bounds__(LAUNCH_THREADS) kvc_copy_numbers(PARAMETER struct launch_copy a)
+{
+    uint64_t token = (uint64_t) a.first + blockIdx.x;
+    size_t there = (size_t) (a.blocks[token / a.block_tokens] * a.block_stride +
+                             token % a.block_tokens * a.token_stride);
+    size_t here = (size_t) blockIdx.x * a.n_heads * a.d;
+
+    for (uint32_t i = threadIdx.x; i < a.n_heads * a.d; i += LAUNCH_THREADS) {
+        size_t at = there + i / a.d * a.head_stride + i % a.d * a.dim_stride;
+
+        if (a.number_bytes == 2 && a.to_caller)
+            ((uint16_t *) a.caller)[at] = ((const uint16_t *) a.dense)[here + i];
+        else if (a.number_bytes == 2)
+            ((uint16_t *) a.dense)[here + i] = ((const uint16_t *) a.caller)[at];
+        else if (a.to_caller)
+            ((uint32_t *) a.caller)[at] = ((const uint32_t *) a.dense)[here + i];
+        else
+            ((uint32_t *) a.dense)[here + i] = ((const uint32_t *) a.caller)[at];
+    }
+}

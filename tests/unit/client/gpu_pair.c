@@ -43,7 +43,10 @@ static kvc_model_id id_of(const struct geometry *g, const struct gpu_pair_shape 
 static void *make_table(const struct geometry *g, const struct gpu_pair_shape *shape, size_t *ret_n_bytes)
 {
     void *bytes;
-    int r = random_table_bytes_sinks(g, 1, shape->bpd, shape->v_from, shape->n_sink, &bytes, ret_n_bytes);
+    int r = shape->state_bits > 0 ? random_table_bytes_trellis(g, 1, shape->bpd, shape->v_from,
+                                                               shape->state_bits, &bytes, ret_n_bytes)
+                                  : random_table_bytes_sinks(g, 1, shape->bpd, shape->v_from, shape->n_sink,
+                                                             &bytes, ret_n_bytes);
 
     assert(r == 0);
     return bytes;

@@ -22,6 +22,7 @@ struct gpu_pair_shape {
     uint32_t first_head, n_heads_here; /* shard; 0 heads: all */
     uint32_t pages;                    /* enum kvc_gpu_pages of the GPU's client */
     size_t ring_bytes;
+    unsigned state_bits; /* of trellises, with 4 sinks; 0: scalar levels */
 };
 
 struct gpu_pair {
@@ -44,7 +45,7 @@ struct gpu_pair gpu_pair_new(const struct gpu_pair_shape *shape);
 void gpu_pair_free(struct gpu_pair *t);
 
 /* Models with another table in the clients of @t, which @t frees. @shape: as that of @t,
- * except for bpd, sinks and prediction. */
+ * except for bpd, sinks, prediction and trellises. */
 struct gpu_pair gpu_pair_other(const struct gpu_pair *t, const struct gpu_pair_shape *shape);
 
 struct seq_pair seq_pair_new(const struct gpu_pair *t, uint64_t text);

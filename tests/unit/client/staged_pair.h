@@ -23,7 +23,7 @@ void staged_commit(struct seq_pair *s);
 bool staged_pages_alike(struct seq_pair *s);
 
 /* Positions that kvc_seq_read_blocks() reads into caches of a drawn form: alike to the bit in binary32,
- * and to the last bit in 16 bits. */
+ * and to the last bit in 16 bits where the GPU decodes. */
 bool staged_blocks_alike(const struct gpu_pair *t, const struct seq_pair *s, size_t first, size_t n);
 
 /* Pages, reads of everything, and usage. */

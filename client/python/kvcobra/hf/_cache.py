@@ -13,6 +13,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 from .. import Client, Error, Model, Sequence, _arrays, append_batch, attend_batch
 from .._calibrate import folder_model_id, model_folder
 from .._client import Digest
+from .._gpus import host_codec
 from .._groups import FULL, group_digest, numbers
 from . import _attention, _geometry
 from ._dense import DenseRows
@@ -259,6 +260,9 @@ class KvCobraCache(Cache):  # type: ignore[misc]
             return [], f"layers {numbers(groups[len(served)].layers)}: {e.strerror}" if len(groups) > 1 else str(e.strerror)
         for s in served:
             _geometry.compare(s.group.geometry, s.model.geometry)
+            slower = host_codec(s.model)
+            if slower is not None:
+                log.info("%s", slower)
         return served, ""
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, Callable, List, Optional, Sequence as Items, Set
 
 import kvcobra
 from kvcobra._client import socket_path
+from kvcobra._gpus import host_codec
 
 from .geometry import Geometry, Shard
 from .metadata import CHUNK
@@ -165,6 +166,9 @@ class Daemon:
                  fetch_ms: Optional[int] = None) -> kvcobra.Sequence:
         """A sequence of an engine that keeps keys after RoPE and an exact cache of its own. @counted: the scheduler counted
         the hits of the request. @fetch_ms: how long its match waits for slower tiers."""
+        slower = host_codec(model)
+        if slower is not None:
+            self.service.note(slower)
         return kvcobra.Sequence(model, salt=salt, table=table, keys="after", pairs=self._geometry.pairs, publish_all=True, counted=counted,
                                 fetch_ms=fetch_ms)
 
