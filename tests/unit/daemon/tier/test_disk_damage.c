@@ -19,12 +19,17 @@ const char test_suite[] = "disk_damage";
 
 static struct disk_fixture f;
 
-static void begin(unsigned n_pages)
+static void open_and_fill(unsigned n_pages)
 {
-    disk_fixture_init(&f);
     disk_fixture_open(&f);
     for (uint64_t i = 0; i < n_pages; i++)
         CU_ASSERT_EQUAL(disk_fixture_write(&f, 0, i), 0);
+}
+
+static void begin(unsigned n_pages)
+{
+    disk_fixture_init(&f);
+    open_and_fill(n_pages);
 }
 
 /* The page does not open. It is reported, and not found again, after a restart neither. */
@@ -206,7 +211,9 @@ static void test_shortened_file(void)
 {
     char path[128];
 
-    begin(2 * FIXTURE_SLOTS);
+    disk_fixture_init(&f);
+    f.options.check_ms = UINT64_MAX / 2; /* the read finds it, not the check by the clock */
+    open_and_fill(2 * FIXTURE_SLOTS);
     (void) snprintf(path, sizeof(path), "%s/pages", f.folder);
     CU_ASSERT_EQUAL(truncate(path, FIXTURE_SEGMENT_BYTES), 0);
     CU_ASSERT_EQUAL(disk_fixture_read(&f, 0, 0), 0);
