@@ -166,3 +166,31 @@ uint8_t levels_quantise(const struct levels *l, unsigned b, float z)
             q += half;
     return (uint8_t) q;
 }
+
+void levels_saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high)
+{
+    unsigned last = (1u << b) - 1;
+    float bottom = l->value[0] * l->step, top = l->value[last] * l->step;
+
+    if (l->state_bits > 0) { /* steps are rounded to whole numbers */
+        *ret_high = ((float) TRELLIS_SATURATED + 0.5f) * l->step;
+        *ret_low = -*ret_high;
+        return;
+    }
+
+    *ret_low = l->threshold[0] - 2 * (l->threshold[0] - bottom);
+    *ret_high = l->threshold[last - 1] + 2 * (top - l->threshold[last - 1]);
+}
+
+size_t levels_count_saturated(const struct levels *l, unsigned b, const float *z, size_t n, size_t n_coords,
+                              size_t stride)
+{
+    float low, high;
+    size_t count = 0;
+
+    levels_saturation_limits(l, b, &low, &high);
+    for (size_t t = 0; t < n; t++)
+        for (size_t c = 0; c < n_coords; c++)
+            count += z[t * stride + c] < low || z[t * stride + c] > high;
+    return count;
+}

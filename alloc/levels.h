@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "alloc/table.h"
 
@@ -42,6 +43,16 @@ int levels_from_book(const double *values, unsigned state_bits, double product, 
 /* ret := the levels of @l times @factor; E c z and E c^2 of a trellis are 0 (trellis_fit.h measures them).
  * Return: as levels_from_values() or levels_from_book(). */
 int levels_scale(const struct levels *l, unsigned b, double factor, struct levels *ret);
+
+/* Limits beyond which a number, in units of z, counts as saturated. With a trellis: TRELLIS_SATURATED steps.
+ * The outermost cells of scalar levels are open. Each is taken to be symmetric about its level: twice as
+ * wide as the distance from its threshold to its level. The limit is the far end of that cell. This
+ * definition also works for one bit, which has no inner cell. */
+void levels_saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high);
+
+/* How many of z [n, n_coords], row stride @stride, are beyond these limits. */
+size_t levels_count_saturated(const struct levels *l, unsigned b, const float *z, size_t n, size_t n_coords,
+                              size_t stride);
 
 /* Level of code or state @q in units of z (value * step). */
 static inline double level_z(const struct levels *l, unsigned q)

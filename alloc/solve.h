@@ -65,11 +65,13 @@ struct solve_report {             /* measured on the finished table; `kvcobra so
     bool measured;               /* the statistics have samples; else distortions and errors are 0 */
     /* |x - decoded|^2 / |x - mean|^2, mean over layers; live errors are compared with these */
     double error_k, error_v;
+    double saturated[2]; /* by side: share of the coordinates beyond levels_saturation_limits() */
     /* expected of a source that the table was not fitted to; only if sources were left out */
     struct {
         bool expected;
         double distortion;
         double error[2]; /* by side, as error_k and error_v */
+        double saturated[2];
     } unseen;
     /* of one source of the tokens, if it is too large for leaving sources out; else 0 */
     double largest_share;

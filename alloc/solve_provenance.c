@@ -179,12 +179,16 @@ static void solve_provenance_describe_expected(bool *ok, const struct solver *v,
     solve_provenance_set(ok, root, "expected", expected);
     solve_provenance_set_rounded(ok, expected, "error_k", v->expected[SIDE_K]);
     solve_provenance_set_rounded(ok, expected, "error_v", v->expected[SIDE_V]);
+    solve_provenance_set_rounded(ok, expected, "saturated_k", v->report->saturated[SIDE_K]);
+    solve_provenance_set_rounded(ok, expected, "saturated_v", v->report->saturated[SIDE_V]);
     solve_provenance_set_rounded(ok, expected, "distortion", v->report->distortion);
     if (!v->report->unseen.expected)
         return;
 
     solve_provenance_set_rounded(ok, expected, "unseen_error_k", v->report->unseen.error[SIDE_K]);
     solve_provenance_set_rounded(ok, expected, "unseen_error_v", v->report->unseen.error[SIDE_V]);
+    solve_provenance_set_rounded(ok, expected, "unseen_saturated_k", v->report->unseen.saturated[SIDE_K]);
+    solve_provenance_set_rounded(ok, expected, "unseen_saturated_v", v->report->unseen.saturated[SIDE_V]);
     solve_provenance_set_rounded(ok, expected, "unseen_distortion", v->report->unseen.distortion);
 }
 

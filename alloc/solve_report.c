@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "alloc/curve.h"
+#include "alloc/levels.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
@@ -20,6 +21,7 @@ struct solve_report_measured {
     double *distortion; /* mean e'Me, times the head's weight */
     double *error2;     /* squares of x - x^ */
     double *signal2;    /* squares of x - mean */
+    double *saturated;  /* coordinates beyond levels_saturation_limits() */
 };
 
 static void solve_report_measured_deinit(struct solve_report_measured *m)
@@ -31,12 +33,13 @@ static int solve_report_measured_init(struct solve_report_measured *m, const str
                                       uint32_t n_heads)
 {
     *m = (struct solve_report_measured){.table = t};
-    m->distortion = calloc(3 * (size_t) n_heads + 1, sizeof(*m->distortion));
+    m->distortion = calloc(4 * (size_t) n_heads + 1, sizeof(*m->distortion));
     if (!m->distortion)
         return -ENOMEM;
 
     m->error2 = m->distortion + n_heads;
     m->signal2 = m->error2 + n_heads;
+    m->saturated = m->signal2 + n_heads;
     return 0;
 }
 
@@ -71,26 +74,28 @@ static int solve_report_scratch_init(struct solve_report_scratch *t, size_t stri
     return 0;
 }
 
-/* z [n, r], row stride @stride, := levels of their codes. */
+/* z [n, r], row stride @stride, := levels of their codes. Adds the saturated coordinates to *@saturated. */
 static void solve_report_quantise_rows(const struct table *table, const struct codec *c, enum side side,
-                                       float *z, size_t n, size_t stride)
+                                       float *z, size_t n, size_t stride, double *saturated)
 {
     for (uint32_t half = 0; half < c->r / 8u; half++) {
         unsigned b = c->bits[half];
 
-        if (b > 0)
+        if (b > 0) {
+            *saturated +=
+                (double) levels_count_saturated(&table->levels[side][b], b, z + half * 8, n, 8, stride);
             curve_quantise_values(&table->levels[side][b], b, z + half * 8, n, 8, stride);
-        else
+        } else
             for (size_t i = 0; i < n; i++)
                 memset(z + i * stride + half * 8, 0, 8 * sizeof(*z));
     }
 }
 
 /* ret [n, r], row stride @stride, := levels of one side's codes of t->x. @pred: levels that it is
- * predicted from, row stride t->stride. */
+ * predicted from, row stride t->stride. Adds the saturated coordinates to *@saturated. */
 static void solve_report_encode_rows(struct solve_report_scratch *t, const struct table *table,
                                      const struct codec *c, enum side side, const float *pred, size_t n,
-                                     float *ret, size_t stride)
+                                     float *ret, size_t stride, double *saturated)
 {
     size_t d = t->d;
 
@@ -105,7 +110,7 @@ static void solve_report_encode_rows(struct solve_report_scratch *t, const struc
     if (c->n_pred > 0)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) c->n_pred, -1.0f, pred,
                     (int) t->stride, c->enc_k, (int) c->n_pred, 1.0f, ret, (int) stride);
-    solve_report_quantise_rows(table, c, side, ret, n, stride);
+    solve_report_quantise_rows(table, c, side, ret, n, stride, saturated);
 }
 
 /* t->error := x - x^, from the codes in t->codes. */
@@ -161,13 +166,14 @@ static void solve_report_read_keys(struct solve_report_scratch *t, const struct 
                                    const struct solve_rows *rows)
 {
     const double zero[GEOMETRY_DIM_MAX] = {0};
+    double ignored = 0; /* counted with K itself */
     size_t at = 0;
 
     for (uint32_t head = run.first; head < run.first + run.n; head++) {
         const struct codec *c = table_codec(table, layer, head, SIDE_K);
 
         solve_rows_read(v, head_side_index(v->g, layer, head, SIDE_K), rows, zero, t->x);
-        solve_report_encode_rows(t, table, c, SIDE_K, NULL, rows->n, t->keys + at, t->stride);
+        solve_report_encode_rows(t, table, c, SIDE_K, NULL, rows->n, t->keys + at, t->stride, &ignored);
         at += c->r;
     }
 }
@@ -198,7 +204,7 @@ static int solve_report_measure_head(struct solver *v, uint32_t hs, void *ctx)
     while (solve_rows_next(v, 1, &rows)) {
         solve_report_read_keys(&t, v, m->table, layer, run, &rows);
         solve_rows_read(v, hs, &rows, zero, t.x);
-        solve_report_encode_rows(&t, m->table, c, side, t.keys, rows.n, t.codes, c->r);
+        solve_report_encode_rows(&t, m->table, c, side, t.keys, rows.n, t.codes, c->r, &m->saturated[hs]);
         solve_report_decode_rows(&t, c, rows.n);
         solve_report_add_rows(&t, c, rows.n, &distortion, &m->error2[hs], &m->signal2[hs]);
     }
@@ -285,12 +291,27 @@ static void solve_report_count_bits(const struct solver *v, const struct table *
     ret->v_bpd = stored[SIDE_V] / numbers;
 }
 
+/* @saturated: by head-side. */
+static double solve_report_share(const struct solver *v, const struct table *table, enum side side,
+                                 const double *saturated)
+{
+    double sum = 0, coded = 0;
+
+    for (uint32_t hs = (uint32_t) side; hs < v->n_heads; hs += 2) {
+        sum += saturated[hs];
+        coded += (double) v->n * codec_coded(&table->codecs[hs]);
+    }
+    return coded > 0 ? sum / coded : 0;
+}
+
 /* The sums over head-sides, and the mean of relative errors over layers. */
 static void solve_report_add(const struct solver *v, const struct solve_report_measured *m,
                              struct solve_report *ret)
 {
     uint32_t n_layers = v->g->n_layers, n_hs = 2 * v->g->n_kv_heads;
 
+    for (uint32_t side = SIDE_K; side <= SIDE_V; side++)
+        ret->saturated[side] = solve_report_share(v, m->table, (enum side) side, m->saturated);
     for (uint32_t layer = 0; layer < n_layers; layer++)
         for (uint32_t side = SIDE_K; side <= SIDE_V; side++) {
             double error2 = 0, signal2 = 0, distortion = 0;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/levels.h"
 #include "alloc/linalg.h"
 #include "alloc/solve_internal.h"
 #include "alloc/solve_rows.h"
@@ -18,8 +19,9 @@
 /* What one side costs, by head-side: [n_heads]. */
 struct unseen {
     double *distortion;
-    double *square; /* mean of |e|^2 */
-    double *signal; /* mean of |x - mean|^2 */
+    double *square;            /* mean of |e|^2 */
+    double *signal;            /* mean of |x - mean|^2 */
+    double *saturated, *coded; /* coordinates of all tokens */
 };
 
 /* z [n, n_coords] -= factor * level, at most SOLVE_BLOCK rows of a band. */
@@ -36,8 +38,9 @@ static void solve_unseen_subtract(const struct levels *l, unsigned b, double fac
             z[t * stride + c] -= (float) (factor * (double) decoded[t * BAND_COORDS + c]);
 }
 
-/* z [n, n_coords] := z - what is decoded from its code, or z where nothing is stored. */
-static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z, size_t n)
+/* z [n, n_coords] := z - what is decoded from its code, or z where nothing is stored. Counts coordinates. */
+static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z, size_t n,
+                                  const struct unseen *u)
 {
     const struct head *h = &v->heads[hs];
     size_t r = h->t.n_coords;
@@ -46,6 +49,12 @@ static void solve_unseen_quantise(const struct solver *v, uint32_t hs, float *z,
         unsigned b = h->bits[band];
         const struct levels *l = &v->levels[hs % 2][b];
         double factor = solve_inverse_factor(v, (enum side)(hs % 2), b);
+
+        if (b > 0) {
+            u->coded[hs] += (double) n * band_coords(&h->t, band);
+            u->saturated[hs] +=
+                (double) levels_count_saturated(l, b, z + band * BAND_COORDS, n, band_coords(&h->t, band), r);
+        }
 
         for (size_t t = 0; b > 0 && t < n; t += SOLVE_BLOCK)
             solve_unseen_subtract(l, b, factor, n - t < SOLVE_BLOCK ? n - t : SOLVE_BLOCK,
@@ -110,7 +119,7 @@ static int solve_unseen_head(struct solver *v, uint32_t hs, void *ctx)
     if (r != 0)
         return r;
 
-    solve_unseen_quantise(v, hs, z, v->n);
+    solve_unseen_quantise(v, hs, z, v->n, u);
     r = solve_unseen_sum_errors(v, hs, z, v->n, &distortion, &square);
     u->distortion[hs] = v->heads[hs].weight * distortion / n;
     u->square[hs] = square / n;
@@ -121,6 +130,15 @@ static void solve_unseen_add(const struct solver *v, const struct unseen *u, str
 {
     uint32_t n_hs = 2 * v->g->n_kv_heads;
 
+    for (uint32_t side = SIDE_K; side <= SIDE_V; side++) {
+        double saturated = 0, coded = 0;
+
+        for (uint32_t hs = side; hs < v->n_heads; hs += 2) {
+            saturated += u->saturated[hs];
+            coded += u->coded[hs];
+        }
+        ret->unseen.saturated[side] = coded > 0 ? saturated / coded : 0;
+    }
     for (uint32_t layer = 0; layer < v->g->n_layers; layer++)
         for (uint32_t side = SIDE_K; side <= SIDE_V; side++) {
             double square = 0, signal = 0;
@@ -143,11 +161,12 @@ int solve_expect_unseen(struct solver *v, struct solve_report *ret, struct errms
     if (!v->leaves_out)
         return 0;
 
-    sums = calloc(3 * (size_t) v->n_heads + 1, sizeof(*sums));
+    sums = calloc(5 * (size_t) v->n_heads + 1, sizeof(*sums));
     if (!sums)
         return fail(e, -ENOMEM, "out of memory for measuring the table");
 
-    u = (struct unseen){sums, sums + v->n_heads, sums + 2 * (size_t) v->n_heads};
+    u = (struct unseen){sums, sums + v->n_heads, sums + 2 * (size_t) v->n_heads,
+                        sums + 3 * (size_t) v->n_heads, sums + 4 * (size_t) v->n_heads};
 
     /* K before V, which reads K's codec while a view of K writes its mean again */
     for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++)

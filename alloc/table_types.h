@@ -98,6 +98,14 @@ struct table {
     size_t n_bytes;
 };
 
+/* Coordinates with bits; padding of a half-tile counts. */
+static inline unsigned codec_coded(const struct codec *c)
+{
+    bool has_empty = c->n_half > 0 && c->bits[c->n_half - 1] == 0;
+
+    return c->r - 8u * has_empty;
+}
+
 /* Whether widths of a side have trellis-coded levels: a table of format 3. */
 static inline bool table_has_trellis(const struct table *t)
 {

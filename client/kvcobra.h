@@ -286,10 +286,11 @@ typedef struct kvc_model_fit {       /* arrays are indexed by enum kvc_side */
     double error[2];                 /* of them: |x - decoded|^2 / |x - mean|^2, averaged over layers */
     double expected_error[2];        /* the same of the vectors that the table was solved from; 0: unknown */
     uint64_t coded[2], saturated[2]; /* as in kvc_usage */
+    double expected_saturated[2];    /* of coded, of these vectors; -1: unknown */
 } kvc_model_fit;
 
 /* How well the table that new sequences use fits what this client encoded. If error is twice expected_error,
- * or more than 1 coordinate in 100 saturated, calibrate with other text. Return: 0; -EINVAL. */
+ * or the saturated share twice expected_saturated, calibrate with other text. Return: 0; -EINVAL. */
 KVC_EXPORT int kvc_model_get_fit(kvc_model *m, kvc_model_fit *ret_fit);
 
 /* ---- sequence ---- */
@@ -610,7 +611,7 @@ typedef struct kvc_usage {
     uint64_t tail_bytes;   /* newest tokens, stored exactly */
     uint64_t shared_bytes; /* the part of all these bytes that is in the daemon's pool */
     /* by side (enum kvc_side), of all that this client encoded with the sequence's table: coordinates, and
-     * those beyond the quantiser's range. More than 1 in 100: the table does not fit the data */
+     * those beyond the quantiser's range; kvc_model_fit has the share to expect */
     uint64_t coded[2], saturated[2];
 } kvc_usage;
 

@@ -9,19 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "alloc/levels.h" /* levels_saturation_limits() */
 #include "gpu/page_layout.h"
 
 /* Counts of coordinates, the drift signal of DESIGN 3.3. Encoding adds to them and never resets them. */
 struct encode_counts {
     uint64_t coords;    /* coordinates quantised, by side */
-    uint64_t saturated; /* of these, coordinates beyond codec_saturation_limits() */
+    uint64_t saturated; /* of these, coordinates beyond levels_saturation_limits() (alloc/levels.h) */
 };
-
-/* Limits beyond which a coordinate of scalar levels counts as saturated; with a trellis it is
- * TRELLIS_SATURATED. The outermost cells are open. Each is taken to be symmetric about its level: twice as
- * wide as the distance from its threshold to its level. The limit is the far end of that cell. This
- * definition also works for one bit, which has no inner cell. */
-void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high);
 
 struct head_view {
     const struct table *table;

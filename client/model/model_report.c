@@ -1,6 +1,7 @@
 /* Switching a model's measurements on and off, and their result: kvc_model_report(), kvc_model_get_fit().
  * watch.h measures and sends reports. */
 #include <errno.h>
+#include <string.h>
 
 #include "alloc/moments.h"
 #include "alloc/table_expected.h"
@@ -86,6 +87,7 @@ int kvc_model_report(kvc_model *m, const kvc_report_options *o)
 int kvc_model_get_fit(kvc_model *m, kvc_model_fit *ret_fit)
 {
     kvc_model_fit f = {.struct_bytes = sizeof(f)};
+    struct table_expected expected;
     int r;
 
     if (!m)
@@ -98,11 +100,14 @@ int kvc_model_get_fit(kvc_model *m, kvc_model_fit *ret_fit)
         return fail(&m->client->error, -EINVAL, "kvc_model_get_fit: ret_fit is NULL");
 
     f.tokens = watch_fit(m, f.error);
-    (void) table_expected_errors(m->current->table->provenance, f.expected_error); /* unknown: 0 */
+    (void) table_expected_read(m->current->table->provenance, &expected);
+    memcpy(f.expected_error, expected.error, sizeof(f.expected_error));
+    memcpy(f.expected_saturated, expected.saturated, sizeof(f.expected_saturated));
     for (unsigned side = 0; side < 2; side++) {
         f.coded[side] = m->current->counts[side].coords;
         f.saturated[side] = m->current->counts[side].saturated;
     }
 
-    return options_write(ret_fit, &f, sizeof(f), sizeof(f), "kvc_model_fit", &m->client->error);
+    return options_write(ret_fit, &f, sizeof(f), offsetof(kvc_model_fit, expected_saturated), "kvc_model_fit",
+                         &m->client->error);
 }

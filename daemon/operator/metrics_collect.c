@@ -346,9 +346,16 @@ static bool metrics_collect_shadow_active(const struct table_entry *x, const Kvc
 static bool metrics_collect_expected(const struct table_entry *x, const Kvcobra__Fit *f, double ret[static 2])
 {
     (void) f;
-    ret[0] = x->expected[0];
-    ret[1] = x->expected[1];
+    memcpy(ret, x->expected.error, sizeof(x->expected.error));
     return x->has_expected && x->table;
+}
+
+static bool metrics_collect_expected_saturated(const struct table_entry *x, const Kvcobra__Fit *f,
+                                               double ret[static 2])
+{
+    (void) f;
+    memcpy(ret, x->expected.saturated, sizeof(x->expected.saturated));
+    return x->has_expected && x->expected.saturated[0] >= 0 && x->table;
 }
 
 static void metrics_collect_fit_family(const struct server *s, struct metrics_text *t, enum metric_id id,
@@ -385,6 +392,7 @@ static void metrics_collect_fit(const struct server *s, struct metrics_text *t)
     metrics_collect_fit_family(s, t, METRIC_SHADOW_ERROR, metrics_collect_shadow_error);
     metrics_collect_fit_family(s, t, METRIC_SHADOW_ACTIVE_ERROR, metrics_collect_shadow_active);
     metrics_collect_fit_family(s, t, METRIC_FIT_EXPECTED_ERROR, metrics_collect_expected);
+    metrics_collect_fit_family(s, t, METRIC_FIT_EXPECTED_SATURATED, metrics_collect_expected_saturated);
 }
 
 /* ---- the page ---- */

@@ -68,6 +68,10 @@ int tables_requests_handle_list(struct request *rq)
         info->revision = t->revision;
         info->reason = t->reason;
         tables_requests_fill_trial(rq, t, info);
+        info->expected_error_k = t->expected.error[SIDE_K];
+        info->expected_error_v = t->expected.error[SIDE_V];
+        info->expected_saturated_k = t->expected.saturated[SIDE_K];
+        info->expected_saturated_v = t->expected.saturated[SIDE_V];
         fit_fill(t->fit, &scratch->fits[n]);
         info->fit = &scratch->fits[n];
         scratch->table_pointers[n++] = info;

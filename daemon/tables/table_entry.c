@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table_expected.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
@@ -205,7 +204,7 @@ static void table_entry_set(struct table_entry *t, struct table *table, int copy
     t->fd = copy;
     t->bpd_code = table->bpd_code;
     t->file_bytes = table->n_bytes;
-    t->has_expected = table_expected_errors(table->provenance, t->expected) == 0;
+    t->has_expected = table_expected_read(table->provenance, &t->expected) == 0;
     t->reason[0] = '\0';
     memcpy(t->model_digest, table->model_digest, DIGEST_BYTES);
 }

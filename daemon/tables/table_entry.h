@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "alloc/table_expected.h"
 #include "alloc/table.h"
 #include "daemon/tables/state_writer.h"
 #include "gpu/page_layout.h"
@@ -71,7 +72,7 @@ struct table_entry {
     char reason[WIRE_TEXT_BYTES_MAX]; /* REJECTED */
     struct fit *fit;                  /* reported by clients; NULL: nothing yet */
     bool has_expected;
-    double expected[2];  /* by side: see alloc/table_expected.h */
+    struct table_expected expected;
     struct table *table; /* NULL when RETIRED or REJECTED */
     int fd;              /* sealed, read-only copy for FETCH; -1 until the first one */
     struct space *spaces;

@@ -90,15 +90,6 @@ static bool codec_load_centred(const float *x, size_t stride, size_t n, const fl
     return ops->centre(mean, d, ret);
 }
 
-void codec_saturation_limits(const struct levels *l, unsigned b, float *ret_low, float *ret_high)
-{
-    unsigned last = (1u << b) - 1;
-    float bottom = l->value[0] * l->step, top = l->value[last] * l->step;
-
-    *ret_low = l->threshold[0] - 2 * (l->threshold[0] - bottom);
-    *ret_high = l->threshold[last - 1] + 2 * (top - l->threshold[last - 1]);
-}
-
 /* One side of one head, whose vectors are encoded chunk by chunk. */
 struct encoding {
     const struct table *table;
@@ -150,7 +141,7 @@ static void codec_quantise_group(const struct encoding *e, const float *z, size_
             continue;
         }
 
-        codec_saturation_limits(l, b, &limits.low, &limits.high);
+        levels_saturation_limits(l, b, &limits.low, &limits.high);
         counts->saturated +=
             ops_best()->quantise(l, b, limits, z + half * 8 * GROUP, (size_t) 8 * GROUP, n, ret);
         counts->coords += 8 * n;

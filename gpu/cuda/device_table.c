@@ -278,7 +278,7 @@ static void device_table_fill_thresholds(const struct table *t, float *threshold
             size_t at = side * WIDTHS + b;
 
             memcpy(thresholds + at * LEVELS, l->threshold, ((1u << b) - 1) * sizeof(*thresholds));
-            codec_saturation_limits(l, b, &limits[2 * at], &limits[2 * at + 1]);
+            levels_saturation_limits(l, b, &limits[2 * at], &limits[2 * at + 1]);
         }
 }
 

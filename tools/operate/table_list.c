@@ -12,7 +12,7 @@
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
 
-/* Share of the quantised coordinates that lie beyond the last threshold. */
+/* Share of the quantised coordinates that lie beyond the range of their quantiser. */
 static double table_list_saturation(uint64_t saturated, uint64_t coded)
 {
     return coded > 0 ? (double) saturated / (double) coded : 0;
@@ -29,12 +29,19 @@ static json_t *table_list_pair_json(double k, double v)
 static json_t *table_list_live_json(const Kvcobra__TableInfo *t)
 {
     const Kvcobra__Fit *f = t->fit;
+    bool has_error = t->expected_error_k > 0 || t->expected_error_v > 0;
 
     return json_pack(
-        "{s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "reports", (json_int_t) f->reports, "tokens",
-        (json_int_t) f->tokens, "error", table_list_pair_json(f->error_k, f->error_v), "saturation",
+        "{s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:I}", "reports", (json_int_t) f->reports,
+        "tokens", (json_int_t) f->tokens, "error", table_list_pair_json(f->error_k, f->error_v),
+        "expected_error",
+        has_error ? table_list_pair_json(t->expected_error_k, t->expected_error_v) : json_null(),
+        "saturation",
         table_list_pair_json(table_list_saturation(f->saturated_k, f->coded_k),
                              table_list_saturation(f->saturated_v, f->coded_v)),
+        "expected_saturation",
+        t->expected_saturated_k >= 0 ? table_list_pair_json(t->expected_saturated_k, t->expected_saturated_v)
+                                     : json_null(),
         "shadow_tokens", (json_int_t) f->shadow_tokens, "active_error",
         table_list_pair_json(f->active_error_k, f->active_error_v), "shadow_error",
         table_list_pair_json(f->shadow_error_k, f->shadow_error_v), "shadow_ppm", (json_int_t) t->shadow_ppm,
@@ -76,11 +83,21 @@ static void table_list_print_live(const Kvcobra__TableInfo *t)
     const Kvcobra__Fit *f = t->fit;
     const char *name = digest_short(t->digest.data, hex);
 
-    if (f->tokens > 0)
-        terminal_print(
-            stdout, 2, "%s: live error of keys %.4f, values %.4f on %ju tokens; saturated %.2g, %.2g\n", name,
-            f->error_k, f->error_v, (uintmax_t) f->tokens, table_list_saturation(f->saturated_k, f->coded_k),
-            table_list_saturation(f->saturated_v, f->coded_v));
+    if (f->tokens > 0) {
+        char error[64] = "", saturated[64] = "";
+
+        if (t->expected_error_k > 0 || t->expected_error_v > 0)
+            (void) snprintf(error, sizeof(error), " (expected %.4f, %.4f)", t->expected_error_k,
+                            t->expected_error_v);
+        if (t->expected_saturated_k >= 0)
+            (void) snprintf(saturated, sizeof(saturated), " (expected %.2g, %.2g)", t->expected_saturated_k,
+                            t->expected_saturated_v);
+        terminal_print(stdout, 2,
+                       "%s: live error of keys %.4f, values %.4f%s on %ju tokens; saturated %.2g, %.2g%s\n",
+                       name, f->error_k, f->error_v, error, (uintmax_t) f->tokens,
+                       table_list_saturation(f->saturated_k, f->coded_k),
+                       table_list_saturation(f->saturated_v, f->coded_v), saturated);
+    }
 
     if (t->state == KVCOBRA__TABLE_STATE__TABLE_SHADOW)
         terminal_print(stdout, 2, "%s: shadow for %.4g %% of new chunks\n", name, t->shadow_ppm / 1e4);

@@ -34,6 +34,7 @@ class ModelFit(NamedTuple):
     expected_error: Tuple[float, float]
     coded: Tuple[int, int]
     saturated: Tuple[int, int]
+    expected_saturated: Tuple[float, float]
 
 
 class Model(Handle):

@@ -152,14 +152,19 @@ static void test_expectation(void)
     _cleanup_(stats_freep) struct stats *s = several_sources(5, 0.2);
     struct solve_options o = options();
     struct solved all = solve(s, &o), one;
-    double measured = 0, expected = 0, errors[2];
+    double measured = 0, expected = 0;
+    struct table_expected x;
 
     CU_ASSERT_TRUE(all.report.unseen.expected);
     CU_ASSERT(all.report.unseen.distortion > all.report.distortion);
     CU_ASSERT_PTR_NOT_NULL(strstr(all.table->provenance, "\"leave_out\":true"));
     CU_ASSERT_PTR_NOT_NULL(strstr(all.table->provenance, "\"unseen_distortion\":"));
-    CU_ASSERT_EQUAL(table_expected_errors(all.table->provenance, errors), 0);
-    CU_ASSERT_DOUBLE_EQUAL(errors[SIDE_V], all.report.unseen.error[SIDE_V], 1e-4 * errors[SIDE_V]);
+    CU_ASSERT_EQUAL(table_expected_read(all.table->provenance, &x), 0);
+    CU_ASSERT_DOUBLE_EQUAL(x.error[SIDE_V], all.report.unseen.error[SIDE_V], 1e-4 * x.error[SIDE_V]);
+    for (unsigned side = 0; side < 2; side++) {
+        CU_ASSERT(all.report.saturated[side] > 0 && all.report.saturated[side] < 0.2);
+        CU_ASSERT_DOUBLE_EQUAL(x.saturated[side], all.report.unseen.saturated[side], 1e-4);
+    }
     for (o.without = 1; o.without <= 5; o.without++) {
         one = solve(s, &o);
         measured += one.report.left_out_distortion / 5;

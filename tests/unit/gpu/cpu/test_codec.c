@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/levels.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/one_head_codec.h"
 #include "tests/unit/gpu/memory_table.h"
@@ -402,12 +403,12 @@ static void test_saturation_limits(void)
     struct levels l = {.step = 0.5f, .value = {-6, -1, 2, 8}, .threshold = {-2, 0.25f, 3}};
     float low, high;
 
-    codec_saturation_limits(&l, 2, &low, &high);
+    levels_saturation_limits(&l, 2, &low, &high);
     CU_ASSERT_EQUAL(low, -4); /* level -3, threshold -2 */
     CU_ASSERT_EQUAL(high, 5); /* level 4, threshold 3 */
 
     l = (struct levels){.step = 2, .value = {-1, 1}, .threshold = {0.5f}};
-    codec_saturation_limits(&l, 1, &low, &high);
+    levels_saturation_limits(&l, 1, &low, &high);
     CU_ASSERT_EQUAL(low, -4.5f);
     CU_ASSERT_EQUAL(high, 3.5f);
 }
