@@ -94,7 +94,7 @@ static int eval_texts_measure(struct engine *en, const struct eval_options *o, c
 
     n_subjects = res->n_recents * res->lists[0].n;
     p.total = (1.0 + (double) n_subjects) * (double) texts_tokens(texts, o->n_texts, &eo);
-    return texts_run(en, all, n_subjects, texts, o->n_texts, &eo, &p, &res->texts, e);
+    return texts_run(en, all, n_subjects, res->lists[0].n, texts, o->n_texts, &eo, &p, &res->texts, e);
 }
 
 int eval_texts(struct engine *en, const struct eval_options *o, const struct document *texts)

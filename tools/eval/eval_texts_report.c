@@ -66,11 +66,14 @@ static json_t *eval_texts_report_recent_json(const struct eval_options *o,
             json_decref(texts);
             return NULL;
         }
-    return json_pack("{s:i, s:f, s:f, s:f, s:o, s:o, s:f, s:o, s:b, s:o}", "recent",
+    return json_pack("{s:i, s:f, s:f, s:f, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:b, s:o}", "recent",
                      (int) eval_texts_report_recent(o, recent), "bpd_charged", subject_charged_bpd(s),
                      "bpd_true", subject_held_bpd(s), "kl", row->kl, "kl_low",
                      report_json_real(row->interval.low), "kl_high", report_json_real(row->interval.high),
-                     "worst_kl", evaluation_kl(&texts_cell(&res->texts, row->worst, at)->sum), "worst_text",
+                     "kl_difference", row->more, "kl_difference_low",
+                     report_json_real(row->more_interval.low), "kl_difference_high",
+                     report_json_real(row->more_interval.high), "worst_kl",
+                     evaluation_kl(&texts_cell(&res->texts, row->worst, at)->sum), "worst_text",
                      utf8_json(o->texts[row->worst], strlen(o->texts[row->worst])), "best",
                      (int) eval_texts_report_is_best(res, recent, place), "texts", texts);
 }
@@ -224,6 +227,28 @@ static void eval_texts_report_print_means(const struct eval_options *o, const st
     report_print(r, stdout);
 }
 
+/* One row per subject but the first, with which it is compared. */
+static void eval_texts_report_print_differences(const struct eval_options *o,
+                                                const struct eval_texts_result *res, size_t recent)
+{
+    _cleanup_(report_freep) struct report *r = NULL;
+    char columns[192], interval[INTERVAL_BYTES], window[WINDOW_BYTES];
+
+    (void) snprintf(columns, sizeof(columns), "<minus %s%s\t>KL\t>95 %%",
+                    subject_name(res->lists[0].items[0]), eval_texts_report_window(o, res, recent, window));
+    r = report_new(columns);
+    for (size_t place = 0; place < res->lists[0].n; place++) {
+        size_t i = res->order[place], at = eval_texts_report_at(res, recent, i);
+        const struct texts_row *t = &res->texts.rows[at];
+
+        if (i > 0)
+            report_row(r, "%s\t%+.5f\t%s", subject_name(res->lists[recent].items[i]), t->more,
+                       interval_text(t->more_interval, 5, interval));
+    }
+
+    report_print(r, stdout);
+}
+
 static void eval_texts_report_print_tables(const struct eval_options *o, const struct eval_texts_result *res)
 {
     eval_texts_report_print_texts(o, res);
@@ -234,6 +259,10 @@ static void eval_texts_report_print_tables(const struct eval_options *o, const s
     for (size_t recent = 0; recent < res->n_recents; recent++) {
         putchar('\n');
         eval_texts_report_print_means(o, res, recent);
+    }
+    for (size_t recent = 0; res->lists[0].n > 1 && recent < res->n_recents; recent++) {
+        putchar('\n');
+        eval_texts_report_print_differences(o, res, recent);
     }
     putchar('\n');
     if (res->budgets) {
@@ -259,6 +288,7 @@ int eval_texts_print(const struct engine *en, const struct eval_options *o,
                    "KL:      from the exact model, nats per token; each text counts once in means\n"
                    "95 %%:    interval of the mean over windows (bootstrap); - for a single window;\n"
                    "         too narrow for few windows: 80 %% with 4 of them, 90 %% with 16\n"
-                   "*:       no row of the same or fewer bits has a mean KL as low\n");
+                   "*:       no row of the same or fewer bits has a mean KL as low\n"
+                   "minus:   difference of mean KL to the first row named, over the same windows\n");
     return COMMAND_OK;
 }

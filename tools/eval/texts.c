@@ -94,7 +94,31 @@ static void texts_summarise(struct texts *t, size_t subject, const struct texts_
     row->interval = interval_bootstrap(samples, t->n_texts, t->n_texts);
 }
 
-int texts_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
+/* KL of @subject minus that of @other: the mean and its interval over the windows that both have read. */
+static int texts_compare(struct texts *t, size_t subject, size_t other, const struct texts_windows *w,
+                         struct interval_sample *samples)
+{
+    struct texts_row *row = &t->rows[subject];
+    _cleanup_(freep) double *all = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->n_texts; i++)
+        n += w->n[i];
+    all = malloc(n * sizeof(*all));
+    if (!all)
+        return -ENOMEM;
+
+    for (size_t i = 0, at = 0; i < t->n_texts; at += w->n[i++]) {
+        for (size_t k = 0; k < w->n[i]; k++)
+            all[at + k] = w->kl[i][subject * w->n[i] + k] - w->kl[i][other * w->n[i] + k];
+        samples[i] = (struct interval_sample){all + at, w->weight[i], w->n[i]};
+    }
+    row->more = interval_mean(samples, t->n_texts);
+    row->more_interval = interval_bootstrap(samples, t->n_texts, t->n_texts);
+    return 0;
+}
+
+int texts_run(struct engine *en, struct subject *const *subjects, size_t n_subjects, size_t n_each,
               const struct document *texts, size_t n_texts, const struct evaluation_options *o,
               struct progress *p, struct texts *ret, struct errmsg *e)
 {
@@ -102,7 +126,7 @@ int texts_run(struct engine *en, struct subject *const *subjects, size_t n_subje
     _cleanup_(freep) struct interval_sample *samples = calloc(n_texts, sizeof(*samples));
     int r;
 
-    assert(n_texts > 0 && n_subjects > 0);
+    assert(n_texts > 0 && n_subjects > 0 && n_each > 0);
     *ret = (struct texts){n_texts, n_subjects, calloc(n_texts * n_subjects, sizeof(*ret->cells)),
                           calloc(n_subjects, sizeof(*ret->rows))};
     r = texts_windows_init(&w, texts, n_texts, n_subjects, o);
@@ -126,7 +150,10 @@ int texts_run(struct engine *en, struct subject *const *subjects, size_t n_subje
             ret->cells[i * n_subjects + k].sum = sums[k];
     }
 
-    for (size_t k = 0; k < n_subjects; k++)
+    for (size_t k = 0; k < n_subjects; k++) {
         texts_summarise(ret, k, &w, samples);
+        if (texts_compare(ret, k, k / n_each * n_each, &w, samples) < 0)
+            return fail(e, -ENOMEM, "out of memory for %zu texts", n_texts);
+    }
     return 0;
 }

@@ -103,6 +103,34 @@ static void test_interval_of_the_mean(void)
     end_texts();
 }
 
+/* Differences to the first table, by window: zero to itself, and certain to one of more bits, though its KL
+ * varies more from window to window. */
+static void test_differences(void)
+{
+    const json_t *same, *more;
+    json_t *j;
+
+    begin_texts();
+    j = captured_json((const char *const[]){EVAL, "--table", table, "--table", more_bits, "--text", text,
+                                            "--tokens", "640", "--window", "64", "--recent", "0,16", "-q",
+                                            "--json", NULL});
+    for (size_t k = 0; k < 2; k++) {
+        double first = json_double_at(part_of(j, 0, k), "kl");
+
+        same = part_of(j, 1, k);
+        more = part_of(j, 2, k);
+        CU_ASSERT_EQUAL(json_double_at(same, "kl_difference"), 0);
+        CU_ASSERT_EQUAL(json_double_at(same, "kl_difference_low"), 0);
+        CU_ASSERT_EQUAL(json_double_at(same, "kl_difference_high"), 0);
+        CU_ASSERT_DOUBLE_EQUAL(json_double_at(more, "kl_difference"), json_double_at(more, "kl") - first,
+                               1e-8);
+        CU_ASSERT(json_double_at(more, "kl_difference_high") < 0);
+        CU_ASSERT(json_double_at(more, "kl_difference_low") < json_double_at(more, "kl_difference"));
+    }
+    json_decref(j);
+    end_texts();
+}
+
 /* A table compared with itself and with one of twice the bits. */
 static void test_budgets(void)
 {
@@ -178,8 +206,12 @@ static void test_bad_texts(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_two_texts), TEST(test_interval_of_the_mean),
-    TEST(test_budgets),   TEST(test_in_text),
-    TEST(test_bad_texts), TEST_END,
+    TEST(test_two_texts),
+    TEST(test_interval_of_the_mean),
+    TEST(test_differences),
+    TEST(test_budgets),
+    TEST(test_in_text),
+    TEST(test_bad_texts),
+    TEST_END,
 };
 const char test_suite[] = "eval_texts";
