@@ -108,9 +108,12 @@ def _llama_proxy(arguments: argparse.Namespace) -> int:
         print(f"kvcobra: {e}", file=sys.stderr)
         return 1
     sharing.open()  # says so now if there is no kvcobrad or no table
-    print(f"kvcobra: http://{arguments.listen} is {arguments.server} with shared prompts", flush=True)
+    complaint = upstream.complaint()
+    if complaint is not None:
+        print(f"kvcobra: {complaint}", file=sys.stderr)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        print(f"kvcobra: http://{arguments.listen} is {arguments.server} with shared prompts", flush=True)
         server.serve_forever()
     except KeyboardInterrupt:
         print(f"kvcobra: {sharing.found_tokens} tokens were found, {sharing.published_tokens} published", file=sys.stderr)

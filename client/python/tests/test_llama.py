@@ -2,7 +2,10 @@
 import json
 import logging
 import os
+import signal
+import socket
 import struct
+import subprocess
 import threading
 import sys
 import unittest
@@ -201,7 +204,7 @@ class WithServers(support.Case):
     def pair(self, name, socket=None, **options):
         """A stand-in server and a proxy in front of it. Returns the server, the sharing, and the proxy's URL."""
         path = os.path.join(self.folder, name)
-        os.mkdir(path, 0o700)
+        os.makedirs(path, 0o700, exist_ok=True)
         server = LlamaServer(path, self.table, self.model_id, **options)
         self.addCleanup(server.close)
         sharing = Sharing(lambda: kvcobra.Client(socket or self.daemon.socket), self.model_id.hex(), "interleaved", slots.Folder(path))
@@ -270,12 +273,62 @@ class WithServers(support.Case):
             self.assertEqual(json.loads(self.post(front, "/completion", {"prompt": TEXT}))["content"], "answer")
         self.assertEqual((len(self.lines), sharing.off), (1, None), self.lines)
 
+    def test_without_a_table_the_server_answers(self):
+        with support.Daemon("--pool-bytes=64M", "--arena-bytes=8M") as empty:
+            _, sharing, front = self.pair("a", socket=empty.socket)
+            for _ in range(2):
+                self.assertEqual(json.loads(self.post(front, "/completion", {"prompt": TEXT}))["content"], "answer")
+        self.assertEqual((len(self.lines), sharing.off), (1, None), self.lines)
+        self.assertIn("no active table for model", self.lines[0])
+
+    def small(self, name, n_bytes):
+        """A folder with little room."""
+        path = os.path.join(self.folder, name)
+        os.mkdir(path, 0o700)
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={n_bytes},mode=700", "tmpfs", path],
+                                               stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("mounting a small file system takes root")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", path], check=True)
+        return path
+
+    def test_a_folder_of_slots_without_room_for_a_prompt(self):
+        a, sharing, front_a = self.pair("a")
+        self.post(front_a, "/completion", {"prompt": TEXT})
+        self.settle(sharing, 640)
+        path = self.small("b", 128 << 10)
+        b, other, front_b = self.pair("b")
+        self.assertEqual(json.loads(self.post(front_b, "/completion", {"prompt": TEXT}))["content"], "answer")
+        self.assertGreaterEqual(b.computed[-1], 699, "what the layout was learned from begins with the same letter")
+        self.assertEqual((other.found_tokens, other.off), (0, None), self.lines)
+        self.assertRegex(self.lines[0], f"cannot write [0-9]+ bytes in the folder of slots {path}: No space left")
+        self.post(front_b, "/completion", {"prompt": TEXT[::-1]})
+        self.post(front_b, "/completion", {"prompt": "a short one, whose answer comes when the slot is free" * 2})
+        self.assertIn("was not published", " ".join(self.lines))
+        self.assertEqual([n for n in os.listdir(path) if n != "kvcobra-proxy.lock"], [], "what was begun is removed")
+
+    def test_a_folder_of_slots_that_is_full_at_first(self):
+        path = self.small("a", 8 << 20)
+        filler = os.path.join(path, "filler")
+        server, sharing, front = self.pair("a")
+        with open(filler, "wb") as file, self.assertRaises(OSError):
+            file.write(bytes(16 << 20))
+            file.flush()
+        self.assertEqual(json.loads(self.post(front, "/completion", {"prompt": TEXT}))["content"], "answer")
+        self.assertIn("while the folder of slots is full", self.lines[0])
+        os.unlink(filler)
+        self.post(front, "/completion", {"prompt": TEXT})
+        self.settle(sharing, 640)
+
     def test_a_restore_that_does_nothing_ends_sharing(self):
         a, sharing, front_a = self.pair("a")
         self.post(front_a, "/completion", {"prompt": TEXT})
         self.settle(sharing, 640)
         b, other, front_b = self.pair("b", honest=False)
         self.post(front_b, "/completion", {"prompt": TEXT})
+        for _ in range(support.TIMEOUT_S * 10):  # it is noticed after the answer
+            if other.off is not None:
+                break
+            threading.Event().wait(0.1)
         self.post(front_b, "/completion", {"prompt": TEXT})
         self.assertIn("computed a prompt again", other.off)
         self.assertEqual((len([p for p in b.paths if "erase" in p]), len(self.lines)), (1, 1), self.lines)
@@ -309,6 +362,70 @@ class WithServers(support.Case):
             t.join(support.TIMEOUT_S)
         self.assertEqual(len(server.computed) - 1, 6, self.lines)  # one more learns the layout
         self.assertEqual(self.lines, [])
+
+
+class Command(support.Case):
+    """kvcobra llama-proxy itself: what it says where it cannot start, or where something is missing."""
+
+    def setUp(self):
+        super().setUp()
+        self.slots = os.path.join(self.folder, "slots")
+        os.mkdir(self.slots, 0o700)
+        self.model = self.gguf("m.gguf", b"llama")
+
+    def gguf(self, name, architecture):
+        path = os.path.join(self.folder, name)
+        key = b"general.architecture"
+        with open(path, "wb") as file:
+            file.write(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, len(key)) + key + struct.pack("<IQ", 8, len(architecture)) + architecture)
+        return path
+
+    def start(self, *changes):
+        words = ["--server", "http://127.0.0.1:1", "--slots", self.slots, "--model", self.model, "--model-id", self.model_id.hex(),
+                 "--socket", os.path.join(self.folder, "none"), "--listen", "127.0.0.1:0", *changes]
+        return subprocess.Popen([sys.executable, "-B", "-m", "kvcobra", "llama-proxy", *words], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def refused(self, *changes):
+        with self.start(*changes) as process:
+            out, err = process.communicate(timeout=support.TIMEOUT_S)
+        self.assertEqual((process.returncode, out, err.count("\n")), (1, "", 1), err)
+        return err
+
+    def test_it_does_not_start(self):
+        self.assertIn("is not known for the architecture 'new'", err := self.refused("--model", self.gguf("n.gguf", b"new")))
+        self.assertIn("--pairs", err)
+        self.assertIn("is not a URL", self.refused("--server", "https://x"))
+        self.assertIn("mkdir -m 700", self.refused("--slots", self.slots + "-none"))
+        folder = slots.Folder(self.slots)
+        self.assertIn("another proxy uses", self.refused())
+        folder.close()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.assertIn("Address already in use", self.refused("--listen", f"127.0.0.1:{port}"))
+
+    def test_a_folder_that_is_not_writable(self):
+        if os.geteuid() == 0:
+            done = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,mode=700", "tmpfs", self.slots], stderr=subprocess.DEVNULL, check=False)
+            if done.returncode != 0:
+                self.skipTest("root writes everywhere, and nothing can be mounted")
+            self.addCleanup(subprocess.run, ["umount", "--lazy", self.slots], check=True)
+        else:
+            os.chmod(self.slots, 0o500)
+        self.assertIn(f"cannot write in the folder of slots {self.slots}: ", self.refused())
+
+    def test_without_daemon_and_server(self):
+        """It serves: what is missing may come later."""
+        with self.start() as process:
+            line = process.stdout.readline()
+            said = [process.stderr.readline(), process.stderr.readline()]
+            process.send_signal(signal.SIGTERM)
+            rest = process.stderr.read()
+        self.assertIn("with shared prompts", line)
+        self.assertIn("prompts are computed by llama-server alone", said[0])
+        self.assertIn(os.path.join(self.folder, "none"), said[0])
+        self.assertIn("llama-server at 127.0.0.1:1 does not answer yet", said[1])
+        self.assertEqual((process.returncode, rest), (0, "kvcobra: 0 tokens were found, 0 published\n"))
 
 
 class Arguments(unittest.TestCase):

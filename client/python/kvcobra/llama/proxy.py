@@ -28,6 +28,7 @@ PIECE_BYTES = 1 << 16
 TAIL_BYTES = 1 << 16  # of an answer, in which its timings are
 CACHED = re.compile(rb'"cache_n"\s*:\s*(\d+)')
 TIMEOUT_SECONDS = 3600.0
+START_SECONDS = 2.0  # for an answer to the first question
 
 
 class Upstream:
@@ -39,10 +40,20 @@ class Upstream:
             raise ValueError(f"--server {url} is not a URL such as http://127.0.0.1:8080")
         self.host, self.port, self.prefix = parts.hostname, parts.port or 80, parts.path.rstrip("/")
 
+    def complaint(self) -> Optional[str]:
+        """Why requests would fail now; None: the server answers."""
+        try:
+            with self.send("GET", "/health", None, {}, START_SECONDS) as answer:
+                answer.read()
+        except (OSError, http.client.HTTPException) as e:
+            return f"llama-server at {self.host}:{self.port} does not answer yet ({e}): until then requests get status 502"
+        return None
+
     @contextlib.contextmanager
-    def send(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str]) -> Iterator[http.client.HTTPResponse]:
+    def send(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str],
+             timeout: float = TIMEOUT_SECONDS) -> Iterator[http.client.HTTPResponse]:
         """One request over a connection of its own."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_SECONDS)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         try:
             connection.request(method, self.prefix + path, body, {**headers, "Connection": "close"})
             yield connection.getresponse()
@@ -137,7 +148,7 @@ class Proxy:
             body = {**prompt.body, "id_slot": slot.number, "cache_prompt": True}
             return json.dumps(body).encode(), prompt, slot, restored
         except Exception as e:  # the server answers as without us
-            self.sharing.say(f"a prompt is computed by llama-server alone: {e}")
+            self.sharing.say(f"a prompt is computed by llama-server alone: {getattr(e, 'strerror', None) or e}")
             if slot is not None:
                 slot.tokens = []
                 self._give_back(slot)
@@ -164,7 +175,7 @@ class Proxy:
                 self.sharing.publish(slot, prompt.tokens, ask)
         except Exception as e:
             slot.tokens = []
-            self.sharing.say(f"a prompt was not published: {e}")
+            self.sharing.say(f"a prompt was not published: {getattr(e, 'strerror', None) or e}")
         finally:
             self._give_back(slot)
 

@@ -139,6 +139,10 @@ class Sharing:
         except kvcobra.Error as e:
             self.switch_off(f"the states of this llama-server cannot be shared: {e.strerror}")
         except Exception as e:
+            if self._folder.is_full:
+                self.say(f"prompts are computed by llama-server alone while the folder of slots is full: {e}")
+                slot.tokens = []
+                return False
             self.switch_off(f"llama-server saves no slots ({e}): start it with --slot-save-path and the folder that --slots names")
         slot.tokens = []
         return self.off is None

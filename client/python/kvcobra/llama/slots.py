@@ -16,6 +16,7 @@ FILE_MAGIC, FILE_VERSION = 0x67677371, 4
 STATE_MAGIC = 0xaf143cd8
 HEAD = struct.Struct("<3I")
 CELL_BYTES = 12
+LEAST_ROOM = 1 << 16  # bytes; the state of a few tokens of a small model
 
 
 class FormatError(ValueError):
@@ -69,7 +70,7 @@ class Folder:
     def __init__(self, path: Any) -> None:
         self._path = os.fsencode(path)
         self._lock = -1
-        shown = os.fsdecode(self._path)
+        shown = self._shown = os.fsdecode(self._path)
         try:
             self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as e:
@@ -80,7 +81,11 @@ class Folder:
             if info.st_uid != os.geteuid() or stat.S_IMODE(info.st_mode) & 0o077:
                 raise ValueError(f"the folder of slots {shown} must belong to this user and have mode 0700, since slot files hold prompts: "
                                  f"chmod 700 {shown}")
-            self._lock = os.open("kvcobra-proxy.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
+            try:
+                self._lock = os.open("kvcobra-proxy.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
+            except OSError as e:
+                raise ValueError(f"cannot write in the folder of slots {shown}: {e.strerror}. This program and llama-server both write "
+                                 "there: choose a folder with room for the states of a prompt") from None
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -89,10 +94,19 @@ class Folder:
             self.close()
             raise
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for the smallest state."""
+        info = os.fstatvfs(self._fd)
+        return info.f_bavail * info.f_frsize < LEAST_ROOM
+
     def write(self, name: str, data: bytes) -> None:
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
+        try:
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+        except OSError as e:
+            raise OSError(e.errno, f"cannot write {len(data)} bytes in the folder of slots {self._shown}: {e.strerror}") from None
 
     def read(self, name: str) -> bytes:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)

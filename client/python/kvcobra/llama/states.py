@@ -22,7 +22,7 @@ def pairs_of(architecture: str) -> str:
     if architecture in HALF_SPLIT:
         return "half-split"
     raise ValueError(f"the order in which RoPE pairs dimensions is not known for the architecture '{architecture}': a wrong order would "
-                     "make pages that no other program can use")
+                     "make pages that no other program can use. If you know it, name it: --pairs, or pairs= in Python")
 
 
 class Layout(NamedTuple):
