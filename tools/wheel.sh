@@ -211,13 +211,14 @@ fi
 
 version=$(sed -n "s/^  version: '\(.*\)',$/\1/p" "$root/meson.build")
 build=$folder/build
+# also at the first configuration, which looks for unistr.h
+set -- -Dcuda="$cuda" "-Dc_args=-I$deps/include" "-Dc_link_args=-L$deps/lib -Wl,-rpath,\$ORIGIN/../lib -Wl,-s $folder/gcc/cpuinfo.o"
 if [ ! -f "$build/build.ninja" ]; then
     say "configuring"
     log_of meson meson setup "$build" "$root" --native-file "$folder/native.ini" --prefix=/ --libdir=lib --buildtype=release -Db_ndebug=true \
-        -Db_pie=true -Dsystemd=disabled -Dtests=disabled -Dllama=disabled || die "meson failed: $folder/log/meson"
+        -Db_pie=true -Dsystemd=disabled -Dtests=disabled -Dllama=disabled "$@" || die "meson failed: $folder/log/meson"
 fi
-log_of options meson configure "$build" -Dcuda="$cuda" "-Dc_args=-I$deps/include" \
-    "-Dc_link_args=-L$deps/lib -Wl,-rpath,\$ORIGIN/../lib -Wl,-s $folder/gcc/cpuinfo.o" || die "meson failed: $folder/log/options"
+log_of options meson configure "$build" "$@" || die "meson failed: $folder/log/options"
 say "building version $version"
 log_of ninja ninja -C "$build" || die "the build failed: $folder/log/ninja"
 

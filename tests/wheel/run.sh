@@ -10,6 +10,18 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../e2e/cli/lib.sh"
 WHEEL=${1:?a wheel is needed} TINY_MODEL=${2:?the program tiny_model is needed}
 
+# machines that it is not for: pip refuses it with a sentence, also without a network
+for platform in musllinux_1_2_x86_64 manylinux_2_28_aarch64 manylinux_2_27_x86_64; do
+    expect "the wheel on $platform" 1 python3 -m pip download --disable-pip-version-check --no-deps --no-index --only-binary :all: \
+        --platform "$platform" --dest "$dir/none" "$WHEEL"
+    grep -q "is not a supported wheel on this platform" "$dir/err" && ok "the sentence says why" || not_ok "the sentence says why"
+done
+mkdir "$dir/other"
+printf '#!/bin/sh\necho Linux aarch64\n' >"$dir/other/uname"
+chmod +x "$dir/other/uname"
+expect "building the wheel on another processor" 77 env PATH="$dir/other:$PATH" sh "$here/../../tools/wheel.sh" "$dir/other/build"
+grep -q "it runs on Linux x86-64, and this is Linux aarch64" "$dir/out" && ok "the sentence says why" || not_ok "the sentence says why"
+
 if [ "$(id -u)" -ne 0 ] || ! command -v debootstrap >/dev/null || ! unshare --mount --pid --fork true 2>/dev/null; then
     skip "it takes root, debootstrap and the right to make namespaces: sh tools/setup.sh boot"
     finish
