@@ -16,6 +16,7 @@ from ._library import ffi, free, library, new, text
 Digest = Union[bytes, str]
 GPU_PAGES_HOST = 1  # enum kvc_gpu_pages
 DIGEST_BYTES = 32
+TIMEOUT_MIN, TIMEOUT_MAX = 0.1, 3600.0  # seconds
 LIST_TABLES, GET_STATUS, TABLE_ACTIVE = 20, 40, 4  # of kvcobra.proto
 
 
@@ -97,12 +98,14 @@ class Client(NotCopied):
     stay in host memory and are those of every other client. attend is not possible.
     stream: with a gpu, the stream that the work is queued on, a torch.cuda.Stream or a cudaStream_t; None is the default stream.
     ring_bytes: with a gpu, pinned host memory through which pages move; 0 is the library's default.
+    timeout: seconds within which the daemon must accept the connection and answer each call; None is the library's default, 12. A call
+    that is not answered in time ends the connection, which later calls make again.
 
     Raises kvcobra.Error if the connection fails or the GPU cannot be used. Closing the client closes its models and sequences.
     """
 
     def __init__(self, socket: "Union[str, bytes, os.PathLike[Any], bool, None]" = None, threads: Optional[int] = None,
-                 gpu: Any = None, stream: Any = None, ring_bytes: int = 0) -> None:
+                 gpu: Any = None, stream: Any = None, ring_bytes: int = 0, timeout: Optional[float] = None) -> None:
         self._busy = threading.Lock()
         self._garbage: Deque[Tuple[Callable[[Any], Any], Any]] = deque()
         self._closers: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -125,13 +128,24 @@ class Client(NotCopied):
             elif stream is not None or ring_bytes:
                 raise TypeError("stream and ring_bytes are for a client with a gpu")
             if socket is not False:
-                path = ffi.NULL if socket is None else c_path(socket, "socket")
-                self.call("kvc_client_connect", self._handle, path)
+                self._connect(socket, timeout)
+            elif timeout is not None:
+                raise TypeError("timeout is for a client with a daemon")
             if threads is not None:
                 self.set_threads(threads)
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, socket: "Union[str, bytes, os.PathLike[Any], bool, None]", timeout: Optional[float]) -> None:
+        options = new("kvc_connect_options")
+        path = ffi.NULL if socket is None else c_path(socket, "socket")
+        options.path = path
+        if timeout is not None:
+            if not TIMEOUT_MIN <= timeout <= TIMEOUT_MAX:
+                raise ValueError(f"timeout is {timeout}; expected {TIMEOUT_MIN}..{TIMEOUT_MAX} seconds")
+            options.timeout_ms = round(timeout * 1000)
+        self.call("kvc_client_connect_with", self._handle, options)
 
     # ---- the GPU ----
 

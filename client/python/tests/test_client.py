@@ -29,7 +29,8 @@ class Client(support.Case):
 
     def test_arguments(self):
         for kind, arguments in [(TypeError, dict(socket=True)), (ValueError, dict(socket=False, threads=0)),
-                                (ValueError, dict(socket=False, threads=257))]:
+                                (ValueError, dict(socket=False, threads=257)), (TypeError, dict(socket=False, timeout=1)),
+                                (ValueError, dict(timeout=0)), (ValueError, dict(timeout=3601)), (ValueError, dict(timeout=float("nan")))]:
             with self.subTest(str(arguments)), self.assertRaises(kind):
                 kvcobra.Client(**arguments)
         client, model = self.embedded()

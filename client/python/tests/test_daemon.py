@@ -2,8 +2,10 @@
 import asyncio
 import errno
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import numpy
 
@@ -56,6 +58,21 @@ class Shared(support.Case):
         fill(sequence, 108, 192)
         self.assertEqual(sequence.length, 300)
         self.assertGreater(sequence.usage.shared_bytes, 0)
+
+    def test_timeout(self):
+        """A stopped daemon accepts connections, and answers nothing."""
+        with kvcobra.Client(self.daemon.socket, timeout=0.5) as client:
+            self.daemon.process.send_signal(signal.SIGSTOP)
+            try:
+                before = time.monotonic()
+                with self.assertRaises(kvcobra.Error):
+                    client.geometry(self.model_id)
+                self.assertFalse(client.info.connected)
+                with self.assertRaises(kvcobra.Error):
+                    kvcobra.Client(self.daemon.socket, timeout=0.1)
+                self.assertLess(time.monotonic() - before, 10, "the library's default is 12 s, twice")
+            finally:
+                self.daemon.process.send_signal(signal.SIGCONT)
 
     def test_request(self):
         client, _ = self.connected(self.daemon)

@@ -142,6 +142,22 @@ class Attention(support.Case):
         _, model = self.connected(self.daemon)
         self.assertEqual(kvcobra.Sequence(model).match(a.tokens), 192, "published under the request's tokens")
 
+    def test_weights_that_may_have_changed(self):
+        a, b = Request("a", 1, 300, self.model), Request("b", 2, 300, self.model)
+        self.step([(b, 0, 300)])
+        self.assertEqual(self.counters.take()["published_tokens"], 192)
+        self.step([(a, 0, 100)])
+        self.codes.stop()
+        out, _ = self.step([(a, 100, 300)])
+        self.assert_close(out, self.expected(a, 0, 300)[:, 100:])
+        again = Request("z", 7, 300, self.model)
+        again.tokens = b.tokens
+        _, failed = self.step([(again, 192, 300)], loads=[Load("z", Text(b.tokens, b"", self.digest), 0, 192, (7, 8, 9))])
+        self.assertEqual(failed, {7, 8, 9})
+        again.sent = 0
+        self.step([(again, 0, 300)])
+        self.assertEqual(self.counters.take(), {"load_failures": 1}, "neither a prompt before nor that behind is published")
+
     def test_tokens_with_a_gap_are_an_error(self):
         a = Request("a", 1, 300, self.model)
         a.sent = 5

@@ -1,5 +1,5 @@
 """vLLM with a tiny random model and a random table: how the connector is named, what vLLM does after a load that fails, MultiConnector,
-and what an engine costs that waits for kvcobrad. Takes minutes; needs vllm and transformers."""
+weights that are replaced, and what an engine costs that waits for kvcobrad. Takes minutes; needs vllm and transformers."""
 import json
 import os
 import signal
@@ -72,11 +72,13 @@ class Tiny(unittest.TestCase):
             plan = [{"engine": self.engine(self.connector(daemon)), "prompts": [prompt], "rest": 2},
                     {"engine": self.engine(self.connector(daemon)), "prompts": [prompt], "fail_loads": 1},
                     {"engine": self.engine(several), "prompts": [prompt]},
+                    {"engine": self.engine(self.connector(daemon), enable_prefix_caching=False), "prompts": [prompt, prompt, prompt, other],
+                     "rpc": {"1": "reload_weights"}, "rest": 1},
                     {"engine": self.engine(waiting), "prompts": [other, prompt], "before": {"1": f"kill -STOP {pid}"}}]
             timer = threading.Timer(600, daemon.process.send_signal, (signal.SIGCONT,))
             timer.start()
             try:
-                (publish, fail, take, wait), log = self.run_plan(plan)
+                (publish, fail, take, reload, wait), log = self.run_plan(plan)
             finally:
                 timer.cancel()
                 daemon.process.send_signal(signal.SIGCONT)
@@ -84,6 +86,12 @@ class Tiny(unittest.TestCase):
         self.assertEqual(fail["metrics"]["load_failures"], 1, "the request was computed, and did not fail")
         self.assertEqual(fail["calls"][0]["answers"][0]["tokens"], publish["calls"][0]["answers"][0]["tokens"])
         self.assertEqual(take["calls"][0]["answers"][0]["cached"], FOUND)
+        # the scheduler promises once more, before a step tells it; that load is refused
+        self.assertEqual(reload["calls"][0]["answers"][0]["cached"], FOUND)
+        self.assertEqual([call["answers"][0]["cached"] for call in reload["calls"][2:]], [0, 0])
+        self.assertEqual((reload["metrics"]["load_failures"], reload["metrics"]["loaded_tokens"], reload["metrics"].get("published_tokens", 0)),
+                         (1, FOUND, 0))
+        self.assertIn("reload_weights() of vLLM's worker may have changed the weights", log)
         waited = wait["calls"][1]
         print(f"a request waited for {waited['first_wall']:.2f} s, which took {waited['first_cpu']:.2f} s of processor time")
         self.assertGreater(waited["first_wall"], WAIT_MS / 1000)

@@ -1,6 +1,8 @@
 """Recording, publishing and loading as a worker of vLLM does them, against a real kvcobrad. Needs torch, and no vLLM."""
 import os
+import signal
 import sys
+import time
 import unittest
 
 import support
@@ -16,18 +18,21 @@ from kvcobra.vllm import geometry
 from kvcobra.vllm.counters import Counters
 from kvcobra.vllm.daemon import Daemon, Refused, Service
 from kvcobra.vllm.loader import Loader, LoadThread
-from kvcobra.vllm.metadata import Load, Rows, Text
+from kvcobra.vllm.metadata import Load, Rows, Start, Step, Text
 from kvcobra.vllm.publisher import Publisher
 from kvcobra.vllm.recording import Recorder, find_row, slots
+from kvcobra.vllm.weights import Watch, classes_of
+from kvcobra.vllm.worker import Worker
 from vllm_standin import FakeLog
 
 L, H, D = support.N_LAYERS, support.N_KV_HEADS, support.HEAD_DIM
 BLOCK = 32
 
 
-def new_daemon(socket, model_id, log=None, base=10000.0, clock=None):
+def new_daemon(socket, model_id, log=None, base=10000.0, clock=None, **extra):
     g = geometry.Geometry(**support.geometry(base=base)._asdict())
-    extra = {} if clock is None else {"clock": clock}
+    if clock is not None:
+        extra["clock"] = clock
     return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or FakeLog()), **extra)
 
 
@@ -101,6 +106,15 @@ class Recording(unittest.TestCase):
         copy, = self.step([Rows("d", 0, 64, (5, 6))], text)
         self.assertEqual(copy.n, 64, "the block was computed again")
 
+    def test_stop(self):
+        text = prompt(3, 256)
+        self.recorder.start("a", Text(tuple(range(256)), b"", b"t"), 0)
+        copy, = self.step([Rows("a", 0, 128, (4, 5, 6, 7))], text)
+        stopped, = self.recorder.stop()
+        self.assertIs(stopped, copy.recording)
+        self.assertTrue(stopped.dropped, "the publisher drops what waits for it, too")
+        self.assertEqual(self.step([Rows("a", 128, 128, tuple(range(4, 12)))], text), [])
+
     def test_step_without_all_layers(self):
         text = prompt(4, 64)
         self.recorder.start("a", Text(tuple(range(64)), b"", b"t"), 0)
@@ -138,6 +152,44 @@ class Lines(unittest.TestCase):
         now[0] = 61.0
         service.lost("d")
         self.assertEqual(log.lines[2].split(": ")[-1], "d")
+
+    def test_the_last_line(self):
+        log = FakeLog()
+        service = Service(log)
+        service.end("the weights are others")
+        service.end("again")
+        service.lost("a load failed")
+        service.back()
+        self.assertEqual(len(log.lines), 1, log.lines)
+        self.assertIn("the weights are others; start the engine again", log.lines[0])
+
+
+class Weights(unittest.TestCase):
+    def test_methods_that_may_change_weights(self):
+        class Base:
+            def reload_weights(self, path):
+                return "base", path
+
+        class Derived(Base):
+            def apply_model(self, function):
+                return function(self)
+
+            def execute_model(self):
+                return "a step"
+
+        watch = Watch()
+        before = watch.since_now()
+        watch.wrap(classes_of(Base))
+        watch.wrap(classes_of(Base))  # a second connector of the process
+        worker = Derived()
+        self.assertEqual((worker.execute_model(), before()), ("a step", None))
+        self.assertEqual((worker.reload_weights("x"), before()), (("base", "x"), "reload_weights"))
+        later = watch.since_now()
+        self.assertIsNone(later(), "the weights of a later start")
+        with self.assertRaises(ZeroDivisionError):
+            worker.apply_model(lambda w: 1 // 0)
+        self.assertEqual((later(), before()), ("apply_model", "apply_model"), "it may have changed some before it failed")
+        self.assertEqual(watch._n, 2, "each call counts once")
 
 
 class WithDaemon(support.Case):
@@ -218,6 +270,67 @@ class WithDaemon(support.Case):
         self.assertEqual(counts["published_tokens"], 128)
         counts = self.publish(Text(text.tokens, b"other salt", text.table), vectors, [128], n_published=128)
         self.assertEqual((counts.get("published_tokens"), counts["publish_failures"]), (None, 1))
+
+    def test_pages_that_are_on_the_disk_only(self):
+        """A step does not wait for a disk: the scheduler leases pages, which are in memory then."""
+        disk, state = (os.path.join(self.folder, name) for name in ("disk", "state"))
+        os.mkdir(disk, 0o700)
+        with support.Daemon("--pool-bytes=512M", f"--disk-dir={disk}", "--disk-bytes=64M", f"--state-dir={state}") as daemon:
+            daemon.activate(self.table)
+            self.daemon = daemon
+            text = self.text(256)
+            self.publish(text, prompt(6, 256), [256])
+            daemon.command("tier", "write")
+            daemon.command("evict", "--yes")
+            longer = Text(text.tokens + (7,), b"", text.table)
+            _, failed = self.load(longer, 0, 256)
+            self.assertEqual(len(failed), 256 // BLOCK)
+            _, model = self.connected(daemon)
+            with kvcobra.Sequence(model, keys="after", publish_all=True) as sequence:
+                self.assertEqual(sequence.match(longer.tokens), 256, "they are there")
+
+    def test_daemon_that_hangs(self):
+        text, limit = self.text(128), 0.5
+        self.publish(text, prompt(6, 128), [128])
+        daemon = new_daemon(self.daemon.socket, self.model_id, self.log, timeout=limit)
+        self.assertTrue(daemon.open())
+        loader = Loader(daemon, None, L, BLOCK, torch.bfloat16, torch.device("cpu"), self.counters)
+        longer = Text(text.tokens + (7,), b"", text.table)
+        loads = [Load(str(i), longer, 0, 128, tuple(range(10 * i, 10 * i + 4))) for i in range(20)]
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            before = time.monotonic()
+            failed = loader.load_all(loads)
+            seconds = time.monotonic() - before
+        finally:
+            self.daemon.process.send_signal(signal.SIGCONT)
+        self.assertEqual(failed, {block for load in loads for block in load.blocks})
+        self.assertLess(seconds, 20 * limit, "all loads of a step wait once")
+        self.assertEqual(self.counters.take()["load_failures"], 20)
+        self.assertEqual(len(self.log.lines), 1, self.log.lines)
+        loader.close()
+
+    def test_no_page_of_other_weights(self):
+        text = self.text(256)
+        self.publish(text, prompt(6, 256), [256])
+        changes = [None, "reload_weights"]  # while the load reads
+        loader = Loader(new_daemon(self.daemon.socket, self.model_id, self.log), lambda *arguments: None, L, BLOCK, torch.bfloat16,
+                        torch.device("cpu"), self.counters, lambda: changes.pop(0) if len(changes) > 1 else changes[0])
+        load = Load("a", Text(text.tokens + (7,), b"", text.table), 0, 256, tuple(range(8)))
+        for _ in range(2):
+            self.assertEqual(loader.load(load), set(range(8)))
+        self.assertIn("reload_weights() may have changed the weights", self.log.lines[-1])
+        loader.close()
+        changed = []
+        worker = Worker(lambda threads, timeout: new_daemon(self.daemon.socket, self.model_id, self.log), L, BLOCK, 1, False, True, 1 << 24,
+                        self.counters, changed_by=lambda: changed[-1] if changed else None)
+        other = Text(tuple(range(500, 756)), b"", text.table)
+        worker.bind(Step(starts=[Start("b", other, 0)], rows=[Rows("b", 0, 256, tuple(range(8)))]))
+        self.assertTrue(worker._recorder.active)
+        changed.append("apply_model")
+        worker.bind(Step(starts=[Start("c", other, 0)], rows=[Rows("b", 0, 256, tuple(range(8))), Rows("c", 0, 256, tuple(range(8)))]))
+        self.assertFalse(worker._recorder.active, "neither the prompt before nor that behind is recorded")
+        worker.close()
 
     def test_publisher_survives_any_exception(self):
         text, vectors = self.text(128), prompt(9, 128)

@@ -4,9 +4,9 @@
     vllm_engine.py PLAN.json RESULTS.json
 
 The plan is a list of runs, one after another: {"engine": {arguments of vllm.LLM}, "prompts": [[{"tokens": [...]}, ...], ...],
-"max_tokens": n, "environment": {...}, "rest": seconds, "before": {"1": shell command}, "until_cached": {"1": tokens},
-"fail_loads": n}. Each inner list of prompts arrives together. Before the prompts of a number its command runs; they are repeated
-until the first of them finds that many tokens. Importing vLLM takes 25 s of processor time, so that a test of many engines starts
+"max_tokens": n, "environment": {...}, "rest": seconds, "before": {"1": shell command}, "rpc": {"1": method of the workers},
+"until_cached": {"1": tokens}, "fail_loads": n}. Each inner list of prompts arrives together. Before the prompts of a number its command
+runs and its method is called; they are repeated until the first of them finds that many tokens. Importing vLLM takes 25 s of processor time, so that a test of many engines starts
 here.
 """
 import json
@@ -119,6 +119,9 @@ def run(plan):
         command = plan.get("before", {}).get(str(i))
         if command:
             subprocess.run(command, shell=True, check=True)
+        method = plan.get("rpc", {}).get(str(i))
+        if method:
+            llm.collective_rpc(method)
         n_cached = plan.get("until_cached", {}).get(str(i))
         arguments = llm, prompts, plan.get("max_tokens", 1)
         result["calls"].append(generate(*arguments) if n_cached is None else generate_until_cached(*arguments, n_cached))

@@ -54,6 +54,13 @@ class Codes:
         self._tokens: Dict[str, List[int]] = {}  # by request, as far as they are known here
         self._failed: Set[str] = set()
         self._step: Optional[Step] = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """The weights may be others from here on: nothing is published or loaded again."""
+        self._stopped = True
+        for kept in self._kept.values():
+            kept.private = True
 
     # ---- steps ----
 
@@ -76,20 +83,26 @@ class Codes:
         self._drop(load.request_id)
         self._failed.discard(load.request_id)
         try:
-            sequence = self._new(load.text.salt, load.text.table)
-            n = sequence.match(load.text.tokens[:load.end + 1])
-            if n == load.end:
-                self._kept[load.request_id] = Kept(sequence, False)
-                self._counters.add("loaded_tokens", n)
+            reason = "the weights may have been changed" if self._stopped else self._match(load)
+            if reason is None:
                 return set()
-            sequence.close()
-            reason = "kvcobrad no longer has the pages"
         except kvcobra.Error as e:
             reason = e.strerror
         self._counters.add("load_failures")
         self._daemon.service.lost(f"vLLM computes {load.end - load.first} tokens that could not be loaded: {reason}")
         self._failed.add(load.request_id)
         return set(load.blocks[load.first // block_tokens:])
+
+    def _match(self, load: Load) -> Optional[str]:
+        """None: the request has its sequence."""
+        sequence = self._new(load.text.salt, load.text.table)
+        n = sequence.match(load.text.tokens[:load.end + 1])
+        if n != load.end:
+            sequence.close()
+            return "kvcobrad no longer has the pages"
+        self._kept[load.request_id] = Kept(sequence, False)
+        self._counters.add("loaded_tokens", n)
+        return None
 
     def parts(self, first_blocks: List[int], row_starts: List[int], lengths: List[int]) -> List[Part]:
         """The sequences of a step's requests, in the order of its tensors. @row_starts: [requests + 1]; @lengths: tokens of
@@ -126,7 +139,7 @@ class Codes:
         return kept
 
     def _begin(self, row: Row) -> Kept:
-        if row.salt is not None:
+        if row.salt is not None and not self._stopped:
             try:
                 return Kept(self._new(row.salt, row.table), False)
             except kvcobra.Error as e:
@@ -137,7 +150,7 @@ class Codes:
 
     def _new(self, salt: bytes, table: Optional[bytes]) -> kvcobra.Sequence:
         return kvcobra.Sequence(self._model, salt=salt, table=table, keys="after", pairs=self._daemon.geometry.pairs,
-                                repeatable=self._repeatable, counted=True)
+                                repeatable=self._repeatable, counted=True, fetch_ms=0)
 
     def end_step(self) -> None:
         """Publishes the chunks that became full."""

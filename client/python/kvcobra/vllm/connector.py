@@ -12,11 +12,12 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 import torch
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
-                                                                SupportsHMA)
+                                                                KVConnectorWorkerMetadata, SupportsHMA)
 from vllm.model_executor.layers.rotary_embedding import _ROPE_DICT
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.worker.worker_base import WorkerBase
 
-from . import geometry, model_id, options, plugin, requirements, salt
+from . import geometry, model_id, options, plugin, requirements, salt, weights
 from .codes import Codes
 from .counters import Counters
 from .daemon import Daemon, Service
@@ -29,6 +30,16 @@ from .worker import Worker
 LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
 SERVICE = Service(LOG)  # of this process: its connectors and threads have one line in the log together
 KVConnectorMetadata.register(Step)
+
+
+class Changed(KVConnectorWorkerMetadata):
+    """From a worker to the scheduler: @method of the worker may have changed the weights."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        return self
 
 
 class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
@@ -57,9 +68,9 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- the sides ----
 
-    def _daemon(self, shards: List[geometry.Shard], threads: int, gpu: Any = None) -> Daemon:
+    def _daemon(self, shards: List[geometry.Shard], threads: int, gpu: Any = None, timeout: Optional[float] = None) -> Daemon:
         return Daemon(self._options.socket, self._model_id, self._geometry, shards,
-                      self._vllm_config.model_config.max_model_len, SERVICE, threads, gpu=gpu)
+                      self._vllm_config.model_config.max_model_len, SERVICE, threads, gpu=gpu, timeout=timeout)
 
     def _new_scheduler(self) -> Scheduler:
         parallel = self._vllm_config.parallel_config
@@ -78,16 +89,17 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         on_gpu = self._vllm_config.device_config.device_type == "cuda"
         gpu = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
 
-        def daemon(threads: int) -> Daemon:
-            return self._daemon([shard], threads, gpu)
+        def daemon(threads: int, timeout: Optional[float]) -> Daemon:
+            return self._daemon([shard], threads, gpu, timeout)
 
         codes = None
         if self._attends:
-            codes = Codes(daemon(self._options.threads), self._options.repeatable, self._counters)
+            codes = Codes(daemon(self._options.threads, self._options.load_seconds), self._options.repeatable, self._counters)
+        weights.WATCH.wrap(weights.classes_of(WorkerBase))
         return Worker(daemon, self._geometry.n_layers,
                       self._vllm_config.cache_config.block_size, self._options.threads, self._options.async_load,
                       self._kv_transfer_config.is_kv_producer and shard.owner == rank, self._options.queue_mib << 20,
-                      self._counters, codes)
+                      self._counters, codes, self._options.load_seconds, weights.WATCH.since_now())
 
     @property
     def codes(self) -> Optional[Codes]:
@@ -127,6 +139,15 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         self._of_scheduler.finished(request.request_id)
         return False, None
 
+    def update_connector_output(self, connector_output: Any) -> None:
+        changed = connector_output.kv_connector_worker_meta
+        if isinstance(changed, Changed):
+            self._stop(f"{changed.method}() of vLLM's worker may have changed the weights that pages are named by")
+
+    def _stop(self, reason: str) -> None:
+        SERVICE.end(reason)
+        self._of_scheduler.stop()
+
     @property
     def requires_kv_delivery(self) -> bool:
         return False  # a prompt that is not published is computed by its next reader
@@ -163,6 +184,10 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
     def get_block_ids_with_load_errors(self) -> Set[int]:
         return self._of_worker.failed_blocks()
 
+    def build_connector_worker_meta(self) -> Optional[KVConnectorWorkerMetadata]:
+        method = self._of_worker.changed_by
+        return Changed(method) if method else None
+
     # ---- both ----
 
     def reset_cache(self) -> Optional[bool]:
@@ -172,9 +197,7 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
             SERVICE.lost("attention on codes cannot reset its cache while requests use it: start the engine again for new weights")
             return False
         if self._scheduler is not None:
-            self._scheduler.stop()
-            SERVICE.lost("vLLM reset its caches, after which its weights may be others than those that pages are named by; start the "
-                         "engine again to share prefixes again")
+            self._stop("vLLM reset its caches, after which its weights may be others than those that pages are named by")
         return True
 
     def shutdown(self) -> None:

@@ -41,10 +41,11 @@ class Service:
         self._logged = False
         self._next_line = -1.0
         self._noted: Set[str] = set()
+        self._ended = False
 
     def lost(self, reason: Any) -> None:
         with self._lock:
-            if not self._lost and self._clock() >= self._next_line:
+            if not self._lost and not self._ended and self._clock() >= self._next_line:
                 self._log.warning("kvcobra: the engine goes on without shared prefixes: %s", reason)
                 self._next_line = self._clock() + LINE_SECONDS
                 self._logged = True
@@ -57,25 +58,36 @@ class Service:
                 self._noted.add(sentence)
                 self._log.info("kvcobra: %s", sentence)
 
+    def end(self, reason: str) -> None:
+        """Nothing is shared again. This line is the last one."""
+        with self._lock:
+            if not self._ended:
+                self._log.warning("kvcobra: the engine goes on without shared prefixes: %s; start the engine again to share prefixes again",
+                                  reason)
+            self._ended = True
+
     def back(self) -> None:
         with self._lock:
-            if self._lost and self._logged:
+            if self._lost and self._logged and not self._ended:
                 self._log.info("kvcobra: prefixes are shared again")
             self._lost, self._logged = False, False
 
 
 class Daemon:
     """@shards: the ranges of KV heads to open; @n_positions: the longest sequence of the engine. @gpu: the torch.device that has the
-    engine's cache, if it is a CUDA device: pages are encoded and decoded there if the library can, on the host if not."""
+    engine's cache, if it is a CUDA device: pages are encoded and decoded there if the library can, on the host if not. @timeout: seconds
+    that a call may wait for kvcobrad; None: the library's default."""
 
     def __init__(self, socket: Optional[str], model_id: str, geometry: Geometry, shards: Items[Shard], n_positions: int,
-                 service: Service, threads: int = 1, clock: Callable[[], float] = time.monotonic, gpu: Any = None) -> None:
+                 service: Service, threads: int = 1, clock: Callable[[], float] = time.monotonic, gpu: Any = None,
+                 timeout: Optional[float] = None) -> None:
         self._socket = socket
         self._model_id = model_id
         self._geometry = geometry
         self._shards = list(shards)
         self._n_positions = n_positions
         self._threads = threads
+        self._timeout = timeout
         self._clock = clock
         self.service = service
         self._gpu = gpu
@@ -136,13 +148,14 @@ class Daemon:
     def _connect(self) -> kvcobra.Client:
         if self._gpu is not None:
             try:
-                return kvcobra.Client(self._socket, threads=self._threads, gpu=self._gpu, stream=self.follow(self._gpu))
+                return kvcobra.Client(self._socket, threads=self._threads, gpu=self._gpu, stream=self.follow(self._gpu),
+                                      timeout=self._timeout)
             except kvcobra.Error as e:
                 if e.errno not in NO_GPU:
                     raise
                 self.service.note(f"keys and values are encoded and decoded on the host: {e.strerror}")
                 self._gpu = None
-        return kvcobra.Client(self._socket, threads=self._threads)
+        return kvcobra.Client(self._socket, threads=self._threads, timeout=self._timeout)
 
     def follow(self, device: Any) -> Any:
         """The stream of @device that this client's work is queued on: one of its own."""

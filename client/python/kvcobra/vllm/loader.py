@@ -2,7 +2,8 @@
 there, on a stream of the loader, which the load waits for.
 
 The method is the one that was there before the connector wrapped it, so that decoded vectors are never recorded. A load that
-fails reports its blocks, and vLLM computes their tokens.
+fails reports its blocks, and vLLM computes their tokens. Pages are in memory, since the scheduler leases them: a load asks neither the
+disk nor the cluster, and waits for a daemon that does not answer for a limited time, once.
 """
 from __future__ import annotations
 
@@ -31,10 +32,11 @@ Store = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 
 class Loader:
-    """@daemon: used by one thread only."""
+    """@daemon: used by one thread only. @changed_by: what has changed the engine's weights, whose pages then have other names; or None."""
 
     def __init__(self, daemon: Daemon, store: Store, n_layers: int, block_tokens: int, dtype: torch.dtype,
-                 device: torch.device, counters: Counters) -> None:
+                 device: torch.device, counters: Counters, changed_by: Callable[[], Optional[str]] = lambda: None) -> None:
+        self._changed_by = changed_by
         self._daemon = daemon
         self._store = store
         self._n_layers = n_layers
@@ -44,20 +46,36 @@ class Loader:
         self._counters = counters
         self._memory: Optional[torch.Tensor] = None
 
+    def load_all(self, loads: List[Load]) -> Set[int]:
+        """Returns the blocks that do not have their keys and values. If kvcobrad does not answer about one load, the others do not ask."""
+        failed: Set[int] = set()
+        gone = False
+        for load in loads:
+            of_load = self._failed(load, "kvcobrad does not answer") if gone else self.load(load)
+            gone = gone or (bool(of_load) and not self._daemon.connected())
+            failed |= of_load
+        return failed
+
     def load(self, load: Load) -> Set[int]:
         """Returns the blocks that do not have their keys and values: none, or those of the positions to load."""
         before = time.perf_counter()
         try:
-            reason = self._read(load)
+            reason = None if self._changed_by() else self._read(load)
         except kvcobra.Error as e:
             reason = e.strerror
+        method = self._changed_by()  # perhaps while this was read
+        if method is not None:
+            reason = f"{method}() may have changed the weights"
         if reason is not None:
-            self._counters.add("load_failures")
-            self._daemon.service.lost(f"vLLM computes {load.end - load.first} tokens that could not be loaded: {reason}")
-            return self.unfilled(load)
+            return self._failed(load, reason)
         self._counters.add("loaded_tokens", load.end - load.first)
         self._counters.observe("load_seconds", time.perf_counter() - before)
         return set()
+
+    def _failed(self, load: Load, reason: str) -> Set[int]:
+        self._counters.add("load_failures")
+        self._daemon.service.lost(f"vLLM computes {load.end - load.first} tokens that could not be loaded: {reason}")
+        return self.unfilled(load)
 
     def unfilled(self, load: Load) -> Set[int]:
         """The blocks of a load that failed."""
@@ -68,7 +86,7 @@ class Loader:
         if not models:
             return "there is no connection to kvcobrad"
         text = load.text
-        with self._daemon.sequence(models[0], text.salt, text.table, counted=True) as sequence:
+        with self._daemon.sequence(models[0], text.salt, text.table, counted=True, fetch_ms=0) as sequence:
             # one token more than the chunks that are needed: a match leaves one
             if sequence.match(text.tokens[:-(-load.end // CHUNK) * CHUNK + 1]) < load.end:
                 return "kvcobrad no longer has the pages"

@@ -11,6 +11,7 @@ from typing import Any, Mapping, Optional
 MODEL_ID_DIGITS = 64  # SHA-256 in hexadecimal
 THREADS_MAX = 64
 WAIT_MS_MAX = 10000  # the library's limit for slower tiers is 8000
+LOAD_SECONDS_MIN = 0.1  # a daemon on a busy host answers within this time
 THREADS_DEFAULT_MAX = 4  # a load of 1500 tokens does not get faster with more
 
 
@@ -24,6 +25,11 @@ class Options:
     waiting_leases: int = 64            # waiting requests whose pages are leased
     wait_ms: int = 1000                 # how long a request waits for kvcobrad at most, and for its disk and cluster
     repeatable: bool = False            # attention on codes: a cold run and a hit agree within rounding
+
+    @property
+    def load_seconds(self) -> float:
+        """How long a step waits for an answer of kvcobrad about pages that are leased."""
+        return max(self.wait_ms / 1000, LOAD_SECONDS_MIN)
 
 
 def default_threads() -> int:

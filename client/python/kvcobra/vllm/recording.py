@@ -106,6 +106,13 @@ class Recorder:
         """The request has ended. Returns its recording if it is not complete."""
         return self._recordings.pop(request_id, None)
 
+    def stop(self) -> List[Recording]:
+        """No prompt is recorded on. Returns the recordings that are not complete."""
+        stopped, self._recordings = list(self._recordings.values()), {}
+        for recording in stopped:
+            recording.dropped = True
+        return stopped
+
     def expect(self, rows: List[Rows]) -> None:
         """The rows of the next step."""
         self._rows = [r for r in rows if r.request_id in self._recordings]

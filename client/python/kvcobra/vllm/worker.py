@@ -5,7 +5,6 @@ import time
 from typing import Any, Callable, Dict, Optional, Set
 
 import torch
-from vllm.model_executor.models.utils import extract_layer_index
 
 from .codes import Codes
 from .counters import Counters
@@ -20,10 +19,12 @@ IDLE_WAIT_SECONDS = 0.005
 
 
 class Worker:
-    """@daemon(threads): a new Daemon. @publishes: this rank owns its shard, and the engine publishes."""
+    """@daemon(threads, timeout): a new Daemon. @publishes: this rank owns its shard, and the engine publishes. @load_seconds: how long a step
+    waits for kvcobrad. @changed_by: what has changed the weights since this worker was made, or None."""
 
-    def __init__(self, daemon: Callable[[int], Daemon], n_layers: int, block_tokens: int, threads: int, async_load: bool,
-                 publishes: bool, queue_bytes: int, counters: Counters, codes: Optional[Codes] = None) -> None:
+    def __init__(self, daemon: Callable[[int, Optional[float]], Daemon], n_layers: int, block_tokens: int, threads: int, async_load: bool,
+                 publishes: bool, queue_bytes: int, counters: Counters, codes: Optional[Codes] = None, load_seconds: Optional[float] = None,
+                 changed_by: Callable[[], Optional[str]] = lambda: None) -> None:
         self._new_daemon = daemon
         self._n_layers = n_layers
         self._block_tokens = block_tokens
@@ -37,13 +38,17 @@ class Worker:
         self._load_thread: Optional[LoadThread] = None
         self._step = Step()
         self._failed: Set[int] = set()
-        self._publisher = Publisher(daemon(1), queue_bytes, counters) if publishes and codes is None else None
+        self._load_seconds = load_seconds
+        self._changed_by = changed_by
+        self._publisher = Publisher(daemon(1, None), queue_bytes, counters) if publishes and codes is None else None
         self._recorder = Recorder(block_tokens, n_layers, self._reserve, counters)
 
     # ---- layers ----
 
     def register(self, layers: Dict[str, Any]) -> None:
         """Wraps the method of each attention layer that stores keys and values. @layers: by vLLM's names."""
+        from vllm.model_executor.models.utils import extract_layer_index
+
         by_index = {extract_layer_index(name): layer for name, layer in layers.items()}
         if sorted(by_index) != list(range(self._n_layers)) or len(layers) != self._n_layers:
             raise ValueError(f"KvCobraConnector: the engine has attention layers {sorted(by_index)}; expected 0 to "
@@ -61,10 +66,10 @@ class Worker:
                 layer.impl.do_kv_cache_update = self._wrapped(index, self._stores[index])
         cache = by_index[0].kv_cache
         dtype = by_index[0].kv_cache_torch_dtype
-        daemon = self._new_daemon(self._threads)
+        daemon = self._new_daemon(self._threads, self._load_seconds)
         daemon.models()  # with the table that is active now: a load may need it after another one was activated
         self._loader = Loader(daemon, self._store, self._n_layers, self._block_tokens, dtype,
-                              cache.device, self._counters)
+                              cache.device, self._counters, self._changed_by)
         if self._async_load:
             self._load_thread = LoadThread(self._loader)
 
@@ -89,8 +94,14 @@ class Worker:
 
     # ---- steps ----
 
+    @property
+    def changed_by(self) -> Optional[str]:
+        return self._changed_by()
+
     def bind(self, step: Step) -> None:
         """A step begins. vLLM calls load() before its forward pass only if the step needs what is loaded."""
+        if self.changed_by:
+            self._stop(step)
         self._step = step
         if self.codes is not None:
             self.codes.bind(step)
@@ -104,6 +115,15 @@ class Worker:
             self._recorder.start(start.request_id, start.text, start.n_published)
         self._recorder.expect(step.rows)
 
+    def _stop(self, step: Step) -> None:
+        """The weights may be others from here on: nothing that @step and later ones compute is published."""
+        step.starts, step.rows = [], []
+        if self.codes is not None:
+            self.codes.stop()
+        if self._publisher is not None:
+            for recording in self._recorder.stop():
+                self._publisher.end(recording)
+
     def load(self) -> None:
         loads, self._step.loads = self._step.loads, []
         if not loads:
@@ -116,8 +136,7 @@ class Worker:
             self._load_thread.put(loads)
             return
         assert self._loader is not None
-        for load in loads:
-            self._failed |= self._loader.load(load)
+        self._failed |= self._loader.load_all(loads)
         if self._failed and self._publisher is not None:
             self._recorder.fail(self._failed)
 
