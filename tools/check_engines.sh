@@ -106,6 +106,21 @@ make_llama() {
     return 1
 }
 
+make_llama_server() {
+    llama_server=$cache/xllamacpp
+    stamp=$(sha256sum <"$needs/xllamacpp.txt")
+    [ "$(cat "$llama_server/stamp" 2>/dev/null || true)" != "$stamp" ] || return 0
+    say "installing llama-server in $llama_server, 90 MB"
+    rm -rf "$llama_server"
+    if logged xllamacpp-venv python3 -m venv "$llama_server" && logged xllamacpp "$llama_server/bin/python" -m pip install --quiet \
+        --disable-pip-version-check --no-deps --require-hashes -r "$needs/xllamacpp.txt"; then
+        echo "$stamp" >"$llama_server/stamp"
+        return 0
+    fi
+    say "the package xllamacpp cannot be installed ($(tail -n 1 "$log")): llama-server is skipped"
+    return 1
+}
+
 run sh tools/setup.sh build model test engines
 model=$(sh tools/fetch_model.sh) || {
     say "the model could not be fetched, so nothing is tested"
@@ -129,6 +144,7 @@ if [ -n "${KVCOBRA_ENGINES_LLAMA:-}" ]; then
 elif ! make_llama; then
     llama=
 fi
+make_llama_server || llama_server=
 
 # ---- KV-COBRA ----
 
@@ -173,6 +189,7 @@ export KVC_KVCOBRAD="$root/$folder/daemon/kvcobrad" KVC_KVCOBRA="$root/$kvcobra"
 export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_SECOND_TABLE="$root/$second_table"
 export KVC_ENGINE_MODELS="$models"
 export KVC_WRITE_TABLE="$root/$folder/tests/python/write_table" KVC_HF_MODEL="${models:+$models/f32}" KVC_HF_TABLE="$root/$table"
+export KVC_LLAMA_SERVER="${llama_server:+$llama_server/bin/python}"
 export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
 # shellcheck disable=SC2086 # paths without spaces, or nothing
 run "$python" -B tests/engines/run.py tests/engines/test_*.py client/python/tests/test_hf*.py \

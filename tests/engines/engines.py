@@ -2,7 +2,7 @@
 
 Environment: KVCOBRA_LIBRARY, KVC_KVCOBRAD and KVC_KVCOBRA as for client/python/tests/; KVC_ENGINE_GGUF, a model; KVC_ENGINE_TABLE,
 a table for it; KVC_ENGINE_MODELS, a folder that convert.py made of it; KVC_LLAMA_SHARE, the example of client/llama/;
-KVC_TINY_MODEL, which makes small random models. A case whose variable is not set is skipped.
+KVC_LLAMA_SERVER, a Python that has the package xllamacpp; KVC_TINY_MODEL, which makes small random models. A case whose variable is not set is skipped.
 """
 import json
 import os

@@ -34,7 +34,7 @@ PAGE = os.path.join(ROOT, "client", "python", "VLLM.md")
 TITLE = "## From a folder to a hit\n"
 RECIPES = os.path.join(ROOT, "docs", "recipes")
 TIMEOUT_S = 3000
-PORT = "8000"  # of the pages
+PORTS = ("8000", "8001")  # of the pages
 LOADED = 640
 
 
@@ -89,7 +89,9 @@ class Page(unittest.TestCase):
             environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
             # set -e ends the script at the first command that fails, and what it started
             script = ("set -e\ntrap 'kvcobra down; kill $(jobs -p) 2>/dev/null' EXIT\npip install --quiet ./client/python\n" +
-                      re.sub(rf"\b{PORT}\b", free_port(), script).replace("wait $server", "wait $server || true"))
+                      script.replace("wait $server", "wait $server || true"))
+            for port in PORTS:
+                script = re.sub(rf"\b{port}\b", free_port(), script)
             log = os.path.join(folder, "log")
             with open(log, "w", encoding="utf-8") as file:
                 done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=file,
@@ -110,6 +112,11 @@ class Page(unittest.TestCase):
 
     def test_recipe_of_vllm(self):
         text = self.run_commands(commands(os.path.join(RECIPES, "vllm.md"), indent=7))
+        self.assertEqual(text.count("prefixes are shared through"), 2)
+
+    def test_recipe_of_replicas(self):
+        table = 'kvcobra up --wait --model "$MODEL"\n'  # which that recipe presumes
+        text = self.run_commands(table + commands(os.path.join(RECIPES, "vllm-replicas.md"), indent=7))
         self.assertEqual(text.count("prefixes are shared through"), 2)
 
     def test_recipe_of_transformers(self):
