@@ -276,7 +276,9 @@ const struct setting settings[] = {
         .details = "Kernels of a process may still run, and write, after the process has exited."),
     ROW("mover", SETTING_PATH, SETTINGS_GPUS, const char *, mover_path, "PATH", .text = KVCOBRA_MOVER_PATH,
         .help = "Path of kvcobra-mover, the process that uses the GPU driver",
-        .details = "With --user a kvcobra-mover that lies beside kvcobrad goes before the default."),
+        .details =
+            "With --user a kvcobra-mover beside kvcobrad, or in ../libexec from there, goes before the "
+            "default."),
     /* ---- disk tier ---- */
     ROW("disk-dir", SETTING_PATH, SETTINGS_TIER, const char *, disk_dir, "DIR",
         .help = "Folder on a disk for pages that leave memory; without a folder there is no disk tier",

@@ -86,21 +86,27 @@ static int user_folders_set_pool(struct config *c, struct errmsg *e)
     return config_set(c, "pool-bytes", text, e);
 }
 
-/* The kvcobra-mover beside this program, if there is one: a wheel and a tarball lie anywhere. */
+/* The kvcobra-mover beside this program, or where that is installed, if there is one: a wheel and a tarball
+ * lie anywhere. */
 static int user_folders_set_mover(struct config *c, struct errmsg *e)
 {
-    static const char name[] = "kvcobra-mover";
-    char path[PATH_MAX + sizeof(name)];
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    static const char *const places[] = {"kvcobra-mover", "../libexec/kvcobra-mover"};
+    char folder[PATH_MAX], path[2 * PATH_MAX], mover[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
     char *slash;
 
-    path[n > 0 ? n : 0] = '\0';
-    slash = strrchr(path, '/');
+    folder[n > 0 ? n : 0] = '\0';
+    slash = strrchr(folder, '/');
     if (!slash)
         return 0;
 
-    memcpy(slash + 1, name, sizeof(name));
-    return access(path, X_OK) == 0 ? config_set(c, "mover", path, e) : 0;
+    *slash = '\0';
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        (void) snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
+        if (access(path, X_OK) == 0 && realpath(path, mover))
+            return config_set(c, "mover", mover, e);
+    }
+    return 0;
 }
 
 int user_folders_apply(struct config *c, char **ret_file, struct errmsg *e)

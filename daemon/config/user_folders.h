@@ -11,7 +11,7 @@ struct errmsg;
 
 /**
  * user_folders_apply() - set the defaults of --user: sockets and their mode, the state folder, the
- * pool, and kvcobra-mover if it lies beside this program
+ * pool, and kvcobra-mover if it lies beside this program or in ../libexec
  * @ret_file: path of the configuration file, which need not exist; the caller frees
  *
  * Return: 0; -EINVAL: the environment has no such folder; -ENOMEM.

@@ -87,6 +87,10 @@ printf '#!/bin/sh\n' >"$dir/beside/kvcobra-mover"
 chmod +x "$dir/beside/kvcobra-mover"
 expect "settings of a daemon beside its mover" 0 "$dir/beside/kvcobrad" --user --print-config
 grep -qx "mover = $dir/beside/kvcobra-mover" "$dir/out" && ok "the mover beside it" || not_ok "the mover beside it"
+mkdir "$dir/libexec"
+mv "$dir/beside/kvcobra-mover" "$dir/libexec/"
+expect "settings of a daemon of a tarball or a wheel" 0 "$dir/beside/kvcobrad" --user --print-config
+grep -qx "mover = $dir/libexec/kvcobra-mover" "$dir/out" && ok "the mover in libexec" || not_ok "the mover in libexec"
 printf 'pool_bytes = 1G\nlease-ms = 1\n' >"$dir/wrong.conf"
 expect "a wrong file" 1 "$KVCOBRAD" --check-config "$dir/wrong.conf"
 grep -q "line 1: .*did you mean pool-bytes?" "$dir/err" && grep -q "line 2: lease-ms" "$dir/err" &&
