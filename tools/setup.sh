@@ -12,6 +12,7 @@
 #   sh tools/setup.sh build demo    and for the demonstration
 #   sh tools/setup.sh build test packages  and for tools/packages.sh
 #   sh tools/setup.sh build wheel   and for tools/wheel.sh
+#   sh tools/setup.sh images        for tools/images.sh
 #   sh tools/setup.sh build test kit  and for tests/gpu/kit.sh, beside the CUDA toolkit
 set -eu
 
@@ -75,6 +76,9 @@ libtool                 wheel    configures libraries
 nasm                    wheel    assembles ISA-L
 python3-venv            wheel    installs the compiler
 dpkg-dev                wheel    unpacks sources
+buildah                 images   writes images without a container runtime
+debootstrap             images   installs a bare Debian
+xz-utils                images   unpacks the programs
 patchelf                kit      paths of libraries in the kit for GPUs
 xz-utils                kit      packs it
 gzip                    demo     unpacks the texts
