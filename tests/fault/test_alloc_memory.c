@@ -16,11 +16,15 @@
 #include "alloc/stats_internal.h"
 #include "alloc/stats_rotate.h"
 #include "alloc/table.h"
+#include "alloc/trellis.h"
+#include "alloc/trellis_fit.h"
 #include "base/cleanup.h"
+#include "base/errmsg.h"
+#include "base/splitmix64.h"
 #include "tests/fault/fault.h"
 #include "tests/unit/alloc/shapes.h"
 
-enum { NTH_MAX = 5000, WINDOW = 150, SAMPLES = 128 }; /* an endless loop is a failure too */
+enum { NTH_MAX = 5000, PART = 41, WINDOW = 150, SAMPLES = 128 }; /* an endless loop is a failure too */
 
 static struct geometry g;
 static struct shape_data x;
@@ -33,12 +37,12 @@ static char path[64];
 
 static int run_solve(struct errmsg *e);
 
-/* Calls @run with the 1st, 2nd, 3rd ... allocation failing, until none fails. */
-static void walk(int (*run)(struct errmsg *e))
+/* Calls @run with every @step-th allocation failing, beginning with the first, until none fails. */
+static void walk_steps(int (*run)(struct errmsg *e), unsigned step)
 {
     unsigned nth;
 
-    for (nth = 1; nth < NTH_MAX; nth++) {
+    for (nth = 1; nth < NTH_MAX; nth += step) {
         long before = fault_live_blocks();
         struct errmsg e = {""};
         int r;
@@ -57,6 +61,11 @@ static void walk(int (*run)(struct errmsg *e))
         CU_ASSERT_EQUAL_FATAL(fault_live_blocks(), before);
     }
     CU_ASSERT(nth > 1 && nth < NTH_MAX);
+}
+
+static void walk(int (*run)(struct errmsg *e))
+{
+    walk_steps(run, 1);
 }
 
 static int count(struct stats **ret, struct errmsg *e)
@@ -144,9 +153,12 @@ static int run_solve(struct errmsg *e)
     return r;
 }
 
+/* Of the default solve, which fits trellises, a part of the allocations: each run takes long. All are walked
+ * with scalar levels; test_trellises() walks those of the fit. */
 static void test_solving(void)
 {
-    static const enum method methods[] = {METHOD_BANDS, METHOD_DP, METHOD_PAPER_KL, METHOD_PAPER_MSE};
+    static const enum method methods[] = {METHOD_BANDS, METHOD_BANDS, METHOD_DP, METHOD_PAPER_KL,
+                                          METHOD_PAPER_MSE};
     struct solve_report report;
     struct errmsg e = {""};
 
@@ -154,11 +166,35 @@ static void test_solving(void)
     for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++) {
         solve_options_for(&options, methods[i], 2);
         options.n_threads = 1; /* a failure of the nth call is the same one in every run */
+        if (i > 0)
+            options.trellis_states = 0;
         CU_ASSERT_EQUAL_FATAL(solve_table(stats, &options, &bytes, &n_bytes, &report, &e), 0);
-        walk(run_solve);
+        walk_steps(run_solve, i > 0 ? 1 : PART);
         free(bytes);
     }
     teardown();
+}
+
+static int run_trellis(struct errmsg *e)
+{
+    float z[2 * TRELLIS_FIT_MIN];
+    struct levels l, scaled;
+    uint64_t seed = 1;
+    double mse;
+    int r = trellis_normal(2, TRELLIS_STATE_BITS_MIN, &l, &mse);
+
+    for (size_t i = 0; i < sizeof(z) / sizeof(*z); i++)
+        z[i] = (float) (splitmix64_next(&seed) >> 40) * 0x1p-23f - 1;
+    if (r == 0)
+        r = trellis_fit(z, sizeof(z) / sizeof(*z), 2, &l);
+    if (r == 0)
+        r = trellis_scale(&l, 2, 1.25, &scaled);
+    return r < 0 ? fail(e, r, "out of memory for a trellis") : 0;
+}
+
+static void test_trellises(void)
+{
+    walk(run_trellis);
 }
 
 static int run_parse(struct errmsg *e)
@@ -236,5 +272,6 @@ static void test_files(void)
 
 const char test_suite[] = "alloc_memory";
 const struct test_case test_cases[] = {
-    TEST(test_counting), TEST(test_solving), TEST(test_parsing), TEST(test_files), TEST_END,
+    TEST(test_counting), TEST(test_solving), TEST(test_trellises),
+    TEST(test_parsing),  TEST(test_files),   TEST_END,
 };
