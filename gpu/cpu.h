@@ -7,9 +7,7 @@ enum cpu_capability {
     CPU_AVX512 = 1 << 1,   /* F, BW, DQ, VL */
     CPU_VNNI = 1 << 2,     /* AVX-512 VNNI */
     CPU_AVX_VNNI = 1 << 3, /* the same instructions on 256 bits, without AVX-512 */
-    /* AMX-TILE, AMX-INT8; a process must get the permission of the Linux kernel first (cpu/ops.c) */
-    CPU_AMX = 1 << 4,
-    CPU_VBMI = 1 << 5, /* AVX-512 VBMI */
+    CPU_VBMI = 1 << 4,     /* AVX-512 VBMI */
 };
 
 static inline unsigned cpu_capabilities(void)
@@ -19,7 +17,7 @@ static inline unsigned cpu_capabilities(void)
 #if defined(__x86_64__)
     __builtin_cpu_init();
 #if defined(__clang__)
-    /* clang 14 has no names for F16C, AVX-VNNI and AMX. Every CPU with AVX2 and FMA has F16C */
+    /* clang 14 has no names for F16C and AVX-VNNI. Every CPU with AVX2 and FMA has F16C */
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         mask |= CPU_AVX2;
 #else
@@ -27,8 +25,6 @@ static inline unsigned cpu_capabilities(void)
         mask |= CPU_AVX2;
     if (__builtin_cpu_supports("avxvnni"))
         mask |= CPU_AVX_VNNI;
-    if (__builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8"))
-        mask |= CPU_AMX;
 #endif
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))

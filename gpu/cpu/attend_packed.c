@@ -381,15 +381,9 @@ static void attend_pages(struct attend_packed_work *w, size_t first_page, size_t
     end_page = end_page < seen ? end_page : seen;
     rope_phase_at(w->rows.geometry, w->origin - (double) attend_packed_block_first(first_page), &w->frame);
     if (attend_packed_has_few_rows(w)) {
-        const struct decode_ops *ops = w->ops->decode;
-
         decode_begin(&w->decode, first_page, &w->frame);
-        if (ops->begin)
-            ops->begin(w->decode.k.n_narrow);
         for (size_t page = first_page; page < end_page; page++)
             attend_packed_decode_step_page(w, page);
-        if (ops->end)
-            ops->end();
         decode_finish(&w->decode, w->d_lanes);
         return;
     }

@@ -104,13 +104,6 @@ struct decode_ops {
     int narrow_max, weight_max;
     size_t lanes; /* 32-bit numbers of a vector */
 
-    /*
-     * Called before and after all loops below of one call, on one thread, to set up registers for K with
-     * @n_narrow half-tiles. NULL: no set-up.
-     */
-    void (*begin)(size_t n_narrow);
-    void (*end)(void);
-
     void (*unpack_keys)(const struct coded *c, struct key_codes *ret);
 
     /* kt [2][n_planes][64]: keys of the fast planes, rotated by their offsets. */

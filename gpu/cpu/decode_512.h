@@ -1,6 +1,6 @@
 /* Decode steps on vectors of 512 bits with AVX-512 BW and VNNI: 64 codes at a time become bytes by one
  * shift, one mask and one lookup, and vpdpbusd multiplies and adds four of them. Included only by
- * decode_avx512.c and decode_amx.c. */
+ * decode_avx512.c and decode_avx512vbmi.c. */
 #pragma once
 
 #include <immintrin.h>

@@ -2,31 +2,14 @@
 #include "gpu/cpu/ops.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <asm/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include "gpu/cpu.h"
 #include "gpu/cpu/ops_x86.h"
 
 static const struct ops *best;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-#if defined(__x86_64__)
-enum { XFEATURE_XTILEDATA = 18, NEEDED_BY_AMX = CPU_AVX512 | CPU_VNNI | CPU_AMX };
-
-/* The Linux kernel stores 8 KiB more per thread that uses tiles, and only for a process that has requested
- * it; one request is enough. */
-static bool ops_tiles_permitted(void)
-{
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
-#endif
 
 const struct ops *ops_select(unsigned mask)
 {
@@ -43,8 +26,6 @@ const struct ops *ops_select(unsigned mask)
         ops = &ops_avx512_vnni;
     if ((mask & CPU_AVX512) && (mask & CPU_VNNI) && (mask & CPU_VBMI))
         ops = &ops_avx512_vbmi;
-    if ((mask & NEEDED_BY_AMX) == NEEDED_BY_AMX && ops_tiles_permitted())
-        ops = &ops_amx;
 #else
     (void) mask;
 #endif
@@ -52,9 +33,6 @@ const struct ops *ops_select(unsigned mask)
 }
 
 /*
- * Tiles are not chosen: on a Xeon that has them AVX-512 with VNNI was faster in every row that was measured
- * (gpu/PERFORMANCE.md).
- *
  * Only for tests of whole programs: KVCOBRA_TEST_KERNEL names the best variant that may be chosen. An unknown
  * name, or one that this machine does not support, changes nothing; kvc_model_get_info() returns the variant
  * in use.
@@ -68,14 +46,13 @@ static unsigned ops_permitted(void)
         CPU_AVX2 | CPU_AVX512,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_VBMI,
-        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
     const char *name = secure_getenv("KVCOBRA_TEST_KERNEL");
 
     for (size_t i = 0; name && i < sizeof(masks) / sizeof(masks[0]); i++)
         if (strcmp(ops_select(masks[i])->name, name) == 0)
             return masks[i];
-    return ~(unsigned) CPU_AMX;
+    return ~0u;
 }
 
 static void ops_choose(void)

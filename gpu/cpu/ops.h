@@ -101,8 +101,7 @@ struct ops {
 
 extern const struct ops ops_ref;
 
-/* The best variant for the capabilities in @mask (gpu/cpu.h); 0 gives the reference. If the Linux kernel
- * refuses tiles, the best one without CPU_AMX. */
+/* The best variant for the capabilities in @mask (gpu/cpu.h); 0 gives the reference. */
 const struct ops *ops_select(unsigned mask);
 
 /* The best variant for this machine, chosen once; thread-safe. */

@@ -150,4 +150,3 @@ static inline bool to_half_16(const float *x, void *ret)
 const struct ops ops_avx512 = {.name = "avx512", .decode = &decode_avx2, AVX512_OPS};
 const struct ops ops_avx512_vnni = {.name = "avx512-vnni", .decode = &decode_avx512, AVX512_OPS};
 const struct ops ops_avx512_vbmi = {.name = "avx512-vbmi", .decode = &decode_avx512vbmi, AVX512_OPS};
-const struct ops ops_amx = {.name = "amx", .decode = &decode_amx, AVX512_OPS};

@@ -13,6 +13,5 @@ extern const struct ops ops_avx2_vnni; /* ops_avx2 with decode_avxvnni */
 extern const struct ops ops_avx512;
 extern const struct ops ops_avx512_vnni; /* ops_avx512 with decode_avx512 */
 extern const struct ops ops_avx512_vbmi; /* ops_avx512 with decode_avx512vbmi */
-extern const struct ops ops_amx;         /* ops_avx512 with decode_amx */
-extern const struct decode_ops decode_avx2, decode_avxvnni, decode_avx512, decode_avx512vbmi, decode_amx;
+extern const struct decode_ops decode_avx2, decode_avxvnni, decode_avx512, decode_avx512vbmi;
 #endif

@@ -33,7 +33,7 @@ enum {
     THREADS_MAX = 64,
     TOKENS_MAX = 4, /* numbers of tokens in one run */
     HOGS_MAX = 16,
-    N_SETS = 5,
+    N_SETS = 4,
     N_SYNTHETIC = 4,
     N_CASES = 5
 };
@@ -46,7 +46,6 @@ static const struct {
     {"AVX2 VNNI", CPU_AVX2 | CPU_AVX_VNNI},
     {"AVX-512 VNNI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI},
     {"AVX-512 VBMI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_VBMI}, /* differs for tables with trellises */
-    {"AMX", CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX},
 };
 
 static const struct {
@@ -273,15 +272,6 @@ static int bench_attend_check_and_time(struct bench_attend_run *packed, struct b
     return COMMAND_OK;
 }
 
-/* Whether the processor has the instructions, and the kernel permits them. */
-static bool bench_attend_on_this_machine(unsigned mask)
-{
-    if ((mask & ~cpu_capabilities()) != 0)
-        return false;
-
-    return !(mask & CPU_AMX) || ops_select(mask) != ops_select(mask & ~(unsigned) CPU_AMX);
-}
-
 static int bench_attend_measure_set(const struct attend_case *c, unsigned set,
                                     const struct bench_attend_options *o, struct result *ret)
 {
@@ -296,7 +286,7 @@ static int bench_attend_measure_set(const struct attend_case *c, unsigned set,
     *ret = (struct result){.c = c, .set = sets[set].name, .n_tokens = c->n_tokens};
     if (!out || !scratch || !seconds)
         return command_fail("out of memory");
-    if (!bench_attend_on_this_machine(sets[set].mask) || attend_case_rows(c) > ATTEND_F16_ROWS_MAX)
+    if ((sets[set].mask & ~cpu_capabilities()) != 0 || attend_case_rows(c) > ATTEND_F16_ROWS_MAX)
         return COMMAND_OK;
 
     for (size_t i = 0; i < o->threads; i++)

@@ -15,7 +15,7 @@ C_FILES = (".c", ".h", ".cu", ".cuh", ".cpp")
 PRODUCT = ("alloc", "base", "client", "cluster", "daemon", "examples", "gpu", "lab", "mover", "proto", "tools")
 
 # One loop compiled once per instruction set, and the headers that it is written in: they repeat each other's names by design.
-PER_INSTRUCTION_SET = re.compile(r"(gpu/cpu|lab/bench|tools/engine)/(\w+_(avx\w*|amx)\.c|(\w+_simd|decode_(256|512))\.h)")
+PER_INSTRUCTION_SET = re.compile(r"(gpu/cpu|lab/bench|tools/engine)/(\w+_avx\w*\.c|(\w+_simd|decode_(256|512))\.h)")
 
 # Device code: each .cu is a program of its own, and everything in it and in its headers is local to that program.
 KERNELS = ("gpu/cuda/kernels/", "lab/cuda/kernels/")

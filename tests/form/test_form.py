@@ -114,7 +114,7 @@ class Names(unittest.TestCase):
         files = [file("alloc/a.c", "static int run(void)\n{\n}\n"), file("alloc/b.c", "static int run(void)\n{\n}\n")]
         self.assertEqual(names.collision_share(files)[0], 1.0)
         self.assertEqual(len(names.check_statics(files)), 1)
-        files = [file(f"gpu/cpu/dot_{isa}.c", "static int run(void)\n{\n}\n") for isa in ("avx2", "avx512", "amx")]
+        files = [file(f"gpu/cpu/dot_{isa}.c", "static int run(void)\n{\n}\n") for isa in ("avx2", "avx512", "avxvnni")]
         self.assertEqual(names.check_statics(files), [])
 
     def test_tags(self):

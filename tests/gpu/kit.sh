@@ -33,7 +33,7 @@ tests="unit/gpu/cuda/test_cuda_abi unit/gpu/cuda/test_cuda_memory unit/gpu/cuda/
     unit/client/test_client_gpu_staged unit/client/test_client_gpu_copied unit/client/test_client_gpu_staged_refused
     unit/mover/test_mover_serve
     e2e/test_client_gpu e2e/test_client_gpu_errors e2e/test_client_gpu_host_pages e2e/test_client_gpu_restart"
-cpu_tests="unit/gpu/test_amx unit/gpu/test_attend_packed unit/gpu/test_attend_packed_grid unit/gpu/test_codec unit/gpu/test_ops"
+cpu_tests="unit/gpu/test_attend_packed unit/gpu/test_attend_packed_grid unit/gpu/test_codec unit/gpu/test_ops"
 programs="tests/gpu/bench_gpu_attend tests/gpu/bench_gpu_extents tests/gpu/bench_gpu_transfer daemon/kvcobrad mover/kvcobra-mover tools/kvcobra
     lab/kvcobra-lab tests/python/write_table"
 

@@ -135,42 +135,21 @@ void attend_scene_deinit(struct attend_scene *s)
     memory_table_deinit(&s->memory);
 }
 
-const struct ops *amx_model(void)
-{
-#if defined(__x86_64__)
-    extern const struct decode_ops decode_amx_model;
-    static struct ops model;
-    unsigned mask = CPU_AVX2 | CPU_AVX512 | CPU_VNNI;
-
-    if (mask & ~cpu_capabilities())
-        return NULL;
-    model = *ops_select(mask);
-    model.name = "amx-model";
-    model.decode = &decode_amx_model;
-    return &model;
-#else
-    return NULL;
-#endif
-}
-
 size_t attend_scene_variants(const struct ops *ret[ATTEND_SCENE_VARIANTS])
 {
-    static const unsigned masks[ATTEND_SCENE_VARIANTS - 1] = {
+    static const unsigned masks[ATTEND_SCENE_VARIANTS] = {
         0,
         CPU_AVX2,
         CPU_AVX2 | CPU_AVX_VNNI,
         CPU_AVX2 | CPU_AVX512,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI,
         CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_VBMI,
-        CPU_AVX2 | CPU_AVX512 | CPU_VNNI | CPU_AMX,
     };
     size_t n = 0;
 
-    for (size_t i = 0; i < ATTEND_SCENE_VARIANTS - 1; i++)
+    for (size_t i = 0; i < ATTEND_SCENE_VARIANTS; i++)
         if ((masks[i] & ~cpu_capabilities()) == 0 && (n == 0 || ret[n - 1] != ops_select(masks[i])))
             ret[n++] = ops_select(masks[i]);
-    if (amx_model())
-        ret[n++] = amx_model();
     return n;
 }
 

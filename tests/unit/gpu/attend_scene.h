@@ -43,12 +43,9 @@ struct attend_scene {
 void attend_scene_init(struct attend_scene *s, const struct attend_shape *shape);
 void attend_scene_deinit(struct attend_scene *s);
 
-/* gpu/cpu/decode_amx.c on tiles in plain C, on machines that have AVX-512 VNNI; NULL on others. */
-const struct ops *amx_model(void);
+enum { ATTEND_SCENE_VARIANTS = 6 };
 
-enum { ATTEND_SCENE_VARIANTS = 8 };
-
-/* The different variants up to the best of this machine, and amx_model(). Returns their number. */
+/* The different variants up to the best of this machine. Returns their number. */
 size_t attend_scene_variants(const struct ops *ret[ATTEND_SCENE_VARIANTS]);
 
 /* Runs every variant, with and without folding of slow planes, on one input

@@ -87,11 +87,7 @@ static void each(void (*check)(const struct decode_ops *ops, struct page *p))
 
             page_init(p, j / 4 + 1, state_bits[j % 4]);
             variant(i)->unpack_keys(&p->coded, &p->codes);
-            if (variant(i)->begin)
-                variant(i)->begin(p->coded.n_narrow);
             check(variant(i), p);
-            if (variant(i)->end)
-                variant(i)->end();
         }
     free(p);
 }
@@ -452,123 +448,7 @@ static void test_values(void)
     each(check_values);
 }
 
-/* ---- tiles against AVX-512 ---- */
-
-static bool same_keys(const struct decode_ops *x, const struct decode_ops *y, struct page *p)
-{
-    float kt[2][2 * PLANES * CHUNK_TOKENS];
-    struct dec dec;
-    struct key_rows m = fill_dec(x, p, &dec);
-
-    x->keys(&p->codes, &m, kt[0]);
-    y->keys(&p->codes, &m, kt[1]);
-    return memcmp(kt[0], kt[1], sizeof(kt[0])) == 0;
-}
-
-static bool same_scores(const struct decode_ops *x, const struct decode_ops *y, struct page *p)
-{
-    float basis[FOLD_NODES][FOLD_SPACING], scores[2][ROWS * CHUNK_TOKENS] = {0};
-    struct ring *r = malloc(sizeof(*r));
-    struct fold_codes c;
-    bool same = true;
-
-    assert(r);
-    fill_ring(x, p, r);
-    c = ring_codes(r, p);
-    for (size_t i = 0; i < FOLD_NODES * FOLD_SPACING; i++)
-        basis[i / FOLD_SPACING][i % FOLD_SPACING] = (float) test_rand_normal();
-    for (size_t first = 0; first < FOLD_RING; first++) {
-        size_t row = first % ROWS, n = ROWS - row; /* all, and one to seven */
-
-        x->fold(&p->codes, &c, first, row, n, (const float(*)[FOLD_SPACING]) basis, scores[0]);
-        y->fold(&p->codes, &c, first, row, n, (const float(*)[FOLD_SPACING]) basis, scores[1]);
-        same &= memcmp(scores[0], scores[1], sizeof(scores[0])) == 0;
-    }
-    free(r);
-    return same;
-}
-
-/* Adds the parts of a coordinate: of V [DECODE_PARTS]; of K's groups of four every fourth lane; of its
- * pairs two in four lanes. */
-static double sum_of(const float *sums, size_t lanes, size_t every, size_t run)
-{
-    double sum = 0;
-
-    for (size_t l = 0; l < lanes; l += every)
-        for (size_t i = 0; i < run; i++)
-            sum += (double) sums[l + i];
-    return sum;
-}
-
-/* Steps of 1, so that sums are whole numbers below 2^24 for bytes, which binary32 holds; one row to
- * sixteen. Rows of sums are contiguous and each buffer ends with the last row, so that sanitizers see
- * accesses beyond it. */
-static unsigned different_values(const struct decode_ops *x, const struct decode_ops *y, struct page *p,
-                                 size_t n_rows)
-{
-    size_t n_wide = wide_cols(p), wrong = 0;
-    size_t ld = COLS * DECODE_PARTS, key_ld = n_wide / 2 * x->lanes + (COLS - n_wide) / 4 * x->lanes;
-    struct row_weights *w = aligned_alloc(64, n_rows * sizeof(*w));
-    float *of[4];
-    float scores[DECODE_ROWS_MAX * CHUNK_TOKENS], factor[DECODE_ROWS_MAX];
-    struct softmax_row state[DECODE_ROWS_MAX];
-
-    assert(w);
-    for (size_t i = 0; i < n_rows * CHUNK_TOKENS; i++) {
-        scores[i] = (float) test_rand_normal();
-        state[i / CHUNK_TOKENS] = (struct softmax_row){.max = -INFINITY};
-    }
-    x->softmax(n_rows, scores, state, 0, true, factor, w);
-    for (size_t i = 0; i < n_rows; i++)
-        w[i].step = w[i].whole_step = 1;
-    for (size_t i = 0; i < 4; i++) {
-        of[i] = calloc(n_rows * (i < 2 ? ld : key_ld), sizeof(*of[i]));
-        assert(of[i]);
-    }
-    x->values(&p->coded, n_rows, w, of[0], ld);
-    y->values(&p->coded, n_rows, w, of[1], ld);
-    x->key_values(&p->codes, n_rows, w, of[2], key_ld);
-    y->key_values(&p->codes, n_rows, w, of[3], key_ld);
-    for (size_t row = 0; row < n_rows; row++)
-        for (size_t col = 0; col < COLS; col++) {
-            size_t v = row * ld + col * DECODE_PARTS, pair = row * key_ld + col / 2 * x->lanes + col % 2 * 2;
-            size_t quad = row * key_ld + n_wide / 2 * x->lanes + (col - n_wide) / 4 * x->lanes + col % 4;
-
-            wrong += sum_of(of[0] + v, DECODE_PARTS, 1, 1) != sum_of(of[1] + v, DECODE_PARTS, 1, 1);
-            if (col < n_wide)
-                wrong += sum_of(of[2] + pair, x->lanes, 4, 2) != sum_of(of[3] + pair, x->lanes, 4, 2);
-            else
-                wrong += sum_of(of[2] + quad, x->lanes - 3, 4, 1) != sum_of(of[3] + quad, x->lanes - 3, 4, 1);
-        }
-    for (size_t i = 0; i < 4; i++)
-        free(of[i]);
-    free(w);
-    return (unsigned) wrong;
-}
-
-static void check_tiles(const struct decode_ops *ops, struct page *p)
-{
-    const struct decode_ops *vnni = ops_select(CPU_AVX2 | CPU_AVX512 | CPU_VNNI)->decode;
-
-    if (!ops->begin) /* only AMX has a set-up */
-        return;
-    CU_ASSERT_TRUE(same_keys(ops, vnni, p));
-    CU_ASSERT_TRUE(same_scores(ops, vnni, p));
-    for (size_t n_rows = 1; n_rows <= DECODE_ROWS_MAX; n_rows += 5)
-        CU_ASSERT_EQUAL(different_values(ops, vnni, p, n_rows), 0);
-}
-
-static void test_tiles(void)
-{
-    if (!amx_model()) {
-        test_skip("neither AMX nor AVX-512 VNNI");
-        return;
-    }
-    each(check_tiles);
-}
-
 const char test_suite[] = "decode";
 const struct test_case test_cases[] = {
-    TEST(test_unpack), TEST(test_keys),  TEST(test_fold), TEST(test_nodes),
-    TEST(test_values), TEST(test_tiles), TEST_END,
+    TEST(test_unpack), TEST(test_keys), TEST(test_fold), TEST(test_nodes), TEST(test_values), TEST_END,
 };
