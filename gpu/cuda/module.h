@@ -1,5 +1,5 @@
 /* An image of kernels in the context of a space: finds its functions by name and launches them. For
- * kernels.c, f16.c and konly.c. */
+ * kernels.c and f16.c. */
 #pragma once
 
 #include <stddef.h>

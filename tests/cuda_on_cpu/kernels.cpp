@@ -19,9 +19,6 @@ READ_KERNELS(ENTRY_DECLARE)
 STAGED_KERNELS(ENTRY_DECLARE)
 MEMORY_KERNELS(ENTRY_DECLARE)
 F16_KERNELS(ENTRY_DECLARE)
-#define DECLARE_KONLY(kernel, n_key_coords) ENTRY_DECLARE(kernel, konly_attend)
-KONLY_ATTEND_KERNELS(DECLARE_KONLY)
-KONLY_MERGE_KERNELS(ENTRY_DECLARE)
 
 static const struct kernel {
     const char *name;
@@ -33,9 +30,7 @@ static const struct kernel {
 #define ROW_90(name, d, n_rows) ROW(name, launch_attend)
 #define ROW_80(name, d, n_key_coords, n_columns, n_rows) ROW(name, launch_attend)
     ATTEND_KERNELS(ROW_ATTEND) ATTEND_80_KERNELS(ROW_80) ATTEND_90_KERNELS(ROW_90) MERGE_KERNELS(ROW)
-        APPEND_KERNELS(ROW) READ_KERNELS(ROW) STAGED_KERNELS(ROW) MEMORY_KERNELS(ROW) F16_KERNELS(ROW)
-#define ROW_KONLY(name, n_key_coords) ROW(name, konly_attend)
-            KONLY_ATTEND_KERNELS(ROW_KONLY) KONLY_MERGE_KERNELS(ROW)};
+        APPEND_KERNELS(ROW) READ_KERNELS(ROW) STAGED_KERNELS(ROW) MEMORY_KERNELS(ROW) F16_KERNELS(ROW)};
 
 static const struct kernel *find(const char *name)
 {

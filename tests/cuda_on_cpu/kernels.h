@@ -6,7 +6,6 @@
 #include "gpu/cuda/kernels/attend_80.h"
 #include "gpu/cuda/kernels/attend_90.h"
 #include "lab/cuda/kernels/f16.h"
-#include "lab/cuda/kernels/konly.h"
 #include "gpu/cuda/kernels/launch.h"
 
 #ifdef __cplusplus

@@ -23,15 +23,14 @@ enum {
     OPT_JSON,
     OPT_TABLE,
     OPT_COMPUTE,
-    PACKED = 8,
-    TABLES = 12,
+    TABLES = 8,
     ATTEND_ROWS = 4 * (TABLES + 1),
     ENCODE_TOKENS = 32768,
 };
 
 #define MIB ((size_t) 1 << 20)
 
-/* 4 bits each; every table of PACKED twice, without and then with prediction. The number of heads comes
+/* 4 bits each; every table twice, without and then with prediction. The number of heads comes
  * from the options. */
 static const struct source tables[TABLES] = {
     {"K 32, V 128", {BENCH_D, 0, BENCH_GROUP, 32, 128, false}, NULL, 3, 5.5},
@@ -42,17 +41,13 @@ static const struct source tables[TABLES] = {
     {"K 128, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 128, 128, true}, NULL, 0, 0},
     {"K 32, V 32", {BENCH_D, 0, BENCH_GROUP, 32, 32, false}, NULL, 4, 9},
     {"K 32, V 32, predicted", {BENCH_D, 0, BENCH_GROUP, 32, 32, true}, NULL, 0, 0},
-    {"K 16, V binary16", {BENCH_D, 0, BENCH_GROUP, 16, 0, false}, NULL, 1.75, 0.95},
-    {"K 32, V binary16", {BENCH_D, 0, BENCH_GROUP, 32, 0, false}, NULL, 1.75, 0.95},
-    {"K 64, V binary16", {BENCH_D, 0, BENCH_GROUP, 64, 0, false}, NULL, 1.75, 0.95},
-    {"K 128, V binary16", {BENCH_D, 0, BENCH_GROUP, 128, 0, false}, NULL, 1.2, 0.95},
 };
 
 #define PREDICTED_SHARE 0.8 /* target with prediction, relative to the ratio without it */
 
 struct results {
     struct attend_row attend[ATTEND_ROWS];
-    struct codec_row codec[PACKED];
+    struct codec_row codec[TABLES];
     size_t n_attend, n_codec;
 };
 
@@ -161,7 +156,7 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
 
         if (r < 0)
             return r;
-        if (table < PACKED && source.shape.v_from_k && row->fits && row[-1].fits) {
+        if (table < TABLES && source.shape.v_from_k && row->fits && row[-1].fits) {
             row->share = row->ratio.median / row[-1].ratio.median;
             row->must = PREDICTED_SHARE * row[-1].ratio.median;
         }
@@ -178,7 +173,7 @@ static int measure(struct bench_gpu *g, const struct bench_options *o, const str
 
     if (r == 0)
         r = measure_attention(g, o, &pools, of_file, ret, e);
-    for (size_t i = 0; i < PACKED && r == 0; i++) {
+    for (size_t i = 0; i < TABLES && r == 0; i++) {
         struct source source = source_of(o, i);
 
         r = bench_codec_row(g, o, &pools, &source,

@@ -28,8 +28,7 @@ int bench_gpu_open(struct bench_gpu *g, struct errmsg *e)
         (r = cuda_device_find(g->driver, NULL, &g->device, e)) < 0 ||
         (r = cuda_space_new(g->driver, &g->device, g->device.granularity, &g->space, e)) < 0 ||
         (r = cuda_kernels_new(g->space, &g->kernels, e)) < 0 ||
-        (r = cuda_f16_new(g->space, &g->f16, e)) < 0 || (r = cuda_konly_new(g->space, &g->konly, e)) < 0 ||
-        (r = cuda_space_enter(g->space, e)) < 0)
+        (r = cuda_f16_new(g->space, &g->f16, e)) < 0 || (r = cuda_space_enter(g->space, e)) < 0)
         return r;
     r = make_events(g, e);
     cuda_space_leave(g->space);
@@ -47,7 +46,6 @@ void bench_gpu_close(struct bench_gpu *g)
         bench_gpu_release(g, 0);
     }
     g->f16 = cuda_f16_free(g->f16);
-    g->konly = cuda_konly_free(g->konly);
     g->kernels = cuda_kernels_free(g->kernels);
     g->space = cuda_space_free(g->space);
     g->driver = cuda_driver_close(g->driver);

@@ -4,7 +4,6 @@
 
 #include "lab/cuda/f16.h"
 #include "gpu/cuda/kernels.h"
-#include "lab/cuda/konly.h"
 
 struct bench_gpu {
     struct cuda_driver *driver;
@@ -12,7 +11,6 @@ struct bench_gpu {
     struct cuda_space *space;
     struct cuda_kernels *kernels;
     struct cuda_f16 *f16;
-    struct cuda_konly *konly;
     int n_multiprocessors;
     cu_event begin, end;
     cu_ptr allocations[2048];

@@ -16,9 +16,7 @@
 enum {
     SETS_MAX = 64,  /* caches that calls use in rotation */
     CANDIDATES = 3, /* numbers of splits that are tried */
-    /* of the baseline, and of packed keys beside binary16 values, on a
-     * multiprocessor: what the first candidate fills */
-    F16_BLOCKS = 2,
+    F16_BLOCKS = 2, /* of the baseline on a multiprocessor: what the first candidate fills */
     SAMPLES_MIN = 3,
     PATTERN_BYTES = 16 << 20,
 };
@@ -130,8 +128,7 @@ struct contender {
     struct bench_gpu *g;
     const struct page_layout *layout; /* packed; NULL: binary16 */
     bool of_layers;                   /* packed: caches are layers of the same pages */
-    bool dense_values;                /* packed: values are binary16 */
-    struct konly_attend packed;
+    struct launch_attend packed;
     struct f16_attend f16;
     unsigned n_splits, batch;
     size_t n_sets;
@@ -145,17 +142,12 @@ static int call_contender(const void *arg, size_t i, struct errmsg *e)
     size_t set = i % w->n_sets;
 
     if (w->layout) {
-        struct konly_attend a = w->packed;
+        struct launch_attend a = w->packed;
 
-        a.attend.layer = w->of_layers ? (uint32_t) set : 0;
+        a.layer = w->of_layers ? (uint32_t) set : 0;
         for (unsigned n = 0; n < w->batch; n++)
-            a.attend.items[n].seq =
-                (const struct device_seq *) (uintptr_t) w->seqs[w->of_layers ? 0 : set] + n;
-        if (!w->dense_values)
-            return cuda_attend(w->g->kernels, w->layout, &a.attend, w->batch, NULL, e);
-
-        a.v += set * w->f16_side_bytes / sizeof(*a.v);
-        return cuda_konly_attend(w->g->konly, w->layout, &a, w->batch, NULL, e);
+            a.items[n].seq = (const struct device_seq *) (uintptr_t) w->seqs[w->of_layers ? 0 : set] + n;
+        return cuda_attend(w->g->kernels, w->layout, &a, w->batch, NULL, e);
     } else {
         struct f16_attend a = w->f16;
 
@@ -222,24 +214,19 @@ static int put_packed(const struct bench_pools *p, const struct subject *s, cons
                       size_t tokens, struct contender *w, struct errmsg *e)
 {
     const struct geometry *geometry = &s->layout.table->geometry;
-    size_t partial =
-        (w->dense_values ? KONLY_PARTIAL_FLOATS
-                         : LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->layout), geometry->d)) *
-        sizeof(float);
+    size_t partial = LAUNCH_PARTIAL_FLOATS(device_table_columns_max(&s->layout), geometry->d) * sizeof(float);
     size_t row = (size_t) geometry->n_kv_heads * geometry_group(geometry) * geometry->d;
     cu_ptr partials;
     int r = bench_gpu_put(w->g, NULL, w->batch * geometry->n_kv_heads * w->n_splits * partial, &partials, e);
 
-    w->packed = (struct konly_attend){
-        .attend = {.table = (const struct device_table *) (uintptr_t) s->table,
-                   .partials = (float *) (uintptr_t) partials,
-                   .n_splits = w->n_splits,
-                   .n_q = 1},
-        .v = (const uint16_t *) (uintptr_t) p->v,
-        .ld = (uint32_t) tokens,
+    w->packed = (struct launch_attend){
+        .table = (const struct device_table *) (uintptr_t) s->table,
+        .partials = (float *) (uintptr_t) partials,
+        .n_splits = w->n_splits,
+        .n_q = 1,
     };
     for (unsigned i = 0; i < w->batch; i++)
-        w->packed.attend.items[i] = (struct launch_attend_item){
+        w->packed.items[i] = (struct launch_attend_item){
             .q = (const float *) (uintptr_t) rows->q + i * row,
             .out = (float *) (uintptr_t) rows->out + i * row,
             .n_q = 1,
@@ -280,8 +267,7 @@ static int put_f16(const struct bench_pools *p, const struct attend_synthetic_sh
 /* Splits that make @i + 1 times twice as many blocks as the GPU runs at once, and at most one per tile. */
 static unsigned splits_of(const struct contender *w, size_t n_heads, size_t n_tiles, unsigned i)
 {
-    size_t blocks =
-        w->layout && !w->dense_values ? cuda_attend_blocks(w->g->kernels, w->layout, 1) : F16_BLOCKS;
+    size_t blocks = w->layout ? cuda_attend_blocks(w->g->kernels, w->layout, 1) : F16_BLOCKS;
     size_t n = ((size_t) w->g->n_multiprocessors * blocks << i) / n_heads;
 
     return (unsigned) smaller(n > 0 ? n : 1, n_tiles);
@@ -394,17 +380,14 @@ static int measure_attention(struct bench_gpu *g, const struct bench_options *o,
     struct contender contender = {.g = g,
                                   .batch = (unsigned) row->batch,
                                   .of_layers = source->of_file != NULL,
-                                  .f16_side_bytes = side,
-                                  .dense_values = !source->of_file && shape->v_coords == 0},
+                                  .f16_side_bytes = side},
                      best[2];
     struct rows rows = {0};
     int r;
 
-    row->packed_bytes = pages * subject_page_bytes(s) + (contender.dense_values ? side : 0);
+    row->packed_bytes = pages * subject_page_bytes(s);
     row->f16_bytes = 2 * side;
-    row->kernel = contender.dense_values ? "kvc_konly" : cuda_attend_name(g->kernels, &s->layout, 1);
-    if (row->aim > 0 && row->aim < 1)
-        row->aim *= (double) row->f16_bytes / (double) row->packed_bytes;
+    row->kernel = cuda_attend_name(g->kernels, &s->layout, 1);
     contender.n_sets = sets_of_bytes(o, row->packed_bytes);
     if (contender.of_layers)
         contender.n_sets = smaller(contender.n_sets, subject_layers(s));

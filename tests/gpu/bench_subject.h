@@ -12,7 +12,7 @@ struct source {
     const char *name;
     struct attend_synthetic_shape shape;
     const struct table *of_file; /* NULL: synthetic */
-    double must, aim; /* target ratios to binary16; 0: none. An aim below 1 is a share of the byte limit */
+    double must, aim;            /* target ratios to binary16; 0: none */
 };
 
 struct subject {

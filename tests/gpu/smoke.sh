@@ -13,13 +13,12 @@ printf '%s' "$json" | python3 -c '
 import json, sys
 
 x = json.load(sys.stdin)
-assert [len(x[k]) for k in ("attend", "codec")] == [12, 8], x
+assert [len(x[k]) for k in ("attend", "codec")] == [8, 8], x
 for row in x["attend"]:
     assert row["fits"] and row["packed_us"]["median"] > 0 and row["f16_us"]["median"] > 0 and row["ratio"]["p99"] > 0, row
     assert row["f16_bytes"] == 2 * 2 * 64 * 128 and row["packed_bytes"] < row["f16_bytes"], row
     assert abs(row["byte_limit"] - row["f16_bytes"] / row["packed_bytes"]) < 1e-6 and row["kernel"].startswith("kvc_"), row
-assert [row["must"] for row in x["attend"]][::2] == [3, 2, 1.2, 4, 1.75, 1.75], x
-assert x["attend"][8]["packed_bytes"] == 64 * (256 + 8) and abs(x["attend"][8]["aim"] - 0.95 * 512 / 264) < 1e-6, x
+assert [row["must"] for row in x["attend"]][::2] == [3, 2, 1.2, 4], x
 for row in x["codec"]:
     assert all(row[x]["min"] > 0 for x in ("append_us", "step_us", "batch_step_us", "read_us", "crc_us")), row
 '

@@ -1,5 +1,4 @@
-/* The steps of attend_80.cu, by pairs of pages, for any kind of values. konly.cu, the bench of packed keys
- * beside binary16 values, uses them too. */
+/* The steps of attend_80.cu, by pairs of pages. */
 #pragma once
 
 #include "gpu/cuda/kernels/scores_80.h"
