@@ -92,7 +92,7 @@ int seq_gpu_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks);
 int seq_gpu_attend(struct kvc_client *c, const kvc_attend_item *items, size_t n, uint32_t layer,
                    const kvc_attend_options *o);
 
-/* client_ops.kernel_name: as profilers name it, "cuda kvc_attend90_128_rows_8" */
+/* client_ops.kernel_name: as profilers name it, "cuda kvc_attend80_128_rows_4" */
 const char *seq_gpu_kernel_name(struct kvc_client *c, struct model_table *t);
 
 /* ---- seq_gpu_read.c ---- */

@@ -9,5 +9,5 @@ struct cuda_image {
     size_t bytes;
 };
 
-extern const struct cuda_image cuda_image_attend, cuda_image_attend_80, cuda_image_attend_90;
+extern const struct cuda_image cuda_image_attend, cuda_image_attend_80;
 extern const struct cuda_image cuda_image_append, cuda_image_read, cuda_image_staged, cuda_image_memory;

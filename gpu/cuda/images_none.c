@@ -7,7 +7,6 @@ static const unsigned char text[] __attribute__((aligned(16))) =
 
 const struct cuda_image cuda_image_attend_80 = {text, sizeof(text)};
 const struct cuda_image cuda_image_attend = {text, sizeof(text)};
-const struct cuda_image cuda_image_attend_90 = {text, sizeof(text)};
 const struct cuda_image cuda_image_append = {text, sizeof(text)};
 const struct cuda_image cuda_image_read = {text, sizeof(text)};
 const struct cuda_image cuda_image_staged = {text, sizeof(text)};

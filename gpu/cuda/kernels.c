@@ -29,8 +29,7 @@ enum {
     MERGE_KERNELS(KERNEL_NUMBER) APPEND_KERNELS(KERNEL_NUMBER) READ_KERNELS(KERNEL_NUMBER)
         STAGED_KERNELS(KERNEL_NUMBER) MEMORY_KERNELS(KERNEL_NUMBER)
 #undef KERNEL_NUMBER
-            FIRST_OF_90,                         /* in the order of enum attend_90_kernel */
-    FIRST_OF_80 = FIRST_OF_90 + ATTEND_90_COUNT, /* in the order of enum attend_80_kernel */
+            FIRST_OF_80, /* in the order of enum attend_80_kernel */
     N_KERNELS = FIRST_OF_80 + ATTEND_80_COUNT
 };
 
@@ -38,15 +37,13 @@ enum {
 static const struct {
     const struct cuda_image *image;
     unsigned first;
-    int compute; /* the only compute capability that runs the image; 0: all run it */
 } images[] = {
-    {&cuda_image_attend, 0, 0},
-    {&cuda_image_append, number_of_kvc_pack_keys, 0},
-    {&cuda_image_read, number_of_kvc_read, 0},
-    {&cuda_image_staged, number_of_kvc_store_rows, 0},
-    {&cuda_image_memory, number_of_kvc_write_words, 0},
-    {&cuda_image_attend_90, FIRST_OF_90, ATTEND_90_COMPUTE},
-    {&cuda_image_attend_80, FIRST_OF_80, 0},
+    {&cuda_image_attend, 0},
+    {&cuda_image_append, number_of_kvc_pack_keys},
+    {&cuda_image_read, number_of_kvc_read},
+    {&cuda_image_staged, number_of_kvc_store_rows},
+    {&cuda_image_memory, number_of_kvc_write_words},
+    {&cuda_image_attend_80, FIRST_OF_80},
 };
 
 enum { N_IMAGES = sizeof(images) / sizeof(images[0]) };
@@ -85,11 +82,8 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
 #define ATTEND_NAME(kernel, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, launch_attend)
                 ATTEND_KERNELS(ATTEND_NAME) MERGE_KERNELS(KERNEL_NAME) APPEND_KERNELS(KERNEL_NAME)
                     READ_KERNELS(KERNEL_NAME) STAGED_KERNELS(KERNEL_NAME) MEMORY_KERNELS(KERNEL_NAME)
-#define NAME_90(kernel, d, n_rows) KERNEL_NAME(kernel, launch_attend)
-                        ATTEND_90_KERNELS(NAME_90)
-#undef NAME_90
 #define NAME_80(kernel, d, n_key_coords, n_columns, n_rows) KERNEL_NAME(kernel, launch_attend)
-                            ATTEND_80_KERNELS(NAME_80)
+                        ATTEND_80_KERNELS(NAME_80)
 #undef NAME_80
 #undef ATTEND_NAME
 #undef KERNEL_NAME
@@ -99,8 +93,6 @@ int cuda_kernels_new(struct cuda_space *s, struct cuda_kernels **ret_kernels, st
         unsigned first = images[i].first, end = i + 1 < N_IMAGES ? images[i + 1].first : (unsigned) N_KERNELS;
         int r;
 
-        if (images[i].compute > 0 && images[i].compute != cuda_space_device(s)->compute)
-            continue;
         r = cuda_module_load(s, images[i].image, &k->kernels[first], end - first, &k->modules[i], e);
         if (r < 0)
             return r;
@@ -119,19 +111,7 @@ struct choice {
     size_t shared_bytes;
 };
 
-/* Blocks on a multiprocessor of a device of 9.0. */
-static unsigned kernels_blocks_of_90(enum attend_90_kernel kernel, size_t shared_bytes)
-{
-    static const unsigned by_registers[ATTEND_90_COUNT] = {
-#define BLOCKS_90(name, d, n_rows) ATTEND_90_BLOCKS(d, n_rows),
-        ATTEND_90_KERNELS(BLOCKS_90)
-#undef BLOCKS_90
-    };
-    unsigned by_memory = (unsigned) (ATTEND_90_SHARED_ALL / (shared_bytes + 1024));
-
-    return by_memory < by_registers[kernel] ? by_memory : by_registers[kernel];
-}
-
+/* Blocks on a multiprocessor. */
 static unsigned kernels_blocks_of_80(enum attend_80_kernel kernel, size_t shared_bytes)
 {
     static const unsigned by_registers[ATTEND_80_COUNT] = {
@@ -146,15 +126,7 @@ static unsigned kernels_blocks_of_80(enum attend_80_kernel kernel, size_t shared
 
 static struct choice kernels_choose(const struct cuda_kernels *k, const struct page_layout *l, uint32_t n_q)
 {
-    enum attend_90_kernel of_90 = select_attend_90(l, n_q);
     enum attend_80_kernel of_80 = select_attend_80(l, n_q);
-
-    if (k->compute == ATTEND_90_COMPUTE && of_90 < ATTEND_90_COUNT) {
-        size_t shared_bytes = select_attend_90_shared_bytes(of_90, l);
-
-        return (struct choice){FIRST_OF_90 + of_90, ATTEND_90_THREADS,
-                               kernels_blocks_of_90(of_90, shared_bytes), shared_bytes};
-    }
 
     if (k->compute >= ATTEND_80_COMPUTE && of_80 < ATTEND_80_COUNT) {
         size_t shared_bytes = select_attend_80_shared_bytes(of_80, l);

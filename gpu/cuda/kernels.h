@@ -31,8 +31,8 @@ static inline void cuda_kernels_freep(struct cuda_kernels **k)
  * parameters may be freed then. Pointers in parameters are device pointers, and their table is that of @l.
  * Return: 0; as cuda_fail(). */
 
-/* Name of the kernel that attends for calls of @n_q > 0 queries: one for the device (kernels/attend_90.h,
- * kernels/attend_80.h) or a general one. Static storage. */
+/* Name of the kernel that attends for calls of @n_q > 0 queries: one of kernels/attend_80.h or a general
+ * one. Static storage. */
 const char *cuda_attend_name(const struct cuda_kernels *k, const struct page_layout *l, unsigned n_q);
 
 /* Selects kernels from now on as on a device of an older compute capability, 10 * major + minor; below 80

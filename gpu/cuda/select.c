@@ -36,41 +36,6 @@ enum attend_kernel select_attend(const struct page_layout *l, uint32_t n_q)
     return (enum attend_kernel) i; /* the last kernel takes all that device_table_check() accepts */
 }
 
-/* ---- kernels for compute capability 9.0 ---- */
-
-static const struct {
-    const char *name;
-    uint32_t d, n_rows;
-} select_kernels_90[ATTEND_90_COUNT] = {
-#define KERNEL_90(name, d, n_rows) {#name, d, n_rows},
-    ATTEND_90_KERNELS(KERNEL_90)
-#undef KERNEL_90
-};
-
-size_t select_attend_90_shared_bytes(enum attend_90_kernel kernel, const struct page_layout *l)
-{
-    return attend_90_shape(select_kernels_90[kernel].d, select_kernels_90[kernel].n_rows,
-                           device_table_rank_max(l, SIDE_K), device_table_block_bytes_max(l))
-        .bytes;
-}
-
-bool select_attend_90_takes(enum attend_90_kernel kernel, const struct page_layout *l, uint32_t n_q)
-{
-    return l->table->geometry.d == select_kernels_90[kernel].d &&
-           (l->table->v_from != PREDICT_LAYER || l->table->geometry.n_kv_heads == 1) &&
-           select_takes_rows(l, n_q, select_kernels_90[kernel].n_rows) &&
-           select_attend_90_shared_bytes(kernel, l) <= ATTEND_90_SHARED_MAX;
-}
-
-enum attend_90_kernel select_attend_90(const struct page_layout *l, uint32_t n_q)
-{
-    unsigned i = 0;
-
-    while (i < ATTEND_90_COUNT && !select_attend_90_takes((enum attend_90_kernel) i, l, n_q))
-        i++;
-    return (enum attend_90_kernel) i;
-}
-
 /* ---- kernels for compute capability 8.0 and later ---- */
 
 static const struct {

@@ -10,7 +10,6 @@
 #include <stddef.h>
 
 #include "gpu/cuda/kernels/attend_80.h"
-#include "gpu/cuda/kernels/attend_90.h"
 #include "gpu/cuda/kernels/launch.h"
 #include "gpu/page_layout.h"
 
@@ -19,16 +18,6 @@ enum attend_kernel select_attend(const struct page_layout *l, uint32_t n_q);
 
 /* Whether @kernel takes the table and calls of @n_q queries. */
 bool select_attend_takes(enum attend_kernel kernel, const struct page_layout *l, uint32_t n_q);
-
-/*
- * The kernel for compute capability 9.0 that takes the table and calls of @n_q > 0 queries;
- * ATTEND_90_COUNT: none, use a general kernel. They take head dimensions 64, 128 and 256, values that are
- * predicted from keys of their own head at most, and tables that fit into shared memory: all ranks up to
- * 128 and most above.
- */
-enum attend_90_kernel select_attend_90(const struct page_layout *l, uint32_t n_q);
-bool select_attend_90_takes(enum attend_90_kernel kernel, const struct page_layout *l, uint32_t n_q);
-size_t select_attend_90_shared_bytes(enum attend_90_kernel kernel, const struct page_layout *l); /* dynamic */
 
 /* The kernel for compute capability 8.0 and later that takes the table and calls of @n_q > 0 queries;
  * ATTEND_80_COUNT: none. They take head dimensions 64, 128 and 256 and tables that fit into the shared

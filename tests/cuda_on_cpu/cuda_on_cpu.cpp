@@ -9,8 +9,6 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#include "tests/cuda_on_cpu/block.h"
-
 enum { THREADS_MAX = 1024, STACK_BYTES = 256 << 10, GIVEN_BYTES = 64 };
 
 on_cpu_index threadIdx, blockIdx, gridDim;
@@ -42,15 +40,13 @@ __attribute__((noinline)) void leave(place here, place to)
         jump(to);
 }
 
-enum state { NEW, RUNNING, AT_BARRIER, GAVE, TOOK, WAITING, DONE };
+enum state { NEW, RUNNING, AT_BARRIER, GAVE, TOOK, DONE };
 
 struct thread {
     ucontext_t context; /* where the thread begins */
     place resume;
     char *stack;
     enum state state;
-    bool (*ready)(const void *what); /* WAITING: until this is true */
-    const void *what;
     unsigned char given[GIVEN_BYTES];
 };
 
@@ -146,15 +142,9 @@ bool release_waiting()
     return any;
 }
 
-/* Checks the condition of a thread that waits. */
 bool can_run(unsigned i)
 {
-    struct thread *t = &block.threads[i];
-
-    threadIdx = {i, 0, 0};
-    if (t->state == WAITING && t->ready(t->what))
-        t->state = RUNNING;
-    return t->state == NEW || t->state == RUNNING;
+    return block.threads[i].state == NEW || block.threads[i].state == RUNNING;
 }
 
 /* A number below @n, the same in every run. */
@@ -194,7 +184,7 @@ void run_block()
     while (!all_in(0, block.n, DONE)) {
         bool any = run_round();
 
-        if (!all_in(0, block.n, DONE) && !release_waiting() && !any && !hopper_deliver()) {
+        if (!all_in(0, block.n, DONE) && !release_waiting() && !any) {
             fprintf(stderr, "cuda_on_cpu: threads of block (%u, %u, %u) wait for threads that never arrive\n",
                     blockIdx.x, blockIdx.y, blockIdx.z);
             abort();
@@ -207,16 +197,6 @@ void run_block()
 void __syncthreads()
 {
     wait_in(AT_BARRIER);
-}
-
-void on_cpu_wait_until(bool (*ready)(const void *what), const void *what)
-{
-    struct thread *t = &block.threads[block.current];
-
-    t->ready = ready;
-    t->what = what;
-    if (!ready(what))
-        wait_in(WAITING);
 }
 
 void on_cpu_give(const void *value, size_t bytes)
@@ -252,9 +232,7 @@ void on_cpu_run(on_cpu_index grid, unsigned n_threads, size_t shared_bytes, void
             for (unsigned x = 0; x < grid.x; x++) {
                 blockIdx = {x, y, z};
                 memset(dynamic_shared, 0xff, shared_bytes); /* NaN in memory that was not written */
-                hopper_block_begin(n_threads);
                 run_block();
-                hopper_block_end();
             }
     free(dynamic_shared);
 }

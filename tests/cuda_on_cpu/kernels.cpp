@@ -9,8 +9,6 @@
 
 #define DECLARE_ATTEND(kernel, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, launch_attend)
 ATTEND_KERNELS(DECLARE_ATTEND)
-#define DECLARE_90(kernel, d, n_rows) ENTRY_DECLARE(kernel, launch_attend)
-ATTEND_90_KERNELS(DECLARE_90)
 #define DECLARE_80(kernel, d, n_key_coords, n_columns, n_rows) ENTRY_DECLARE(kernel, launch_attend)
 ATTEND_80_KERNELS(DECLARE_80)
 MERGE_KERNELS(ENTRY_DECLARE)
@@ -27,10 +25,9 @@ static const struct kernel {
 } kernels[] = {
 #define ROW(name, parameters) {#name, sizeof(struct parameters), on_cpu_##name},
 #define ROW_ATTEND(name, n_key_coords, n_columns, n_rows) ROW(name, launch_attend)
-#define ROW_90(name, d, n_rows) ROW(name, launch_attend)
 #define ROW_80(name, d, n_key_coords, n_columns, n_rows) ROW(name, launch_attend)
-    ATTEND_KERNELS(ROW_ATTEND) ATTEND_80_KERNELS(ROW_80) ATTEND_90_KERNELS(ROW_90) MERGE_KERNELS(ROW)
-        APPEND_KERNELS(ROW) READ_KERNELS(ROW) STAGED_KERNELS(ROW) MEMORY_KERNELS(ROW) F16_KERNELS(ROW)};
+    ATTEND_KERNELS(ROW_ATTEND) ATTEND_80_KERNELS(ROW_80) MERGE_KERNELS(ROW) APPEND_KERNELS(ROW)
+        READ_KERNELS(ROW) STAGED_KERNELS(ROW) MEMORY_KERNELS(ROW) F16_KERNELS(ROW)};
 
 static const struct kernel *find(const char *name)
 {
@@ -76,18 +73,6 @@ void on_cpu_attend_80(enum attend_80_kernel kernel, const struct launch_attend *
     on_cpu_run({t->n_kv_heads * LAUNCH_TILES(t->group, a->n_q), a->n_splits, n_items}, LAUNCH_THREADS,
                attend_shared_bytes, kernels[ATTEND_COUNT + kernel].run,
                a); /* these follow the general ones */
-    on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, LAUNCH_THREADS, merge_shared_bytes,
-                  a);
-}
-
-void on_cpu_attend_90(enum attend_90_kernel kernel, const struct launch_attend *a, unsigned n_items,
-                      size_t attend_shared_bytes, size_t merge_shared_bytes)
-{
-    const struct device_table *t = a->table;
-
-    on_cpu_run({t->n_kv_heads * LAUNCH_TILES(t->group, a->n_q), a->n_splits, n_items}, ATTEND_90_THREADS,
-               attend_shared_bytes, kernels[ATTEND_COUNT + ATTEND_80_COUNT + kernel].run,
-               a); /* these follow the others */
     on_cpu_launch("kvc_merge", t->group * a->n_q, t->n_kv_heads, n_items, LAUNCH_THREADS, merge_shared_bytes,
                   a);
 }

@@ -4,7 +4,6 @@
 #include <stddef.h>
 
 #include "gpu/cuda/kernels/attend_80.h"
-#include "gpu/cuda/kernels/attend_90.h"
 #include "lab/cuda/kernels/f16.h"
 #include "gpu/cuda/kernels/launch.h"
 
@@ -26,10 +25,6 @@ void on_cpu_attend(enum attend_kernel kernel, const struct launch_attend *a, uns
 
 /* The same with a kernel for compute capability 8.0 and later. */
 void on_cpu_attend_80(enum attend_80_kernel kernel, const struct launch_attend *a, unsigned n_items,
-                      size_t attend_shared_bytes, size_t merge_shared_bytes);
-
-/* The same with a kernel for compute capability 9.0. */
-void on_cpu_attend_90(enum attend_90_kernel kernel, const struct launch_attend *a, unsigned n_items,
                       size_t attend_shared_bytes, size_t merge_shared_bytes);
 
 /* Runs kvc_f16_*, then kvc_f16_merge: the baseline of benches. */

@@ -62,16 +62,6 @@ DEVICE uint32_t transpose_8x8(uint32_t pair)
     return r;
 }
 
-/* Loads four matrices of 8 x 8 half-words from shared memory, transposed: row i of matrix m is the 16 bytes
- * at the address that lane 8 m + i passes, aligned to 16. */
-DEVICE void transposed_at(const void *row, uint32_t ret[4])
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(ret[0]), "=r"(ret[1]), "=r"(ret[2]), "=r"(ret[3])
-                 : "r"((uint32_t) __cvta_generic_to_shared(row))
-                 : "memory");
-}
-
 /* 16 bytes of shared memory, aligned to 16. */
 DEVICE struct words4 words_at(const void *at)
 {

@@ -80,29 +80,6 @@ static inline uint32_t transpose_8x8(uint32_t pair)
     return r;
 }
 
-static inline void transposed_at(const void *row, uint32_t ret[4])
-{
-    unsigned lane = threadIdx.x % 32;
-    uint32_t words[4];
-
-    if ((uintptr_t) row % 16 != 0)
-        abort();
-    on_cpu_give(&row, sizeof(row));
-    for (unsigned m = 0; m < 4; m++) {
-        words[m] = 0;
-        for (unsigned i = 0; i < 2; i++) {
-            const void *from;
-            uint16_t half;
-
-            memcpy(&from, on_cpu_given(8 * m + 2 * (lane % 4) + i), sizeof(from));
-            memcpy(&half, static_cast<const char *>(from) + 2 * (lane / 4), sizeof(half));
-            words[m] |= (uint32_t) half << 16 * i;
-        }
-    }
-    on_cpu_taken();
-    memcpy(ret, words, sizeof(words));
-}
-
 static inline struct words4 words_at(const void *at)
 {
     return load_16_bytes(at);

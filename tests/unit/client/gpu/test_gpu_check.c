@@ -22,20 +22,13 @@ static const struct gpu_pair_shape small = {
     .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 4, .bpd = 3, .v_from = PREDICT_HEAD};
 static const struct gpu_pair_shape layered = {
     .n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .d = 64, .n_sink = 0, .bpd = 2.5, .v_from = PREDICT_LAYER};
-/* One query of one head, two and three of it, and more select three kernels of compute capability 8.0. */
+/* One query of one head, two and three of it, and more select three kernels. */
 static const struct gpu_pair_shape many = {
     .n_layers = 1, .n_heads = 2, .n_kv_heads = 1, .d = 64, .n_sink = 4, .bpd = 2, .v_from = PREDICT_HEAD};
 static const struct gpu_pair_shape wide = {
     .n_layers = 1, .n_heads = 4, .n_kv_heads = 1, .d = 128, .n_sink = 4, .bpd = 2, .v_from = PREDICT_NONE};
 static const struct gpu_pair_shape odd = {
     .n_layers = 1, .n_heads = 3, .n_kv_heads = 1, .d = 96, .n_sink = 4, .bpd = 2, .v_from = PREDICT_HEAD};
-
-static bool is_80(void)
-{
-    const char *compute = getenv("STANDIN_COMPUTE");
-
-    return compute && strcmp(compute, "80") == 0;
-}
 
 /* Only the stand-in counts launches and has wrong kernels. */
 static bool skips(void)
@@ -136,9 +129,8 @@ static void test_once(void)
     /* for every new sequence: its flag is set to 0, its lengths are written */
     CU_ASSERT_EQUAL(n[2] - n[1], 2);
     /* and for the first one: a write of words, three appends of which one packs both sides, two readings, two
-     * kernels of checksums, and attention with its merge twice, or three times where compute capability 8.0
-     * has a third kernel for some of the queries of a tile */
-    CU_ASSERT_EQUAL(n[1] - n[0], 2 + 1 + 5 + 2 + 2 + (is_80() ? 6 : 4));
+     * kernels of checksums, and attention with its merge by three kernels, for the queries of a tile */
+    CU_ASSERT_EQUAL(n[1] - n[0], 2 + 1 + 5 + 2 + 2 + 6);
     CU_ASSERT_EQUAL(taken, 4); /* the table, a slab of flags, and lengths and tail of the sequence */
     CU_ASSERT_EQUAL(g->n_memories - g->n_cached, taken + 2);
     gpu_pair_free(&t);
@@ -225,9 +217,9 @@ static void test_wrong_attention(void)
 {
     if (skips())
         return;
-    check_wrong_attention(&small, is_80() ? 3 : 2);
-    check_wrong_attention(&many, is_80() ? 3 : 2);
-    check_wrong_attention(&wide, is_80() ? 3 : 2);
+    check_wrong_attention(&small, 3);
+    check_wrong_attention(&many, 3);
+    check_wrong_attention(&wide, 3);
     check_wrong_attention(&layered, 2);
     check_wrong_attention(&odd, 2);
 }
@@ -241,7 +233,7 @@ static void test_other_tables(void)
 
     if (skips())
         return;
-    t = gpu_pair_with(&small, is_80() ? "kvc_attend80:flip" : "kvc_attend90:flip");
+    t = gpu_pair_with(&small, "kvc_attend80:flip");
     u = gpu_pair_other(&t, &layered);
     CU_ASSERT_EQUAL(new_seq(t.gpu_model), -EOPNOTSUPP);
     CU_ASSERT_EQUAL(new_seq(u.gpu_model), 0);

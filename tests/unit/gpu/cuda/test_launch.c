@@ -380,12 +380,9 @@ static void test_choice_of_kernel(void)
         const char *expected;
         unsigned n_blocks;
     } cases[] = {
-        {"90", 64, 3, PREDICT_HEAD, 1, "kvc_attend90_64_rows_8", 3},
-        {"90", 64, 3, PREDICT_NONE, 9, "kvc_attend90_64_rows_16", 2},
-        {"90", 128, 8, PREDICT_NONE, 1, "kvc_attend90_128_rows_8", 2},
-        {"90", 256, 16, PREDICT_HEAD, 1, "kvc_attend90_256_rows_16", 1},
+        {"90", 128, 8, PREDICT_NONE, 1, "kvc_attend80_128_rows_8", 2},
         {"90", 96, 4, PREDICT_HEAD, 1, "kvc_attend_128_rows_8", 2},
-        {"90", 64, 3, PREDICT_LAYER, 1, "kvc_attend_128_rows_8", 2},
+        {"75", 64, 3, PREDICT_HEAD, 1, "kvc_attend_64_rows_8", 2},
         {"80", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4", 3},
         {"100", 64, 3, PREDICT_HEAD, 1, "kvc_attend80_64_rows_4", 3},
         {"80", 64, 5, PREDICT_HEAD, 9, "kvc_attend80_64_rows_16", 2},
