@@ -84,6 +84,10 @@ done >"$content/tests/list-cpu"
     "$toolkit/bin/nvcc" --version | tail -n 2 | head -n 1
 } >"$content/VERSION"
 cp -R "$build/client/python" "$content/python"
+mkdir "$content/python-tests"
+for f in support test_gpu test_vllm_gpu torch_on_standin vllm_standin; do
+    cp "$root/client/python/tests/$f.py" "$content/python-tests/"
+done
 find "$content/python" -name __pycache__ -exec rm -rf {} +
 for version in 3.10 3.11 3.12 3.13; do
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --platform manylinux2014_x86_64 \

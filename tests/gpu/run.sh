@@ -207,6 +207,8 @@ for part in $parts; do
         for wheel in "$kit"/wheels/cffi-*-"$version"-*.whl "$kit"/wheels/pycparser-*.whl; do
             [ ! -f "$wheel" ] || python3 -m zipfile -e "$wheel" "$scratch/site"
         done
+        step "a worker of vLLM" 60 "" env PYTHONPATH="$kit/python:$scratch/site" KVCOBRA_LIBRARY="$kit/lib/libkvcobra.so.0" \
+            KVC_KVCOBRA="$kit/bin/kvcobra" KVC_WRITE_TABLE="$kit/bin/write_table" python3 -B "$kit/python-tests/test_vllm_gpu.py" || true
         step "a shared prompt" 150 "" env PYTHONPATH="$kit/python:$scratch/site" KVCOBRA_LIBRARY="$kit/lib/libkvcobra.so.0" \
             python3 "$here/torch_prompt.py" "$kit" "$prefix-prompt.json" || true
         ;;

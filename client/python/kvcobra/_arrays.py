@@ -117,12 +117,13 @@ def check_writable(v: View, name: str) -> None:
     """Raises if the memory is read-only, or if two numbers of the array share memory."""
     if not v.writable:
         raise ValueError(f"{name} is read-only, or a tensor that requires gradients; expected memory that can be written")
+    if 0 in v.shape:
+        return
     extent = 1
     for stride, size in sorted((s, n) for s, n in zip(v.strides, v.shape) if n > 1):
         if stride < extent:
             raise ValueError(f"{name} has strides {list(v.strides)} for shape {list(v.shape)}: its numbers overlap")
         extent = stride * size
-    return None
 
 
 def token_head_strides(v: View, name: str) -> Tuple[int, int]:

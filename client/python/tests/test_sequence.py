@@ -107,6 +107,7 @@ class Sequence(support.Case):
         out = numpy.zeros((10, N_KV_HEADS, HEAD_DIM), numpy.float32)
         self.assertIs(sequence.read(1, "v", 150, 10, out), out)
         self.assertLess(abs(out - vectors(12, 200)[150:160]).max(), 5e-3)  # the tail
+        self.assertEqual(sequence.read(1, "v", 150, 0).shape, (0, N_KV_HEADS, HEAD_DIM))
         codes = sequence.read(1, "v", 4, 60) - vectors(12, 200)[4:64]
         self.assertLess((codes**2).mean(), 0.5)  # vectors of another position: 2
         with self.assertRaises(ValueError):

@@ -2,7 +2,7 @@
 
 Encoding needs no interpreter lock, so that the engine's steps go on. A prompt that does not fit the queue is not published: an
 engine never waits for its publisher. On a GPU the queue lies in its memory, and the thread encodes there on a stream of its own,
-which begins when the step's copies have ended. A daemon whose table no kernel supports gets copies on the host.
+which begins when the step's copies have ended. With codes that no kernel knows the library copies and encodes on the host.
 """
 from __future__ import annotations
 
