@@ -63,13 +63,12 @@ static inline int16_t trellis_steps(float z, float inverse_step)
  * @scratch: TRELLIS_SCRATCH bytes, aligned to 64
  *
  * The squared errors, rounded as trellis_loops.h says, are the least of all strings that pass through the
- * state that a first search, turned by half a string, finds at the seam.
+ * state that a first search, of tokens before and after the seam, finds there.
  */
 typedef void trellis_encode_fn(const struct levels *l, unsigned b, const int16_t *x, size_t n, size_t stride,
                                uint8_t *states, void *scratch);
 
 enum {
-    TRELLIS_AROUND = 32, /* tokens before and after the seam that the first search sees */
     /* costs of 2^8 states and 2^7 groups, 16 bits; predecessors of 64 tokens, a byte each: for 32 strings */
     TRELLIS_SCRATCH = 32 * (2 * (256 + 128) + TRELLIS_TOKENS * 128),
 };

