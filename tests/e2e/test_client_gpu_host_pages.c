@@ -167,6 +167,51 @@ static void test_lost_gpu(void)
     run(lost_gpu);
 }
 
+/* Pages are in the arena when the process is killed. */
+static bool encodes_only(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded gpu = gpu_scene_client_with(sc, KVC_GPU_PAGES_HOST);
+    kvc_seq *s = sequence(&gpu);
+
+    CU_ASSERT_EQUAL(gpu_append(&gpu, s, 5, 0, PROMPT), 0);
+    CU_ASSERT_EQUAL(kvc_client_synchronize(gpu.client), 0);
+    pipe_signal(to_parent);
+    (void) pipe_wait(from_parent);
+    return false;
+}
+
+static bool finds_nothing(const struct scene *sc, int from_parent, int to_parent)
+{
+    struct embedded gpu = gpu_scene_client_with(sc, KVC_GPU_PAGES_HOST);
+    size_t published = 0;
+
+    (void) from_parent;
+    (void) to_parent;
+    CU_ASSERT_EQUAL(match(sequence(&gpu), 5, PROMPT), 0);
+    CU_ASSERT_EQUAL(gpu_publish(&gpu, sequence(&gpu), 5, 0, PROMPT, 300, &published), 0);
+    CU_ASSERT_EQUAL(published, WHOLE);
+    CU_ASSERT_EQUAL(match(sequence(&gpu), 5, PROMPT), WHOLE);
+    embedded_free(&gpu);
+    return true;
+}
+
+/* Killed between encoding and committing: nothing was published, and its memory comes back. */
+static void test_killed(void)
+{
+    struct scene sc;
+    struct child c;
+
+    scene_start(&sc, random_table_geometry(2, 4, 2, 64), 3, 1, args);
+    c = child_start(encodes_only, &sc);
+    CU_ASSERT_TRUE(pipe_wait(c.from));
+    child_kill(&c);
+    CU_ASSERT(scene_wait(&sc, gpu_nothing_held));
+    c = child_start(finds_nothing, &sc);
+    CU_ASSERT(child_end(&c));
+    CU_ASSERT(scene_wait(&sc, gpu_nothing_held));
+    scene_end(&sc);
+}
+
 /* Without its daemon the client goes on: pages that were on their way to the arena arrive in private
  * memory. */
 static bool lost_daemon(const struct scene *sc, int from_parent, int to_parent)
@@ -205,5 +250,6 @@ static void test_lost_daemon(void)
 
 const char test_suite[] = "clients on a GPU with pages in host memory";
 const struct test_case test_cases[] = {
-    TEST(test_both_ways), TEST(test_full_arena), TEST(test_lost_gpu), TEST(test_lost_daemon), TEST_END,
+    TEST(test_both_ways), TEST(test_full_arena),  TEST(test_lost_gpu),
+    TEST(test_killed),    TEST(test_lost_daemon), TEST_END,
 };

@@ -1,7 +1,7 @@
 /*
- * kvc_client_set_gpu() without a driver, with an old one, or without a device: an error with a
- * sentence, and the client stays usable on the CPU. Run with an empty library path, an old libcuda,
- * or the stand-in without devices.
+ * kvc_client_set_gpu() without a driver, with an old one, without a device, or with one whose memory cannot
+ * be shared: an error with a sentence, and the client stays usable on the CPU. Run with an empty library
+ * path, an old libcuda, or the stand-in.
  */
 #include <errno.h>
 #include <stdlib.h>

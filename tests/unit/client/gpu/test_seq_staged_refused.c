@@ -145,6 +145,46 @@ static bool skips(void)
     return getenv("TEST_GPU") != NULL;
 }
 
+/* Memory of another GPU of this process is neither read nor written. */
+static void use_other_gpu(const struct gpu_pair_shape *shape)
+{
+    const kvc_gpu_options o = {.struct_bytes = sizeof(o),
+                               .uuid = "GPU-c1c1c1c1-c1c1-c1c1-c1c1-c1c1c1c1c1c1",
+                               .pages = KVC_GPU_PAGES_HOST};
+    struct gpu_pair t = gpu_pair_new(shape);
+    struct seq_pair s = staged_pair_new(&t, 1, KVC_KEYS_BEFORE_ROPE, KVC_PAIRS_HALF_SPLIT, 0);
+    struct gpu_memory x = {0};
+    void *bases[4] = {NULL};
+    kvc_blocks to = {.struct_bytes = sizeof(to), .bases = bases, .block_tokens = 1, .dtype = KVC_F32};
+    kvc_client *other = NULL;
+    float *p;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_client_new(&other), 0);
+    CU_ASSERT_EQUAL_FATAL(kvc_client_set_gpu(other, &o), 0);
+    CU_ASSERT_EQUAL_FATAL(gpu_alloc(other->gpu, 4096, &x, NULL), 0);
+    p = (float *) (uintptr_t) x.at;
+    bases[0] = p;
+    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_F32, 5), 0);
+    CU_ASSERT_EQUAL(kvc_seq_append(s.gpu, 0, KVC_F32, p, p, 1), -EINVAL);
+    CU_ASSERT_TRUE(says(&t, "k is memory of GPU 1, and this client is on GPU 0"));
+    CU_ASSERT_EQUAL(kvc_seq_read_blocks(s.gpu, 0, 1, &to), -EINVAL);
+    CU_ASSERT_TRUE(says(&t, "a base to read to is memory of GPU 1"));
+    CU_ASSERT_TRUE(staged_is_alike(&t, &s));
+    gpu_free(other->gpu, &x);
+    other = kvc_client_free(other);
+    gpu_pair_free(&t);
+}
+
+static void test_other_gpu(void)
+{
+    if (skips())
+        return;
+    (void) setenv("STANDIN_DEVICES", "2", 1);
+    use_other_gpu(&small);
+    use_other_gpu(&unknown);
+    (void) unsetenv("STANDIN_DEVICES");
+}
+
 /* ---- streams ---- */
 
 static cu_stream new_stream(const struct gpu_pair *t)
@@ -386,6 +426,7 @@ static void test_driver_errors(void)
 
 const char test_suite[] = "refusals with pages in host memory";
 const struct test_case test_cases[] = {
-    TEST(test_options), TEST(test_refused),          TEST(test_not_finite),    TEST(test_capture),
-    TEST(test_child),   TEST(test_destroyed_stream), TEST(test_driver_errors), TEST_END,
+    TEST(test_options),          TEST(test_refused),       TEST(test_not_finite),
+    TEST(test_other_gpu),        TEST(test_capture),       TEST(test_child),
+    TEST(test_destroyed_stream), TEST(test_driver_errors), TEST_END,
 };
