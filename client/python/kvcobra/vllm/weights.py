@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any, Callable, Iterable, Optional, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Tuple
 
 # apply_model() runs a function of the user on the model, which may do anything
 METHODS = ("reload_weights", "start_weight_update", "update_weights", "apply_model", "discard")
@@ -57,9 +57,10 @@ class Watch:
 
 def classes_of(base: type) -> Tuple[type, ...]:
     """@base and all classes that are derived from it."""
-    found = [base]
+    found: List[type] = [base]
     for cls in found:  # grows
-        found += [derived for derived in cls.__subclasses__() if derived not in found]
+        below: List[type] = type.__subclasses__(cls)
+        found += [derived for derived in below if derived not in found]
     return tuple(found)
 
 
