@@ -2,8 +2,10 @@
 # The wheel of tools/wheel.sh in a bare Debian 11 and a bare Debian 12 that have python3-venv and nothing else, as a user who has
 # just logged in by su. One line per check; the last line counts: N passed, N failed, N skipped.
 #
-#     sh tests/wheel/run.sh WHEEL TINY_MODEL     TINY_MODEL: of a folder that is built with -Dtests=enabled
+#     sh tests/wheel/run.sh WHEEL TINY_MODEL [GGUF]     TINY_MODEL: of a folder that is built with -Dtests=enabled
 #
+# With a GGUF file of an instruct model, such as that of tools/fetch_model.sh, it also prints the seconds from the wheel to the first
+# answer and to the first shared prompt.
 # Needs root and debootstrap, and the network for Debian's packages (60 MB) and cffi. The systems stay in the user's cache.
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/e2e/cli/lib.sh
@@ -29,7 +31,8 @@ fi
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvcobra
 mkdir -p "$cache" "$dir/files"
 "$TINY_MODEL" "$dir/files/model.gguf"
-cp "$WHEEL" "$here/session.sh" "$here/share.py" "$dir/files/"
+cp "$WHEEL" "$here/session.sh" "$here/share.py" "$here/../../LICENSE" "$dir/files/"
+[ -z "${3:-}" ] || cp "$3" "$dir/files/real.gguf"
 
 # the package alone, built by the pip that built the wheel: from a read-only checkout, and not without the headers
 pip=$(dirname "$WHEEL")/python/bin/pip

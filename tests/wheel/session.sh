@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a user does with the wheel: run by run.sh in a bare Debian, in the folder of that user. One line per check.
+# What a user does with the wheel: run by run.sh in a bare Debian, in the folder of that user. One line per check, and one per time.
 cd /home/user || exit 1
 
 # check NAME COMMAND...: the command succeeds
@@ -13,7 +13,31 @@ check() {
         cat out err >&2
     fi
 }
+
+# ---- how long it takes
+
+# answer OPTION...: of a question about a text
+answer() {
+    kvcobra generate files/real.gguf --prompt-file files/LICENSE --question 'Which licence is this? Answer with the name only.' --json "$@"
+}
+first_minute() {
+    begin=$(date +%s)
+    env/bin/pip --disable-pip-version-check --quiet install --no-index --find-links files files/kvcobra-*.whl || return 1
+    kvcobra up --model files/real.gguf && answer >first || return 1
+    echo "time first answer after $(($(date +%s) - begin)) s"
+    kvcobra up --wait --model files/real.gguf && answer --share >second && answer --share >third || return 1
+    echo "time first shared prompt after $(($(date +%s) - begin)) s: $(grep -o '"matched_tokens": [0-9]*' third)"
+    grep -Eq '"matched_tokens": [1-9]' third && kvcobra down
+}
 check "a virtual environment" python3 -m venv env
+if [ -f files/real.gguf ]; then
+    PATH=/home/user/env/bin:$PATH
+    check "the first minute" first_minute
+    sed -n '/^time /p' out
+    env/bin/pip --disable-pip-version-check --quiet uninstall --yes kvcobra
+fi
+
+# ---- each step
 check "pip install" env/bin/pip --disable-pip-version-check install --no-index --find-links files files/kvcobra-*.whl
 PATH=/home/user/env/bin:$PATH
 check "kvcobra --version" kvcobra --version
