@@ -11,9 +11,13 @@ from kvcobra.vllm.scheduler import Scheduler
 
 
 def scheduler(pools, block_tokens=64, waiting_leases=4, takes=True, publishes=True, salt=lambda r: b"", async_load=False,
-              wait_ms=1000 * TIMEOUT_S, clock=time.monotonic):
+              wait_ms=1000 * TIMEOUT_S, clock=time.monotonic, at_once=True):
+    """@at_once: the thread that asks begins at once, not with the next step."""
     counters = Counters()
     lookups = Lookups(FakeDaemon(pools), wait_ms, clock)
+    if at_once:
+        post = lookups._post
+        lookups._post = lambda *work: (post(*work), lookups.flush())
     return Scheduler(lookups, salt, block_tokens, waiting_leases, takes, publishes, async_load, counters), counters
 
 
@@ -29,6 +33,25 @@ class Asks(unittest.TestCase):
         self.assertEqual(answer(s, request("a", 1500), 0), (1408, False))
         s, _ = scheduler([FakePool(128)])
         self.assertEqual(answer(s, request("a", 128), 0), (64, False), "one token is left to compute")
+
+    def test_steps_wake_the_thread(self):
+        """Between two calls of the scheduler it would hold the interpreter's lock."""
+        pool = FakePool(256)
+        s, _ = scheduler([pool], at_once=False)
+        s.arrived(request("a", 300))
+        self.assertEqual(s.ask(request("a", 300), 0), (None, False))
+        s.step(output())
+        until(lambda: pool.n_asked == 1)
+        self.assertEqual(answer(s, request("a", 300), 0), (256, False))
+        s.finished("a")
+        s.step(output())
+        until(lambda: pool.n_open == 0)
+        self.assertEqual(answer(s, request("b", 300), 0), (256, False))
+        s.finished("b")
+        until(lambda: pool.n_open == 0)  # also if no step follows
+        self.assertEqual(answer(s, request("c", 300), 0), (256, False))
+        s.stop()
+        until(lambda: pool.n_open == 0)
 
     def test_own_hit_is_subtracted(self):
         s, _ = scheduler([FakePool(256)])
@@ -124,12 +147,15 @@ class Waits(unittest.TestCase):
         before = time.monotonic()
         for _ in range(1000):
             self.assertEqual(s.ask(request("a", 300), 0), (None, False))
-        self.assertLess(time.monotonic() - before, 0.5 * TIMEOUT_S, "a step waits for 2 ms at most")
-        self.assertTrue(s.step(output()).waits)
+        self.assertLess(time.monotonic() - before, 0.5 * TIMEOUT_S, "no step waits")
+        seconds = [s.step(output()).idle_seconds for _ in range(12)]
+        self.assertTrue(0 < seconds[0] < seconds[-1], "short at first, since an answer about pages in memory takes no longer")
+        self.assertEqual(s.step(output(new=[("b", 0, 64)])).idle_seconds, 0.0)
+        self.assertEqual(s.step(output()).idle_seconds, seconds[0])
         until(lambda: pool.n_asked == 1)
         pool.answer()
         self.assertEqual(answer(s, request("a", 300), 0), (256, False))
-        self.assertFalse(s.step(output()).waits)
+        self.assertEqual(s.step(output()).idle_seconds, 0.0)
 
     def test_lookup_begins_with_the_arrival(self):
         pool = FakePool(256)
@@ -174,11 +200,12 @@ class Waits(unittest.TestCase):
         s, _ = self.scheduler(pool)
         for name in "ab":
             s.ask(request(name, 300), 0)
+        until(lambda: pool.n_asked == 2)
         s.finished("a")
         s.stop()
         self.assertEqual(s.ask(request("b", 300), 0), (0, False))
         pool.answer()
-        until(lambda: pool.n_asked == 2 and pool.n_open == 0)
+        until(lambda: pool.n_open == 0)
 
     def test_error_that_is_not_the_library_s(self):
         pool = FakePool(256)
@@ -194,7 +221,8 @@ class Waits(unittest.TestCase):
             daemon = FakeDaemon([FakePool(256)])
             lookups = Lookups(daemon, wait_ms)
             lookup = lookups.ask(list(range(300)), b"")
-            self.assertTrue(lookup.wait(TIMEOUT_S))
+            lookups.flush()
+            until(lambda: lookup.answered)
             self.assertEqual(daemon.fetch_ms, fetch_ms)
             lookups.close()
 

@@ -27,6 +27,7 @@ FETCH_SHARE = 0.8
 # With a limit of 0 only pages in memory are looked for, which a daemon on a busy host answers within this time.
 ANSWER_SECONDS = 0.1
 STOP_SECONDS = 2.0
+PAUSE_MS = 500  # an engine that has no further request makes no further step: its last leases go back then
 
 
 class Promise:
@@ -39,8 +40,8 @@ class Promise:
 
 
 class Lookup:
-    """A question. The scheduler's thread reads `promise` when wait() has returned True; None: there is nothing to take, and nothing to
-    publish with."""
+    """A question. The scheduler's thread reads `promise` when `answered` is true; None: there is nothing to take, and nothing to publish
+    with."""
 
     def __init__(self, tokens: List[int], salt: bytes, now: float) -> None:
         self.tokens = tokens
@@ -49,15 +50,11 @@ class Lookup:
         self.promise: Optional[Promise] = None
         self.dropped = False
         self.given_up = False
-        self._answered = threading.Event()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether the answer is there, at the latest after @seconds."""
-        return self._answered.is_set() or (seconds > 0 and self._answered.wait(seconds))
+        self.answered = False
 
     def answer(self, promise: Optional[Promise]) -> None:
         self.promise = promise
-        self._answered.set()
+        self.answered = True
 
 
 class _Running:
@@ -117,7 +114,7 @@ class Lookups:
         if self._clock() - lookup.asked <= self._limit:
             return False
         with self._lock:
-            if not lookup.wait(0):
+            if not lookup.answered:
                 lookup.given_up = True
                 self._n_given_up += 1
         self.drop(lookup)
@@ -148,7 +145,10 @@ class Lookups:
 
     def _post(self, lookup: Optional[Lookup], sequences: List[Any]) -> None:
         self._work.append((lookup, sequences))
-        if not self._stopping:
+
+    def flush(self) -> None:
+        """Wakes the thread, if there is work for it: it then takes the interpreter's lock, which the caller should not need at once."""
+        if self._work and not self._stopping:
             self._ring()
 
     def _ring(self) -> None:
@@ -180,7 +180,7 @@ class Lookups:
         for running in self._running:
             for fetch in running.fetches:
                 poll.register(fetch.fileno(), select.POLLIN)
-        poll.poll()
+        poll.poll(PAUSE_MS)
         try:
             os.read(self._ear, 4096)
         except BlockingIOError:

@@ -61,7 +61,8 @@ class Row:
 
 @dataclass
 class Step:
-    """connector.py registers this class as vLLM's KVConnectorMetadata. @waits: requests wait for kvcobrad's answers."""
+    """connector.py registers this class as vLLM's KVConnectorMetadata. @idle_seconds: how long the step lasts if it has no tokens
+    and no load, since requests wait for kvcobrad's answers."""
 
     loads: List[Load] = field(default_factory=list)
     starts: List[Start] = field(default_factory=list)
@@ -69,4 +70,4 @@ class Step:
     batch: List[Row] = field(default_factory=list)
     finished: List[str] = field(default_factory=list)
     n_tokens: int = 0
-    waits: bool = False
+    idle_seconds: float = 0.0

@@ -34,8 +34,8 @@ class Promises:
         if len(self._waiting) < self._waiting_max and request_id not in self._waiting and not self._lookups.silent:
             self._waiting[request_id] = self._lookups.ask(tokens, salt)
 
-    def ask(self, request_id: str, tokens: List[int], salt: bytes, wait_seconds: float) -> Tuple[bool, Optional[Promise]]:
-        """What the daemon has of @tokens, except the last. (False, None): it is not known yet, after @wait_seconds; (True, None): the
+    def ask(self, request_id: str, tokens: List[int], salt: bytes) -> Tuple[bool, Optional[Promise]]:
+        """What the daemon has of @tokens, except the last. (False, None): it is not known yet; (True, None): the
         daemon is not there, or did not answer within the limit."""
         if request_id in self._given_up:
             return NOTHING
@@ -48,7 +48,7 @@ class Promises:
             if not self._make_room():
                 return UNKNOWN
             lookup = self._waiting[request_id] = self._lookups.ask(tokens, salt)
-        if not lookup.wait(wait_seconds):
+        if not lookup.answered:
             if not self._lookups.give_up(lookup):
                 return UNKNOWN
             self._counters.add("requests_given_up")
@@ -61,7 +61,7 @@ class Promises:
     def _make_room(self) -> bool:
         """False: all waiting requests wait for their answers, so that none can give leases back."""
         while len(self._waiting) >= self._waiting_max:
-            oldest = next((request_id for request_id, lookup in self._waiting.items() if lookup.wait(0)), None)
+            oldest = next((request_id for request_id, lookup in self._waiting.items() if lookup.answered), None)
             if oldest is None:
                 return False
             self._lookups.drop(self._waiting.pop(oldest))
@@ -93,7 +93,7 @@ class Promises:
     @property
     def n_unknown(self) -> int:
         """Waiting requests without an answer."""
-        return sum(not lookup.wait(0) for lookup in self._waiting.values())
+        return sum(not lookup.answered for lookup in self._waiting.values())
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._scheduled)

@@ -1,7 +1,6 @@
 """The connector in the scheduler's process: what is promised to vLLM, and what the workers load and record."""
 from __future__ import annotations
 
-import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .counters import Counters
@@ -9,9 +8,10 @@ from .lookups import Lookups, Promise
 from .metadata import CHUNK, Load, Row, Rows, Start, Step, Text
 from .promises import Promises
 
-# Answers about pages in memory take less. The scheduler waits so long for one, and so long in a step, before it goes on with other
-# requests and asks again in its next step.
-WAIT_SECONDS, STEP_WAIT_SECONDS = 0.001, 0.002
+# The scheduler asks again in its next step, and never sleeps: on a busy machine a thread that sleeps for 1 ms may run again after 50. A
+# step without tokens lasts so long in a worker instead: the first ones as long as an answer about pages in memory takes, then longer,
+# since vLLM would repeat empty steps at full speed.
+SHORT_STEPS, SHORT_SECONDS, LONG_SECONDS = 10, 0.001, 0.005
 
 
 class Prompt:
@@ -45,7 +45,7 @@ class Scheduler:
         self._loads: List[Load] = []
         self._finished: List[str] = []
         self._stopped = False
-        self._wait_left = STEP_WAIT_SECONDS
+        self._n_idle = 0  # steps without tokens, one after another
 
     def stop(self) -> None:
         """From now on nothing is matched and nothing is published, not even of prompts that are being recorded."""
@@ -54,6 +54,7 @@ class Scheduler:
         self._salts = dict.fromkeys(self._salts)
         self._finished += [request_id for request_id, prompt in self._recorded.items() if prompt.started]
         self._recorded.clear()
+        self._lookups.flush()
 
     # ---- asks ----
 
@@ -72,9 +73,7 @@ class Scheduler:
         salt = self._salt_of(request)
         if salt is None:
             return 0, False
-        before = time.perf_counter()
-        known, promise = self._promises.ask(request_id, list(request.all_token_ids), salt, min(WAIT_SECONDS, self._wait_left))
-        self._wait_left = max(0.0, self._wait_left - (time.perf_counter() - before))
+        known, promise = self._promises.ask(request_id, list(request.all_token_ids), salt)
         if not known:
             return None, False
         if promise is None:
@@ -124,9 +123,8 @@ class Scheduler:
     def step(self, output: Any) -> Step:
         """The metadata of a step. @output: vLLM's SchedulerOutput."""
         step = Step(loads=self._loads, finished=self._finished, n_tokens=output.total_num_scheduled_tokens,
-                    waits=self._promises.n_unknown > 0)
+                    idle_seconds=self._idle_seconds(output.total_num_scheduled_tokens))
         self._loads, self._finished = [], []
-        self._wait_left = STEP_WAIT_SECONDS
         self._counters.set("connected", self._lookups.connected)
         if self._codes:
             step.batch = [self._row(output, request_id) for request_id in output.num_scheduled_tokens]
@@ -136,7 +134,16 @@ class Scheduler:
             cached = output.scheduled_cached_reqs
             for request_id, n_computed in zip(cached.req_ids, cached.num_computed_tokens):
                 self._record(step, output, request_id, n_computed)
+        self._lookups.flush()
         return step
+
+    def _idle_seconds(self, n_tokens: int) -> float:
+        """How long a step lasts that has nothing to do but to wait for kvcobrad's answers."""
+        if n_tokens or not self._promises.n_unknown:
+            self._n_idle = 0
+            return 0.0
+        self._n_idle += 1
+        return SHORT_SECONDS if self._n_idle <= SHORT_STEPS else LONG_SECONDS
 
     def _record(self, step: Step, output: Any, request_id: str, n_computed: int) -> None:
         prompt = self._recorded.get(request_id)

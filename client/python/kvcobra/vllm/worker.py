@@ -14,7 +14,7 @@ from .metadata import Step
 from .publisher import Publisher
 from .recording import Recorder
 
-# Of a step without tokens while a load runs, or requests wait for kvcobrad's answers: else vLLM repeats empty steps at full speed
+# Of a step without tokens while a load runs: else vLLM repeats empty steps at full speed
 IDLE_WAIT_SECONDS = 0.005
 
 
@@ -153,8 +153,8 @@ class Worker:
         """The requests whose loads between steps have ended. Their failed blocks are returned by failed_blocks()."""
         idle = 0.0 if self._step.n_tokens else IDLE_WAIT_SECONDS
         if self._load_thread is None or not self._load_thread.n_open:
-            if idle and self._step.waits:
-                time.sleep(idle)
+            if idle and self._step.idle_seconds:
+                time.sleep(self._step.idle_seconds)
             if self._load_thread is None:
                 return set()
         finished, failed = self._load_thread.finished(idle)
