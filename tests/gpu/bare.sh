@@ -34,4 +34,4 @@ cp "$1"/* "$machine/debian/kit/"
 cp -L "$2"/libcuda.so.1 "$2"/libnvidia-ml.so.1 "$machine/debian/driver/"
 # no network and processes of its own
 unshare --net --pid --fork --mount sh -c 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"' \
-    "$machine/debian" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin KVC_DRIVER=/driver /kit/run.sh smoke doctor tests
+    "$machine/debian" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin KVC_DRIVER=/driver /kit/run.sh --seconds 3600 smoke doctor tests
