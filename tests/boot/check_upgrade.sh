@@ -38,6 +38,10 @@ else
     say "building the daemon of the earlier journal, $(git -C "$ROOT" log -1 --format=%h "$old")"
     check "upgrade: the earlier daemon builds" build_previous
     cp "$previous" "$(at /usr/local/bin/kvcobrad-earlier)"
+    # it reads tables of format 2, which have no trellis
+    check "upgrade: solve" in_machine kvcobra solve $machine_home/model.stats --bpd 3 --trellis 0 -o $machine_home/scalar.table
+    check "upgrade: stage a table" in_machine kvcobra table stage $machine_home/scalar.table
+    check "upgrade: activate it" in_machine kvcobra table activate $machine_home/scalar.table
     check "upgrade: stop" in_machine systemctl stop "$unit"
     drop_in earlier "ExecStart=" "ExecStart=/usr/local/bin/kvcobrad-earlier --config $conf --state-dir %S/kvcobra --keep-pool yes"
     check "upgrade: the earlier daemon starts" restart
