@@ -247,10 +247,12 @@ static void inspect_table_print_provenance(const struct table *t)
     const char *key;
 
     terminal_print(stdout, INDENT, "\nProvenance, whole with --json\n");
-    if (json_is_object(json))
-        json_object_foreach(json, key, value) inspect_table_print_entry(key, value);
-    else
+    if (!json_is_object(json))
         terminal_print(stdout, INDENT, "%s\n", t->provenance);
+    json_object_foreach(json, key, value)
+    {
+        inspect_table_print_entry(key, value);
+    }
     json_decref(json);
 }
 
