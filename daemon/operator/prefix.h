@@ -22,7 +22,7 @@ enum { PREFIX_KEYS = 2 }; /* [0] not repeatable, [1] repeatable */
 
 struct prefix {
     struct tenant *tenant;
-    const struct table_entry *table; /* with its table */
+    struct table_entry *table; /* with its table */
     struct shard shard;
     size_t n_chunks;                    /* of the message */
     struct chunk_key keys[PREFIX_KEYS]; /* of the chunk that prefix_next() came to */

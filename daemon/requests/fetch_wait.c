@@ -25,6 +25,7 @@ struct fetch_wait_job {
     struct store *store;
     size_t n, n_end; /* pages; those from n_end on are not in the run */
     size_t n_waiting;
+    bool goes_past_gaps;
     struct fetch_wait_page pages[];
 };
 
@@ -76,7 +77,7 @@ static void fetch_wait_on_ended(struct offload_waiter *w, const struct page_hand
     p->item.page = *page;
     if (page->slot)
         store_hold(j->store, page);
-    else
+    else if (!j->goes_past_gaps)
         fetch_wait_cut(j, (size_t) (p - j->pages));
     if (j->n_waiting == 0)
         job_end(&j->job);
@@ -105,7 +106,7 @@ static int fetch_wait_hold(struct fetch_wait_job *j, struct request *rq, const s
             return r;
         if (p->item.page.slot)
             store_hold(j->store, &p->item.page);
-        else if (!fetch_wait_has(rq, j->n, &p->item.key))
+        else if (!j->goes_past_gaps && !fetch_wait_has(rq, j->n, &p->item.key))
             break;
     }
 
@@ -143,7 +144,9 @@ static int fetch_wait_fetch_all(struct fetch_wait_job *j, struct request *rq, co
         if (j->pages[i].item.page.slot)
             continue;
         r = fetch_wait_fetch(j, &j->pages[i], rq, c, deadline_ms);
-        if (r < 0)
+        if (r < 0 && j->goes_past_gaps && r != -EINPROGRESS)
+            r = 0;
+        else if (r < 0)
             fetch_wait_cut(j, i);
     }
 
@@ -151,13 +154,13 @@ static int fetch_wait_fetch_all(struct fetch_wait_job *j, struct request *rq, co
     return r == -EINPROGRESS ? r : 0;
 }
 
-/* Whether a slower tier has the first page of the request that is not in memory. */
+/* Whether a slower tier has the first page of the request that is not in memory, or any such page. */
 static bool fetch_wait_is_needed(struct request *rq, const struct page_context *c,
                                  const struct fetch_wait_run *run)
 {
     bool is_needed = false, is_here = true;
 
-    for (size_t i = 0; i < run->n && is_here; i++) {
+    for (size_t i = 0; i < run->n && !is_needed && (is_here || run->goes_past_gaps); i++) {
         struct fetch_wait_item item;
 
         if (run->item(rq, c, i, &item) < 0)
@@ -238,6 +241,7 @@ int fetch_wait_begin(struct request *rq, const struct page_context *c, const str
         return 0; /* nothing is fetched */
 
     j->store = rq->store;
+    j->goes_past_gaps = run->goes_past_gaps;
     j->job.finish = fetch_wait_conclude;
     r = fetch_wait_hold(j, rq, c, run);
     if (r < 0)

@@ -1,10 +1,12 @@
 /*
- * A request that waits for pages of the disk tier (offload.h): LEASE for a run of pages, APPEND_RAW that only
- * looks for one. The job holds the pages of the run that are in memory, fetches the others, and the request
- * goes on when all have arrived, one is missing, or its time is over: it finds the leading run in memory.
+ * A request that waits for pages of a slower tier (offload.h): LEASE for a run of pages, APPEND_RAW that only
+ * looks for one, PIN for those of a prompt. The job holds the pages of the run that are in memory, fetches
+ * the others, and the request goes on when all have arrived, one is missing, or its time is over: it finds
+ * the leading run in memory.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +27,7 @@ struct fetch_wait_run {
     uint32_t fetch_ms; /* how long the request waits, from its begin; 0: not at all */
     uint32_t
         compute_tokens_per_s; /* of the client, which does not wait for what it computes sooner; 0: any */
+    bool goes_past_gaps;      /* a page that no tier has does not end the run */
     /* Page @i of the request, as it is now. Return: 0; -EINVAL with a sentence: a bad key or class. */
     int (*item)(struct request *rq, const struct page_context *c, size_t i, struct fetch_wait_item *ret);
 };

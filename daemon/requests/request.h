@@ -171,6 +171,7 @@ struct reply_scratch {
     char event_texts[WIRE_EVENTS_MAX][WIRE_EVENT_BYTES_MAX];
     Kvcobra__ChunkPlace places[REPLY_PLACES_MAX];
     Kvcobra__ChunkPlace *place_pointers[REPLY_PLACES_MAX];
+    struct chunk_key keys[REPLY_PLACES_MAX]; /* of PIN, in the order of the places of LOOKUP */
     Kvcobra__ModelAlias aliases[WIRE_ALIASES_MAX];
     Kvcobra__ModelAlias *alias_pointers[WIRE_ALIASES_MAX];
     Kvcobra__Fit fits[WIRE_LIST_ITEMS_MAX];

@@ -396,6 +396,52 @@ static void test_lookup(void)
     tier_finish(&t);
 }
 
+static Kvcobra__PinReply pin(struct tier *t, uint32_t text, size_t n_tokens, uint64_t ms)
+{
+    uint32_t *tokens = scene_tokens(text, TIER_SHARED);
+    Kvcobra__PinReply reply = KVCOBRA__PIN_REPLY__INIT;
+    struct beginning b;
+
+    begin_prefix(t, &b);
+    CU_ASSERT_EQUAL(operator_pin(t->scene.control, &b.prefix, tokens, n_tokens, ms, &reply, NULL), 0);
+    free(tokens);
+    return reply;
+}
+
+/* A pin brings pages from the disk to memory, also behind a gap; unpinning fetches nothing. */
+static void test_pin(void)
+{
+    Kvcobra__PinReply reply;
+    size_t memory, disk;
+    struct embedded m;
+    struct tier t;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    tier_publish_all(&t);
+    (void) tier_write_all(&t);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    reply = pin(&t, 0, TIER_SHARED, 0);
+    CU_ASSERT(reply.pages == 0 && reply.missing == TIER_SHARED / 64);
+    reply = pin(&t, 0, TIER_SHARED / 2, 3600000);
+    CU_ASSERT(reply.pages == TIER_SHARED / 128 && reply.missing == 0 && reply.pinned_bytes > 0);
+    look(&t, 0, &memory, &disk);
+    CU_ASSERT(memory == TIER_SHARED / 128 && disk == TIER_SHARED / 64);
+    m = scene_client(&t.scene);
+    for (uint32_t text = 1; text < TIER_TEXTS; text++) /* they evict all that is not pinned */
+        CU_ASSERT(tier_match(&t.scene, &m, text, 8000) > 0);
+    CU_ASSERT(tier_match(&t.scene, &m, 0, 0) >= TIER_SHARED / 2);
+    reply = pin(&t, 0, TIER_SHARED / 2, 0);
+    CU_ASSERT(reply.pages == TIER_SHARED / 128 && reply.pinned_bytes == 0);
+
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    flush_prefix(&t, 0, 4 * 64); /* chunk 3 is nowhere now */
+    reply = pin(&t, 0, 6 * 64, 3600000);
+    CU_ASSERT(reply.pages == 5 && reply.missing == 1);
+    embedded_free(&m);
+    tier_finish(&t);
+}
+
 static void test_flushed_prefixes(void)
 {
     enum { PREFIX = 10 * 64 };
@@ -479,6 +525,7 @@ const struct test_case test_cases[] = {
     TEST(test_drop),
     TEST(test_flushed_prefixes),
     TEST(test_lookup),
+    TEST(test_pin),
     TEST(test_skipped),
     TEST(test_no_disk_tier),
     TEST_END,

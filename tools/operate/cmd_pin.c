@@ -21,10 +21,10 @@ struct pin_options {
 
 static const char pin_doc[] =
     "Keep the pages of a prompt in memory for some time: they are not evicted while other pages come and "
-    "go. Pages that only the disk has are not pinned, nor those that are published later: let a client run "
-    "the prompt first, then pin it, and see 'kvcobra lookup'. It is an error if none is in memory. Pages "
-    "that are pinned already get the new "
-    "time. A tenant may have half of its quota pinned, and all tenants together half of the pool.\v"
+    "go. Pages that only the disk or the cluster has are fetched first. It is an error if no page can be "
+    "pinned; 'kvcobra lookup' shows where pages are. Pages that are published later are not pinned, and "
+    "those that are pinned already get the new time. A tenant may have half of its quota pinned, and all "
+    "tenants together half of the pool.\v"
     "A pin ends at its time, with 'kvcobra unpin', 'kvcobra flush' and 'kvcobra evict' of these pages, when "
     "their table is retired or its drain time is over, when another tenant needs the memory that it is "
     "guaranteed, and when kvcobrad restarts.\n\n" PROMPT_OPTIONS_DOC "\n\n"
@@ -116,7 +116,9 @@ static int cmd_pin_print(const struct pin_options *o, const char *tenant, const 
                    human_bytes(s->pinned_bytes, bytes), human_bytes(s->limit_bytes, limit));
     if (o->ms > 0 && s->missing > 0)
         terminal_print(
-            stdout, 2, "%ju of %ju chunks of %d tokens have no page in memory: 'kvcobra lookup' says why\n",
+            stdout, 2,
+            "%ju of %ju chunks of %d tokens have no page in memory, and none came: 'kvcobra lookup' says "
+            "where they are\n",
             (uintmax_t) s->missing, (uintmax_t) (prompt_options_tokens(&o->prefix.prompt) / KVC_CHUNK_TOKENS),
             KVC_CHUNK_TOKENS);
     return COMMAND_OK;
@@ -141,8 +143,9 @@ static int cmd_pin_request(kvc_client *c, void *ctx)
     if (operator_pin(c, &s.prefix, d->tokens, d->n_tokens, o->ms, &reply, &e) < 0)
         return command_fail("%s", e.text);
     if (o->ms > 0 && reply.pages == 0)
-        return command_fail("no page of these tokens is in memory, so none is pinned: 'kvcobra lookup' says "
-                            "where they are, and a client that finds the prompt brings them to memory");
+        return command_fail(
+            "no page of these tokens is in memory, and none came from the disk or the cluster, "
+            "so none is pinned: 'kvcobra lookup' says where they are");
 
     return cmd_pin_print(o, s.tenant, &reply);
 }

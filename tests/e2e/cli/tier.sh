@@ -61,9 +61,17 @@ expect_true "pages were read" "j['read_pages'] > 0 and j['unopened'] == 0"
 # a prompt that only the disk has is forgotten there
 short=$("$KVCOBRA" table list --json | sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p' | head -n 1)
 expect "evict before a flush" 0 "$KVCOBRA" evict --yes
-expect "pin of a prompt that only the disk has" 1 "$KVCOBRA" pin --tenant "uid-$(id -u)" --table "$short" --for 1h --yes \
+expect "pin of a prompt that only the disk has" 0 "$KVCOBRA" pin --tenant "uid-$(id -u)" --table "$short" --for 1h --yes --json \
     --model "$dir/model.gguf" --prompt-file "$dir/prompt.txt"
-grep -q "no page of these tokens is in memory" "$dir/err" && ok "it says so" || not_ok "it says so"
+expect_true "its pages were fetched" "j['pages'] > 0 and j['pinned_bytes'] > 0"
+expect "match without waiting" 0 "$KVCOBRA" lookup --tenant "uid-$(id -u)" --table "$short" --json --model "$dir/model.gguf" \
+    --prompt-file "$dir/prompt.txt"
+expect_true "they are in memory" "j['plain']['chunks'][0]['memory'] and j['plain']['chunks'][0]['pinned_seconds'] > 0"
+expect "evict what is pinned" 0 "$KVCOBRA" evict --yes
+printf '%0200d' 7 | sed 's/./& /g' >"$dir/unknown.txt"
+expect "pin of a prompt without pages" 1 "$KVCOBRA" pin --tenant "uid-$(id -u)" --table "$short" --for 1h --yes \
+    --tokens-file "$dir/unknown.txt"
+grep -q "none came from the disk or the cluster" "$dir/err" && ok "it says so" || not_ok "it says so"
 expect "forget a prompt" 0 "$KVCOBRA" flush --tenant "uid-$(id -u)" --table "$short" --yes --json --model "$dir/model.gguf" \
     --prompt-file "$dir/prompt.txt"
 expect_true "the disk had it" "j['forgotten_pages'] > 0 and j['memory_pages'] == 0 and j['found_tokens'] == 0"
