@@ -21,7 +21,7 @@ int bench_daemon_init(struct bench_daemon *r, const char *daemon, const char *co
                                   "--operator-socket",
                                   r->operator_socket,
                                   "--log-level",
-                                  "4",
+                                  "3",
                                   "--ready-fd",
                                   "3",
                                   "--allow-core"}; /* else only root may read its /proc/PID/smaps */

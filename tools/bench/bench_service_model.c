@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
-enum { DIM_MAX = 64, BANDS_MAX = DIM_MAX / 8, HEAD_SIDES_MAX = 64 };
+enum { DIM_MAX = 64, BANDS_MAX = DIM_MAX / 8, HEAD_SIDES_MAX = 1024 };
 
 const uint8_t bench_model_digest[DIGEST_BYTES] = "the model of the service's bench";
 

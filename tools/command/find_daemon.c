@@ -109,6 +109,23 @@ int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], st
                 self);
 }
 
+int find_cluster(char ret[PATH_MAX], struct errmsg *e)
+{
+    static const char *const places[] = {"kvcobra-cluster", "../cluster/kvcobra-cluster",
+                                         "../" KVCOBRA_LIBEXECDIR "/kvcobra-cluster", NULL};
+    char self[PATH_MAX];
+    int r = find_self(self, e);
+
+    if (r < 0)
+        return r;
+    if (find_program_beside(self, places, ret) || find_program_in_path("kvcobra-cluster", ret))
+        return 0;
+    return fail(e, -ENOENT,
+                "there is no kvcobra-cluster beside this program, in ../cluster or ../" KVCOBRA_LIBEXECDIR
+                " of the folder of %s, nor in PATH",
+                self);
+}
+
 int find_command(const char *name, const char *built, char ret[PATH_MAX], struct errmsg *e)
 {
     const char *const places[] = {name, built, NULL};

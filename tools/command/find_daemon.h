@@ -15,6 +15,9 @@ int find_daemon(const char *given, char ret_self[PATH_MAX], char ret_daemon[PATH
 /* The same for kvcobra-mover. @given: the value of --mover, or NULL; @self: from find_daemon(). */
 int find_mover(const char *given, const char *self, char ret_mover[PATH_MAX], struct errmsg *e);
 
+/* The same for kvcobra-cluster. */
+int find_cluster(char ret[PATH_MAX], struct errmsg *e);
+
 /* kvcobra, for kvcobra-lab. Return: 0; -ENOENT with a sentence. */
 int find_kvcobra(char ret[PATH_MAX], struct errmsg *e);
 
