@@ -3,4 +3,4 @@
 
 #include "tools/command/command.h"
 
-extern const struct command bench_capacity;
+extern const struct command bench_capacity, bench_tier;

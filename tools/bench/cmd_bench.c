@@ -12,7 +12,7 @@
 #include "tools/command/extension.h"
 #include "tools/command/terminal.h"
 
-static const struct command *const benches[] = {&bench_capacity, NULL};
+static const struct command *const benches[] = {&bench_capacity, &bench_tier, NULL};
 static const char *const laboratory[] = {"attend", "engine", "generate", "service", "solve", NULL};
 
 static bool cmd_bench_is_of_laboratory(const char *name)

@@ -65,6 +65,34 @@ expect_sentence "capacity: the page would replace the trace" "trace.jsonl" capac
 expect "capacity without a trace" 2 "$KVCOBRA" bench capacity
 expect "capacity with a width that is none" 2 capacity --bits 3,x
 
+tier() {
+    "$KVCOBRA" bench tier --dir "$dir" --daemon "$KVCOBRAD" --page-bytes 8K --pages 4 --repeat 1 "$@"
+}
+expect "bench tier" 0 tier --restart-pages 600 --json
+expect_json "bench tier --json" cpu folder page_bytes rates no_cluster decrypting ready_s answers_quiet answers_while_fetching restart first_token
+expect_true "tier: rates, with the command of the other program or why there is none" \
+    "all(r['bytes_per_second']['min'] > 0 and (r['ratio'] > 0 or r['skipped'].startswith('there is no ')) for r in j['rates'])"
+expect_true "tier: the disk, and the cluster or why there is none" \
+    "len(j['rates']) == (3 if j['no_cluster'] else 5) and (j['ready_s']['cluster'] is None) == (j['no_cluster'] != '')"
+expect_true "tier: tokens come from memory and from the disk" "j['ready_tokens'] == 256 and j['ready_s']['memory'] > 0 and j['ready_s']['disk'] > 0"
+expect_true "tier: answers are in order" "all(a['count'] > 0 and 0 < a['median_s'] <= a['p999_s'] <= a['max_s']
+    for a in (j['answers_quiet'], j['answers_while_fetching']))"
+expect_true "tier: the pages of before the restart" "j['restart']['pages'] == 600 and 0 < j['restart']['serving_s'] <= j['restart']['ready_s']"
+find "$dir" -name 'kvcobra-bench*' >"$dir/left"
+[ ! -s "$dir/left" ] && ok "tier: nothing is left" || not_ok "tier: nothing is left"
+# without the other programs
+mkdir "$dir/bare"
+for program in sh env; do ln -s "$(command -v "$program")" "$dir/bare/$program"; done
+bare() {
+    PATH="$dir/bare" "$KVCOBRA" bench tier --dir "$dir" --daemon "$KVCOBRAD" --page-bytes 8K --pages 1 --repeat 1 --restart-pages 0
+}
+expect "bench tier alone" 0 bare
+grep -q "there is no fio on this machine" "$dir/out" && grep -q "no cluster was measured: there is no redis-server" "$dir/out" \
+    && ok "tier: it says what is missing" || not_ok "tier: it says what is missing"
+expect_sentence "tier: a folder that does not exist" "none" "$KVCOBRA" bench tier --dir "$dir/none" --daemon "$KVCOBRAD"
+expect "tier: a model without a table" 2 tier --model "$dir/model.gguf"
+expect "tier: pages of no size" 2 "$KVCOBRA" bench tier --page-bytes 1K
+
 service() {
     "$LAB" bench service --quick --daemon "$KVCOBRAD" "$@"
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The examples at the end of --help of every command run as they stand, with files of the names that they use, and against a
 # daemon. A few long runs are shortened. Not run: 'demo' (demo.sh), 'model alias' and 'model-id' with a folder (model.sh,
-# model_id.sh), 'up', 'down' (up.sh), 'recalibrate' (test_client_recalibrate.c), 'bench capacity' (bench.sh).
+# model_id.sh), 'up', 'down' (up.sh), 'recalibrate' (test_client_recalibrate.c), 'bench capacity', 'bench tier' (bench.sh).
 KVCOBRA=$1 KVCOBRAD=$2 TINY_MODEL=$3 ROOT=$4
 # shellcheck source=tests/e2e/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -102,7 +102,7 @@ run_examples table retire
 for command in table generate ping doctor status top clients monitor quota lookup pin unpin export import evict flush drain; do
     run_examples $command
 done
-for command in model model-id recalibrate up down demo bench "bench capacity"; do
+for command in model model-id recalibrate up down demo bench "bench capacity" "bench tier"; do
     # shellcheck disable=SC2086
     examples_of $command
     # shellcheck disable=SC2086
