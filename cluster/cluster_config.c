@@ -36,7 +36,17 @@ static const struct setting cluster_config_rows[] = {
     ROW("password-file", SETTING_TEXT, password_file,
         .help = "file with the password in its first line, or the name of a credential of the unit"),
     ROW("allow-clear-password", SETTING_BOOL, allows_clear_password,
-        .help = "whether the password may be sent to other hosts; it is sent in clear, as all bytes are"),
+        .help = "without TLS: whether the password may be sent to other hosts, in clear, as all bytes are"),
+    ROW("tls", SETTING_BOOL, has_tls, .help = "whether connections to servers are encrypted by TLS"),
+    ROW("tls-ca-file", SETTING_TEXT, tls_ca_file,
+        .help = "file with the certificates of the authorities that sign those of servers, instead of the "
+                "system's"),
+    ROW("tls-server-name", SETTING_TEXT, tls_server_name,
+        .help = "the name that all certificates of servers have, instead of the host's"),
+    ROW("tls-cert-file", SETTING_TEXT, tls_cert_file,
+        .help = "file with the certificate that this process shows to servers; needs tls-key-file"),
+    ROW("tls-key-file", SETTING_TEXT, tls_key_file,
+        .help = "file with the private key of tls-cert-file, or the name of a credential of the unit"),
     ROW("key-prefix", SETTING_TEXT, key_prefix,
         .text = "kvcobra:", .help = "first part of all keys in the cluster"),
     ROW("buffer-bytes", SETTING_BYTES, buffer_bytes, .min = 1 << 16, .max = CLUSTER_MEMORY_BYTES_MAX,
@@ -199,23 +209,77 @@ static int cluster_config_read_password(struct cluster_config *c, const char *pa
     return c->password ? 0 : fail(e, -ENOMEM, "out of memory");
 }
 
-static int cluster_config_take_password(struct cluster_config *c, struct errmsg *e)
+/* The path of a file with a secret, or of the unit's credential of that name. *ret: to be freed. */
+static int cluster_config_find_secret(const char *name, char **ret, struct errmsg *e)
 {
     const char *folder = getenv("CREDENTIALS_DIRECTORY");
+
+    if (strchr(name, '/')) {
+        *ret = strdup(name);
+        return *ret ? 0 : fail(e, -ENOMEM, "out of memory");
+    }
+    if (!folder)
+        return fail(e, -ENOENT, "the unit passes no credential %s: add LoadCredential=%s:PATH to it", name,
+                    name);
+    if (name[0] == '.' || asprintf(ret, "%s/%s", folder, name) < 0) {
+        *ret = NULL;
+        return fail(e, -EINVAL, "\"%s\" is not the name of a credential", name);
+    }
+    return 0;
+}
+
+static int cluster_config_take_password(struct cluster_config *c, struct errmsg *e)
+{
     _cleanup_(freep) char *path = NULL;
+    int r;
 
     if (!c->password_file)
         return c->user ? fail(e, -EINVAL, "user needs password-file") : 0;
-    if (strchr(c->password_file, '/'))
-        return cluster_config_read_password(c, c->password_file, 0077, e);
-    if (!folder)
-        return fail(e, -ENOENT, "the unit passes no credential %s: add LoadCredential=%s:PATH to it",
-                    c->password_file, c->password_file);
-    if (c->password_file[0] == '.' || asprintf(&path, "%s/%s", folder, c->password_file) < 0) {
-        path = NULL;
-        return fail(e, -EINVAL, "\"%s\" is not the name of a credential", c->password_file);
-    }
-    return cluster_config_read_password(c, path, 0037, e);
+    r = cluster_config_find_secret(c->password_file, &path, e);
+    if (r < 0)
+        return r;
+    return cluster_config_read_password(c, path, strchr(c->password_file, '/') ? 0077 : 0037, e);
+}
+
+static int cluster_config_check_key(const char *path, mode_t others, struct errmsg *e)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return fail(e, -errno, "cannot read tls-key-file %s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode) || st.st_mode & others)
+        return fail(e, -EPERM, "tls-key-file %s must be a file that other users cannot read: chmod 0400 it",
+                    path);
+    return 0;
+}
+
+/* The files are read once now, so that a wrong one is found before the service starts. */
+static int cluster_config_take_tls(struct cluster_config *c, struct errmsg *e)
+{
+    struct tls_client *tls = NULL;
+    int r = 0;
+
+    if (!c->has_tls && (c->tls_ca_file || c->tls_server_name || c->tls_cert_file || c->tls_key_file))
+        return fail(e, -EINVAL, "settings whose names begin with tls- need tls = yes");
+    if (!c->has_tls)
+        return 0;
+    if (!c->tls_cert_file != !c->tls_key_file)
+        return fail(e, -EINVAL, "tls-cert-file and tls-key-file belong together");
+
+    if (c->tls_key_file)
+        r = cluster_config_find_secret(c->tls_key_file, &c->tls_key_path, e);
+    if (r == 0 && c->tls_key_file)
+        r = cluster_config_check_key(c->tls_key_path, strchr(c->tls_key_file, '/') ? 0077 : 0037, e);
+    if (r < 0)
+        return r;
+    c->tls = (struct tls_settings){.ca_file = c->tls_ca_file,
+                                   .server_name = c->tls_server_name,
+                                   .cert_file = c->tls_cert_file,
+                                   .key_file = c->tls_key_path};
+    r = tls_client_new(&c->tls, &tls, e);
+    if (r == 0)
+        (void) tls_client_free(tls);
+    return r;
 }
 
 /* Whether it is an address of the loopback interface. A name is not looked up: that may take long. */
@@ -238,14 +302,14 @@ static bool cluster_config_is_loopback(const char *host)
 /* node.c would refuse to greet such a server, for ever. */
 static int cluster_config_check_clear_password(const struct cluster_config *c, struct errmsg *e)
 {
-    if (!c->password || c->allows_clear_password)
+    if (!c->password || c->has_tls || c->allows_clear_password)
         return 0;
 
     for (unsigned i = 0; i < c->n_servers; i++)
         if (!cluster_config_is_loopback(c->servers[i].host))
             return fail(e, -EINVAL,
-                        "the password would cross the network in clear to %.200s: set allow-clear-password = "
-                        "yes, or use TLS through a local tunnel",
+                        "the password would cross the network in clear to %.200s: set tls = yes, or "
+                        "allow-clear-password = yes",
                         c->servers[i].host);
     return 0;
 }
@@ -269,6 +333,8 @@ int cluster_config_load(const char *path, FILE *errors, struct cluster_config *r
     if (r == 0)
         r = cluster_config_take_password(ret, &why);
     if (r == 0)
+        r = cluster_config_take_tls(ret, &why);
+    if (r == 0)
         r = cluster_config_check_clear_password(ret, &why);
     if (r < 0 && errors)
         fprintf(errors, "%s: %s\n", path, why.text);
@@ -280,6 +346,7 @@ void cluster_config_deinit(struct cluster_config *c)
     if (c->password)
         explicit_bzero(c->password, strlen(c->password));
     free(c->password);
+    free(c->tls_key_path);
     setting_texts_free(&c->texts);
     *c = (struct cluster_config){.password = NULL};
 }

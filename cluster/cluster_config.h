@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "cluster/router.h"
+#include "cluster/tls.h"
 #include "daemon/config/setting_value.h"
 #include "daemon/loop/log.h"
 
@@ -19,13 +20,16 @@ struct errmsg;
 
 struct cluster_config {
     const char *socket_path, *servers_text, *user, *password_file, *key_prefix;
-    bool allows_clear_password;
+    bool allows_clear_password, has_tls;
+    const char *tls_ca_file, *tls_server_name, *tls_cert_file, *tls_key_file;
     uint64_t buffer_bytes, write_bytes_per_s, connect_ms, stall_ms;
     int log_level; /* of syslog(3) */
     enum log_format log_format;
     struct setting_texts texts; /* of the members above */
     /* derived */
-    char *password; /* NULL: none */
+    char *password;          /* NULL: none */
+    char *tls_key_path;      /* tls_key_file, or the credential of that name */
+    struct tls_settings tls; /* has_tls; its texts are those above */
     struct router_server servers[CLUSTER_CONFIG_SERVERS_MAX];
     unsigned n_servers;
 };

@@ -35,6 +35,7 @@ enum {
 struct program {
     struct ev *ev;
     struct supervisor supervisor;
+    struct tls_client *tls; /* NULL: none */
     struct router *router;
     struct link link;
     int signal_fd;
@@ -106,10 +107,14 @@ static int program_watch_signals(struct program *p, struct errmsg *e)
 }
 
 /* Before threads start: they inherit the blocked signals. */
-static int program_start(struct program *p, const struct cluster_config *c, const struct router_settings *s,
+static int program_start(struct program *p, const struct cluster_config *c, struct router_settings *s,
                          struct errmsg *e)
 {
     int r = ev_new(&p->ev, e);
+
+    if (r == 0 && c->has_tls)
+        r = tls_client_new(&c->tls, &p->tls, e);
+    s->node.tls = p->tls;
 
     if (r == 0)
         r = program_watch_signals(p, e);
@@ -146,6 +151,7 @@ static void program_stop(struct program *p)
         _exit(EXIT_SUCCESS); /* getaddrinfo() may take minutes, and cannot be cancelled */
     }
     p->router = router_free(p->router);
+    p->tls = tls_client_free(p->tls);
     supervisor_deinit(&p->supervisor);
     p->signals = ev_source_free(p->signals);
     closep(&p->signal_fd);
@@ -155,7 +161,7 @@ static void program_stop(struct program *p)
 /* Return: the exit status. */
 static int program_serve(const struct cluster_config *c)
 {
-    const struct router_settings settings = {
+    struct router_settings settings = {
         .node = {.user = c->user,
                  .password = c->password,
                  .allows_clear_password = c->allows_clear_password,

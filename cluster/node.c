@@ -17,6 +17,7 @@
 #include "cluster/out.h"
 #include "cluster/reply.h"
 #include "cluster/resolve.h"
+#include "cluster/tls.h"
 #include "daemon/config/loopback.h"
 #include "daemon/loop/ev.h"
 
@@ -33,7 +34,8 @@ struct node {
     uint16_t port;
     struct resolver_query *query;
     int fd;
-    bool wants_out; /* registered for EPOLLOUT */
+    bool wants_out;  /* registered for EPOLLOUT */
+    struct tls *tls; /* NULL: in clear, or not connected */
     struct out out;
     struct reply_reader *reader;
     struct command **ring;       /* [NODE_COMMANDS_MAX]; NULL: the reply is dropped */
@@ -73,6 +75,7 @@ static void node_drop_connection(struct node *n)
     if (n->query)
         resolve_cancel(n->query);
     n->query = NULL;
+    n->tls = tls_free(n->tls);
     closep(&n->fd); /* and leaves the epoll set */
     n->fd = -1;
     out_clear(&n->out);
@@ -195,12 +198,11 @@ static void node_connect(struct node *n, const struct resolver_answer *a)
                    r == -ENOENT ? "there is no such name" : strerror(-r));
         return;
     }
-    if (s->password && !s->allows_clear_password && !loopback_is_address(&a->address)) {
-        node_close(
-            n, -EHOSTDOWN,
-            "the password would cross the network in clear to %s: use TLS through a local tunnel, or set "
-            "allow-clear-password = yes",
-            n->host);
+    if (s->password && !s->tls && !s->allows_clear_password && !loopback_is_address(&a->address)) {
+        node_close(n, -EHOSTDOWN,
+                   "the password would cross the network in clear to %s: set tls = yes, or "
+                   "allow-clear-password = yes",
+                   n->host);
         return;
     }
 
@@ -240,13 +242,7 @@ static void node_greet(struct node *n)
     const struct node_settings *s = n->env->settings;
     const char *auth[3] = {"AUTH"}, *const ping[] = {"PING"};
     size_t n_auth = 1;
-    int r = 0, err = 0;
-    socklen_t bytes = sizeof(err);
-
-    if (getsockopt(n->fd, SOL_SOCKET, SO_ERROR, &err, &bytes) < 0 || err != 0) {
-        node_close(n, -EHOSTDOWN, "cannot connect: %s", strerror(err));
-        return;
-    }
+    int r = 0;
 
     if (s->user)
         auth[n_auth++] = s->user;
@@ -262,6 +258,42 @@ static void node_greet(struct node *n)
         node_close(n, -EHOSTDOWN, "out of memory");
     else
         node_flush(n);
+}
+
+/* The next step of the handshake. */
+static void node_secure(struct node *n)
+{
+    struct errmsg e = {""};
+    int r = tls_handshake(n->tls, &e);
+
+    if (r < 0)
+        node_close(n, -EHOSTDOWN, "%s", e.text);
+    else if (r > 0)
+        node_greet(n);
+    else if (n->wants_out != tls_wants_out(n->tls))
+        (void) node_register(n, EPOLL_CTL_MOD, tls_wants_out(n->tls));
+}
+
+static void node_take_connection(struct node *n)
+{
+    struct errmsg e = {""};
+    int err = 0;
+    socklen_t bytes = sizeof(err);
+
+    if (getsockopt(n->fd, SOL_SOCKET, SO_ERROR, &err, &bytes) < 0 || err != 0) {
+        node_close(n, -EHOSTDOWN, "cannot connect: %s", strerror(err));
+        return;
+    }
+    if (!n->env->settings->tls) {
+        node_greet(n);
+        return;
+    }
+    if (tls_new(n->env->settings->tls, n->fd, n->host, &n->tls, &e) < 0) {
+        node_close(n, -EHOSTDOWN, "%s", e.text);
+        return;
+    }
+    n->state = NODE_SECURING;
+    node_secure(n);
 }
 
 /* Return: false: the node was closed. */
@@ -356,26 +388,38 @@ static bool node_take_reply(struct node *n, const struct reply *r)
 
 void node_flush(struct node *n)
 {
-    int r;
+    bool wants_out;
 
-    if (n->fd < 0 || n->state < NODE_GREETING || out_waiting(&n->out) == 0)
+    if (n->fd < 0 || n->state < NODE_GREETING || (out_waiting(&n->out) == 0 && !n->tls))
         return;
-    r = out_send(&n->out, n->fd);
-    if (n->wants_out != (r == 0))
-        (void) node_register(n, EPOLL_CTL_MOD, r == 0); /* errors of the socket are reported anyway */
+    wants_out = out_send(&n->out, n->fd, n->tls) == 0 || (n->tls && tls_wants_out(n->tls));
+    if (n->wants_out != wants_out)
+        (void) node_register(n, EPOLL_CTL_MOD, wants_out); /* errors of the socket are reported anyway */
+}
+
+/* Return: bytes; 0: the server closed the connection; -EAGAIN, -EINTR; errno with a sentence. */
+static ssize_t node_receive(struct node *n, uint8_t *bytes, size_t size, struct errmsg *e)
+{
+    ssize_t got;
+
+    if (n->tls)
+        return tls_read(n->tls, bytes, size, e);
+    got = recv(n->fd, bytes, size, MSG_DONTWAIT);
+    return got < 0 ? fail(e, -errno, "%s", strerror(errno)) : got;
 }
 
 /* Return: 1: bytes were read; 0: none are there, or the node was closed. */
 static int node_read(struct node *n)
 {
     static uint8_t bytes[NODE_READ_BYTES]; /* one thread */
-    ssize_t got = recv(n->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    struct errmsg e = {"the server closed the connection"};
+    ssize_t got = node_receive(n, bytes, sizeof(bytes), &e);
     int r;
 
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    if (got == -EAGAIN || got == -EINTR)
         return 0;
     if (got <= 0) {
-        node_close(n, -ECONNRESET, "%s", got == 0 ? "the server closed the connection" : strerror(errno));
+        node_close(n, -ECONNRESET, "%s", e.text);
         return 0;
     }
 
@@ -395,18 +439,26 @@ static int node_read(struct node *n)
     return 0;
 }
 
+/* Bytes that no event tells of: at most one record of TLS, 16 KiB. */
+static bool node_has_more(const struct node *n)
+{
+    return n->tls && tls_has_more(n->tls);
+}
+
 void node_serve(struct node *n, uint32_t events)
 {
     if (n->fd < 0) /* closed by an event before this one */
         return;
     if (n->state == NODE_CONNECTING && events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
-        node_greet(n);
+        node_take_connection(n);
+    else if (n->state == NODE_SECURING)
+        node_secure(n);
     if (n->fd >= 0 && events & EPOLLOUT) {
         n->progress_ms = node_now_ms(n);
         node_flush(n);
     }
     if (n->state >= NODE_GREETING && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-        for (unsigned i = 0; i < NODE_READS_MAX && node_read(n) > 0; i++)
+        for (unsigned i = 0; (i < NODE_READS_MAX || node_has_more(n)) && node_read(n) > 0; i++)
             ;
 }
 
@@ -423,10 +475,13 @@ void node_tick(struct node *n)
     case NODE_LOOKING_UP: /* ends by itself */
         break;
     case NODE_CONNECTING:
+    case NODE_SECURING:
     case NODE_GREETING:
         if (now_ms - n->began_ms > s->connect_ms)
-            node_close(n, -ETIMEDOUT, "no answer within %llu ms of connecting",
-                       (unsigned long long) s->connect_ms);
+            node_close(n, -ETIMEDOUT, "%s within %llu ms of connecting%s",
+                       n->state == NODE_SECURING ? "the TLS handshake did not end" : "no answer",
+                       (unsigned long long) s->connect_ms,
+                       n->state == NODE_SECURING ? ": the server may not speak TLS on this port" : "");
         break;
     case NODE_READY:
         if (n->first < n->next && now_ms - n->progress_ms > s->stall_ms)

@@ -1,9 +1,9 @@
 /*
  * One connection to a server of the cluster: the commands that wait for its replies, and its circuit breaker.
  *
- *     OFF --time--> LOOKING_UP --> CONNECTING --> GREETING (AUTH, PING) --> READY
- *      ^                                                                      |
- *      +--- any failure, or nothing heard while commands wait ----------------+
+ *     OFF --time--> LOOKING_UP --> CONNECTING --> SECURING (TLS) --> GREETING (AUTH, PING) --> READY
+ *      ^                                                                                         |
+ *      +--- any failure, or nothing heard while commands wait -----------------------------------+
  *
  * Only a READY node takes commands, so every failure opens the breaker: commands fail at once until a new
  * connection has answered the greeting. The pause before it doubles, from NODE_PAUSE_MS to NODE_PAUSE_MS_MAX,
@@ -27,6 +27,7 @@ struct ev;
 struct node;
 struct reply;
 struct resolver;
+struct tls_client;
 
 #define NODE_COMMANDS_MAX 16384 /* without a reply */
 #define NODE_PAUSE_MS 250
@@ -61,6 +62,7 @@ struct command { /* embedded; belongs to the node from node_put() to the callbac
 
 struct node_settings {
     const char *user, *password; /* NULL: none */
+    struct tls_client *tls;      /* borrowed; NULL: in clear */
     bool allows_clear_password;  /* to addresses that other machines may have */
     uint64_t buffer_bytes;       /* to send, and of one reply: at most so many each */
     uint64_t connect_ms;         /* from the connection to the end of the greeting */
@@ -78,7 +80,7 @@ struct node_env { /* common to all nodes; outlives them */
     void *ctx;
 };
 
-enum node_state { NODE_OFF, NODE_LOOKING_UP, NODE_CONNECTING, NODE_GREETING, NODE_READY };
+enum node_state { NODE_OFF, NODE_LOOKING_UP, NODE_CONNECTING, NODE_SECURING, NODE_GREETING, NODE_READY };
 
 /* OFF, and connects at the next tick. NULL: out of memory. */
 struct node *node_new(const struct node_env *env, const char *host, uint16_t port);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "cluster/node.h"
+#include "cluster/tls.h"
 
 enum {
     OUT_WORD_BYTES = 32,     /* "$", a length and two line ends */
@@ -139,15 +140,26 @@ int out_add_command(struct out *o, const struct command *c)
     return out_add(o, w, n);
 }
 
-int out_send(struct out *o, int fd)
+/* Return: bytes; -EINTR, -EAGAIN; errno of the socket. */
+static ssize_t out_send_part(const struct out *o, int fd, struct tls *t)
+{
+    ssize_t n;
+
+    if (t)
+        return tls_write(t, o->bytes + o->sent, out_waiting(o));
+    n = send(fd, o->bytes + o->sent, out_waiting(o), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return n < 0 ? -errno : n;
+}
+
+int out_send(struct out *o, int fd, struct tls *t)
 {
     while (out_waiting(o) > 0) {
-        ssize_t n = send(fd, o->bytes + o->sent, out_waiting(o), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = out_send_part(o, fd, t);
 
-        if (n < 0 && errno == EINTR)
+        if (n == -EINTR)
             continue;
         if (n < 0)
-            return errno == EAGAIN ? 0 : -errno;
+            return n == -EAGAIN ? 0 : (int) n;
         o->sent += (size_t) n;
     }
 

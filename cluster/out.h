@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 struct command;
+struct tls;
 
 struct out {
     uint8_t *bytes;       /* [room]; NULL: none */
@@ -16,8 +17,11 @@ struct out {
 int out_add_command(struct out *o, const struct command *c);
 int out_add_words(struct out *o, const char *const *words, size_t n_words);
 
-/* Sends what the socket takes. Return: 1: all is sent; 0: the socket is full; errno of the socket. */
-int out_send(struct out *o, int fd);
+/*
+ * Sends what the socket takes, through @t if that is no NULL. Return: 1: all is sent; 0: the socket is full;
+ * errno of the socket.
+ */
+int out_send(struct out *o, int fd, struct tls *t);
 
 static inline size_t out_waiting(const struct out *o)
 {

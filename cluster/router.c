@@ -114,7 +114,7 @@ static uint64_t router_n_failures(const struct router *r, unsigned place)
 
 /*
  * The place, plus 1, of the server that @from named: an empty host is its own, and so is port 0, as of a
- * server that has only a port for TLS. ROUTER_NO_NODE: there are ROUTER_NODES_MAX, or no memory.
+ * server that has only a port for TLS, over TLS. ROUTER_NO_NODE: there are ROUTER_NODES_MAX, or no memory.
  */
 static uint8_t router_find(struct router *r, const struct node *from, const char *host, uint16_t port)
 {
@@ -271,7 +271,7 @@ static void router_replied(void *ctx, struct node *n, struct command *c, const s
         router_end(c, 0, reply);
         return;
     }
-    if (slots_parse_redirection(reply, &d) == 0) {
+    if (slots_parse_redirection(reply, r->settings->node.tls, &d) == 0) {
         router_redirect(r, n, c, &d);
         return;
     }
@@ -375,7 +375,7 @@ static void router_take_map(struct router *r, struct node *from, const struct re
     r->counts.n_refreshed++;
     if (reply->kind == REPLY_ERROR && strstr(reply->text, "cluster support disabled")) {
         router_take_single(r, from);
-    } else if (slots_parse(reply, router_on_range, &m, &m.gap, &r->why) == 0) {
+    } else if (slots_parse(reply, r->settings->node.tls, router_on_range, &m, &m.gap, &r->why) == 0) {
         router_note_gaps(r, &m);
         memcpy(r->owner, m.owner, sizeof(r->owner));
         router_set_mode(r, ROUTER_CLUSTER);

@@ -67,7 +67,7 @@ static bool slots_is_range(const struct reply *r)
 }
 
 /* [host, port, ...]. Return: NULL; else what is wrong with it. */
-static const char *slots_node_load(const struct reply *r, struct slots_range *ret)
+static const char *slots_node_load(const struct reply *r, bool over_tls, struct slots_range *ret)
 {
     const struct reply *host;
 
@@ -77,6 +77,8 @@ static const char *slots_node_load(const struct reply *r, struct slots_range *re
         return "has a node without a port";
 
     host = r->items[0];
+    if (ret->port == 0 && !over_tls)
+        return "has a node with a port for TLS alone";
     if (host->kind == REPLY_NIL) { /* "the host that was asked" */
         ret->host[0] = '\0';
         return NULL;
@@ -87,18 +89,19 @@ static const char *slots_node_load(const struct reply *r, struct slots_range *re
 }
 
 /* [first, last, [host, port, ...], replicas...]. Return: NULL; else what is wrong with it. */
-static const char *slots_range_load(const struct reply *r, struct slots_range *ret)
+static const char *slots_range_load(const struct reply *r, bool over_tls, struct slots_range *ret)
 {
     if (!slots_is_range(r))
         return "is no range";
     if (!slots_number(r->items[0], SLOTS_N - 1, &ret->first) ||
         !slots_number(r->items[1], SLOTS_N - 1, &ret->last) || ret->last < ret->first)
         return "has slots that no cluster has";
-    return r->n < 3 ? "names no node" : slots_node_load(r->items[2], ret);
+    return r->n < 3 ? "names no node" : slots_node_load(r->items[2], over_tls, ret);
 }
 
-int slots_parse(const struct reply *r, void (*on_range)(void *ctx, const struct slots_range *s), void *ctx,
-                struct errmsg *gap, struct errmsg *e)
+int slots_parse(const struct reply *r, bool over_tls,
+                void (*on_range)(void *ctx, const struct slots_range *s), void *ctx, struct errmsg *gap,
+                struct errmsg *e)
 {
     struct slots_range s;
     bool has_ranges = false;
@@ -114,7 +117,7 @@ int slots_parse(const struct reply *r, void (*on_range)(void *ctx, const struct 
 
     errmsg_clear(gap);
     for (size_t i = 0; i < r->n; i++) {
-        const char *wrong = slots_range_load(r->items[i], &s);
+        const char *wrong = slots_range_load(r->items[i], over_tls, &s);
 
         if (!wrong)
             on_range(ctx, &s);
@@ -147,7 +150,7 @@ static bool slots_digits(const char **at, const char *end, uint32_t max, uint16_
     return true;
 }
 
-int slots_parse_redirection(const struct reply *r, struct redirection *ret)
+int slots_parse_redirection(const struct reply *r, bool over_tls, struct redirection *ret)
 {
     bool is_ask = reply_is_error(r, "ASK");
     struct redirection d = {.is_ask = is_ask};
@@ -167,7 +170,8 @@ int slots_parse_redirection(const struct reply *r, struct redirection *ret)
         return -EBADMSG;
 
     colon++;
-    if (!slots_digits(&colon, r->text + r->n, UINT16_MAX, &d.port) || (!d.host[0] && d.port == 0))
+    if (!slots_digits(&colon, r->text + r->n, UINT16_MAX, &d.port) ||
+        (d.port == 0 && (!d.host[0] || !over_tls)))
         return -EBADMSG;
     *ret = d;
     return 0;

@@ -25,6 +25,8 @@ struct slots_range {
 
 /**
  * slots_parse() - the masters of a reply to CLUSTER SLOTS
+ * @over_tls: port 0 is the port that was asked; in clear it is that of a node that has a port for TLS alone,
+ *            and so that of no node
  * @on_range: called for each usable range in the order of the reply
  * @gap:      what is wrong with the first range that names no node; empty if there is none
  *
@@ -32,8 +34,9 @@ struct slots_range {
  * have theirs. A node that is failing or that joins has neither host nor port.
  * Return: 0; -EBADMSG with a sentence: the reply is no list of ranges. No range was passed then.
  */
-int slots_parse(const struct reply *r, void (*on_range)(void *ctx, const struct slots_range *s), void *ctx,
-                struct errmsg *gap, struct errmsg *e);
+int slots_parse(const struct reply *r, bool over_tls,
+                void (*on_range)(void *ctx, const struct slots_range *s), void *ctx, struct errmsg *gap,
+                struct errmsg *e);
 
 struct redirection {
     bool is_ask; /* ASK: this command only; else MOVED */
@@ -43,7 +46,7 @@ struct redirection {
 };
 
 /*
- * "MOVED 3999 127.0.0.1:6381", "ASK ...". Return: 0; -ENOENT: another error or reply; -EBADMSG: it names no
- * usable node.
+ * "MOVED 3999 127.0.0.1:6381", "ASK ...". @over_tls: as in slots_parse(). Return: 0; -ENOENT: another error
+ * or reply; -EBADMSG: it names no usable node.
  */
-int slots_parse_redirection(const struct reply *r, struct redirection *ret);
+int slots_parse_redirection(const struct reply *r, bool over_tls, struct redirection *ret);

@@ -36,6 +36,7 @@ protobuf-c-compiler     build    compiles the messages
 libunistring-dev        build    UTF-8
 liburing-dev            build    disk tier of the daemon
 libhiredis-dev          build    replies of a Redis or Valkey cluster
+libssl-dev              build    TLS to it
 libmicrohttpd-dev       build    metrics of the daemon, over HTTP
 libsystemd-dev          build    readiness and stored descriptors under systemd
 ca-certificates         model    certificates for downloads
@@ -50,6 +51,7 @@ python3-cffi            test     tests of the Python package
 python3-numpy           test     tests of the Python package
 curl                    test     reads the metrics of the daemon
 redis-server            test     servers for kvcobra-cluster
+openssl                 test     certificates of these servers
 strace                  test     counts the system calls of an append
 chromium                test     shows the page of kvcobra inspect --html
 debootstrap             boot     installs a bare Debian

@@ -21,7 +21,7 @@ ADVICE = ("Include only what the row of the folder in DESIGN.md section 2 lists.
 
 # Header, or folder of headers, of each library outside the C library and the kernel.
 LIBRARIES = {"cblas.h": "OpenBLAS", "lapacke.h": "LAPACKE", "sodium.h": "libsodium", "jansson.h": "jansson", "unistr.h": "libunistring",
-             "hiredis/": "hiredis", "liburing.h": "liburing", "systemd/": "libsystemd", "microhttpd.h": "libmicrohttpd",
+             "hiredis/": "hiredis", "openssl/": "OpenSSL", "liburing.h": "liburing", "systemd/": "libsystemd", "microhttpd.h": "libmicrohttpd",
              "isa-l/": "ISA-L", "pcre2.h": "PCRE2", "protobuf-c/": "protobuf-c", "cuda": "CUDA", "mma.h": "CUDA"}
 
 

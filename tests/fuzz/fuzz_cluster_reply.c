@@ -45,8 +45,8 @@ static uint64_t use(const struct reply *r)
     struct redirection d;
     struct errmsg gap = {""}, e = {""};
 
-    check(slots_parse(r, on_range, NULL, &gap, &e) == 0 || e.text[0] != '\0');
-    if (slots_parse_redirection(r, &d) == 0)
+    check(slots_parse(r, true, on_range, NULL, &gap, &e) == 0 || e.text[0] != '\0');
+    if (slots_parse_redirection(r, true, &d) == 0)
         check(d.slot < SLOTS_N && (d.port > 0 || d.host[0]) && strlen(d.host) < HOST_BYTES);
     return sum(r, 0);
 }

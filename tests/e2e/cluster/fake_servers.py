@@ -36,6 +36,21 @@ class Liar:
             pass
 
 
+class NoTls(Liar):
+    """A server that sends @answer to whatever begins a TLS handshake, or closes: no answer at all; or waits: None."""
+
+    def talk(self, connection):
+        try:
+            connection.recv(65536)
+            if self.answer:
+                connection.sendall(self.answer)
+            if self.answer != b"":
+                connection.recv(1)  # until the other side has enough
+        except OSError:
+            pass
+        connection.close()
+
+
 class Store(Liar):
     """A server with a map of its own, in which a command can find other replies first. Values are sent while @gives is set."""
 

@@ -97,7 +97,7 @@ static void test_send(void)
 
         while (i < N && out_add_words(&o, word, 1) == 0)
             i++;
-        r = out_send(&o, pair[0]);
+        r = out_send(&o, pair[0], NULL);
         CU_ASSERT_FATAL(r >= 0);
         n_full += r == 0;
         got = recv(pair[1], bytes, sizeof(bytes), MSG_DONTWAIT);
@@ -110,7 +110,7 @@ static void test_send(void)
     CU_ASSERT_EQUAL(received, N * (sizeof(ping) - 1));
     (void) close(pair[1]);
     CU_ASSERT_EQUAL(out_add_words(&o, word, 1), 0);
-    CU_ASSERT_EQUAL(out_send(&o, pair[0]), -EPIPE);
+    CU_ASSERT_EQUAL(out_send(&o, pair[0], NULL), -EPIPE);
     (void) close(pair[0]);
     out_clear(&o);
 }

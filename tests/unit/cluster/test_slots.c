@@ -58,6 +58,8 @@ static void on_range(void *ctx, const struct slots_range *s)
     seen->last = *s;
 }
 
+static bool over_tls = true;
+
 static int read_map(const char *text, struct seen *seen)
 {
     struct reply *r = parse(text);
@@ -65,7 +67,7 @@ static int read_map(const char *text, struct seen *seen)
     int err;
 
     *seen = (struct seen){.n = 0};
-    err = slots_parse(r, on_range, seen, &seen->gap, &e);
+    err = slots_parse(r, over_tls, on_range, seen, &seen->gap, &e);
     CU_ASSERT_EQUAL(err == 0, e.text[0] == '\0');
     (void) reply_free(r);
     return err;
@@ -140,7 +142,7 @@ static void test_unusable_ranges(void)
     }
 }
 
-/* A server with a port for TLS only says port 0: that of the node that was asked. */
+/* A server with a port for TLS alone says port 0: over TLS that of the node that was asked, else no node. */
 static void test_port_0(void)
 {
     struct seen seen;
@@ -151,12 +153,17 @@ static void test_port_0(void)
     CU_ASSERT_EQUAL(read_map("*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$-1\r\n:0\r\n", &seen), 0);
     CU_ASSERT(seen.n == 1 && seen.last.port == 0 && seen.last.host[0] == '\0');
     CU_ASSERT_STRING_EQUAL(seen.gap.text, "");
+    over_tls = false;
+    CU_ASSERT_EQUAL(read_map("*1\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\na\r\n:0\r\n", &seen), 0);
+    CU_ASSERT_EQUAL(seen.n, 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(seen.gap.text, "a port for TLS alone"));
+    over_tls = true;
 }
 
 static int redirect(const char *text, struct redirection *ret)
 {
     struct reply *r = parse(text);
-    int err = slots_parse_redirection(r, ret);
+    int err = slots_parse_redirection(r, over_tls, ret);
 
     (void) reply_free(r);
     return err;
@@ -177,6 +184,9 @@ static void test_redirections(void)
     CU_ASSERT_EQUAL(redirect("-MOVED 1 a:0\r\n", &d), 0);
     CU_ASSERT_EQUAL(d.port, 0);
     CU_ASSERT_STRING_EQUAL(d.host, "a");
+    over_tls = false;
+    CU_ASSERT_EQUAL(redirect("-MOVED 1 a:0\r\n", &d), -EBADMSG);
+    over_tls = true;
 }
 
 static void test_malformed_redirections(void)
