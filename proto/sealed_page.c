@@ -12,13 +12,13 @@
 enum {
     NONCE_OFFSET = 24,
     TAG_OFFSET = 48,
-    NONCE_BYTES = crypto_aead_xchacha20poly1305_ietf_NPUBBYTES,
-    TAG_BYTES = crypto_aead_xchacha20poly1305_ietf_ABYTES,
+    NONCE_BYTES = SEAL_CIPHER_NONCE_BYTES,
+    TAG_BYTES = SEAL_CIPHER_TAG_BYTES,
     TENANT_BYTES_MAX = 255,
     HEADER_BYTES = 128, /* of a page: proto/page.h */
 };
 _Static_assert(NONCE_OFFSET + NONCE_BYTES == TAG_OFFSET && TAG_OFFSET + TAG_BYTES == SEAL_HEAD_BYTES, "head");
-_Static_assert(SEAL_SECRET_BYTES == crypto_aead_xchacha20poly1305_ietf_KEYBYTES, "secret");
+_Static_assert(SEAL_SECRET_BYTES == SEAL_CIPHER_SECRET_BYTES, "secret");
 
 struct seal_head { /* bytes 0 to 23 */
     uint32_t magic;
@@ -48,8 +48,9 @@ static void sealed_page_make_context(const uint8_t *head, const struct seal_subj
     ret->n = TAG_OFFSET + CHUNK_KEY_BYTES + 1 + n;
 }
 
-void sealed_page_make(const struct seal_key *k, const struct seal_subject *s, const uint8_t *page,
-                      size_t page_bytes, uint8_t *ret_sealed)
+void sealed_page_make(const struct seal_cipher *cipher, const struct seal_key *k,
+                      const struct seal_subject *s, const uint8_t *page, size_t page_bytes,
+                      uint8_t *ret_sealed)
 {
     struct seal_head h = {
         .magic = SEAL_MAGIC, .format = SEAL_FORMAT, .key_id = k->id, .page_bytes = page_bytes};
@@ -59,9 +60,8 @@ void sealed_page_make(const struct seal_key *k, const struct seal_subject *s, co
     memcpy(ret_sealed, &h, sizeof(h));
     randombytes_buf(ret_sealed + NONCE_OFFSET, NONCE_BYTES);
     sealed_page_make_context(ret_sealed, s, &c);
-    (void) crypto_aead_xchacha20poly1305_ietf_encrypt_detached(
-        ret_sealed + SEAL_HEAD_BYTES, ret_sealed + TAG_OFFSET, NULL, page, page_bytes, c.bytes, c.n, NULL,
-        ret_sealed + NONCE_OFFSET, k->secret);
+    cipher->encrypt(k->secret, ret_sealed + NONCE_OFFSET, &(struct seal_text){c.bytes, c.n}, page, page_bytes,
+                    ret_sealed + SEAL_HEAD_BYTES, ret_sealed + TAG_OFFSET);
 }
 
 int sealed_page_check(const uint8_t *sealed, size_t sealed_bytes, size_t page_bytes, uint32_t *ret_id,
@@ -99,16 +99,15 @@ static int sealed_page_check_header(const uint8_t *page, const struct chunk_key 
     return 0;
 }
 
-int sealed_page_open(const uint8_t *secret, const struct seal_subject *s, const uint8_t *sealed,
-                     uint8_t *ret_page, size_t page_bytes, struct errmsg *e)
+int sealed_page_open(const struct seal_cipher *cipher, const uint8_t *secret, const struct seal_subject *s,
+                     const uint8_t *sealed, uint8_t *ret_page, size_t page_bytes, struct errmsg *e)
 {
     struct seal_context c;
     int r;
 
     sealed_page_make_context(sealed, s, &c);
-    if (crypto_aead_xchacha20poly1305_ietf_decrypt_detached(ret_page, NULL, sealed + SEAL_HEAD_BYTES,
-                                                            page_bytes, sealed + TAG_OFFSET, c.bytes, c.n,
-                                                            sealed + NONCE_OFFSET, secret) != 0)
+    if (!cipher->decrypt(secret, sealed + NONCE_OFFSET, &(struct seal_text){c.bytes, c.n},
+                         sealed + SEAL_HEAD_BYTES, page_bytes, sealed + TAG_OFFSET, ret_page))
         return fail(e, -EBADMSG, "a sealed page was changed, or is of another tenant or chunk");
 
     r = sealed_page_check_header(ret_page, s->key, e);

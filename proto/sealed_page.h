@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "proto/page.h"
+#include "proto/seal_cipher.h"
 
 struct errmsg;
 
@@ -52,11 +53,13 @@ static inline size_t seal_bytes(size_t page_bytes)
 
 /**
  * sealed_page_make() - seal a page
+ * @cipher:     which library works; all have the same bytes
  * @page:       [page_bytes], at most SEAL_PAGE_BYTES_MAX
  * @ret_sealed: [seal_bytes(page_bytes)]; does not overlap @page
  */
-void sealed_page_make(const struct seal_key *k, const struct seal_subject *s, const uint8_t *page,
-                      size_t page_bytes, uint8_t *ret_sealed);
+void sealed_page_make(const struct seal_cipher *cipher, const struct seal_key *k,
+                      const struct seal_subject *s, const uint8_t *page, size_t page_bytes,
+                      uint8_t *ret_sealed);
 
 /**
  * sealed_page_check() - the head of a sealed page
@@ -78,5 +81,5 @@ int sealed_page_check(const uint8_t *sealed, size_t sealed_bytes, size_t page_by
  *
  * Return: 0; -EBADMSG with a sentence: a changed page, or one of another subject or key.
  */
-int sealed_page_open(const uint8_t *secret, const struct seal_subject *s, const uint8_t *sealed,
-                     uint8_t *ret_page, size_t page_bytes, struct errmsg *e);
+int sealed_page_open(const struct seal_cipher *cipher, const uint8_t *secret, const struct seal_subject *s,
+                     const uint8_t *sealed, uint8_t *ret_page, size_t page_bytes, struct errmsg *e);

@@ -36,7 +36,7 @@ protobuf-c-compiler     build    compiles the messages
 libunistring-dev        build    UTF-8
 liburing-dev            build    disk tier of the daemon
 libhiredis-dev          build    replies of a Redis or Valkey cluster
-libssl-dev              build    TLS to it
+libssl-dev              build    TLS to it, encryption of pages
 libmicrohttpd-dev       build    metrics of the daemon, over HTTP
 libsystemd-dev          build    readiness and stored descriptors under systemd
 ca-certificates         model    certificates for downloads

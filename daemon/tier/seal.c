@@ -14,7 +14,7 @@ void seal_page(const struct keyring *k, const struct seal_subject *s, const uint
 {
     struct seal_key key = {keyring_newest(k), keyring_find(k, keyring_newest(k))};
 
-    sealed_page_make(&key, s, page, page_bytes, ret_sealed);
+    sealed_page_make(seal_cipher_fastest(), &key, s, page, page_bytes, ret_sealed);
 }
 
 int seal_open(const struct keyring *k, const struct seal_subject *s, const uint8_t *sealed,
@@ -31,5 +31,5 @@ int seal_open(const struct keyring *k, const struct seal_subject *s, const uint8
     if (!secret)
         return fail(e, -ENOKEY, "a page was sealed with key %" PRIu32 ", which the key ring does not have",
                     id);
-    return sealed_page_open(secret, s, sealed, ret_page, page_bytes, e);
+    return sealed_page_open(seal_cipher_fastest(), secret, s, sealed, ret_page, page_bytes, e);
 }

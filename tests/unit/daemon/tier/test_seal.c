@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/errmsg.h"
 #include "daemon/tier/keyring.h"
+#include "proto/seal_cipher.h"
 #include "tests/lib/test.h"
 
 const char test_suite[] = "seal";
@@ -70,6 +72,45 @@ static void test_round_trip(void)
     CU_ASSERT_NOT_EQUAL(memcmp(again + 24, sealed + 24, 24), 0); /* a new nonce for each write */
     CU_ASSERT_NOT_EQUAL(memcmp(again + SEAL_HEAD_BYTES, sealed + SEAL_HEAD_BYTES, PAGE_BYTES), 0);
     keyring_unref(ring);
+}
+
+/* The bytes of a cipher do not depend on the library: pages of other hosts open. */
+static void test_ciphers(void)
+{
+    static const size_t sizes[] = {1, 15, 16, 63, 64, 65, 127, 128, 255, 256, 1000, 4224, 276608};
+    const struct seal_cipher *fast = seal_cipher_fastest(), *plain = &seal_cipher_sodium;
+    enum { BYTES_MAX = 276608 };
+    uint8_t secret[SEAL_CIPHER_SECRET_BYTES], nonce[SEAL_CIPHER_NONCE_BYTES], beside[80];
+    uint8_t tags[2][SEAL_CIPHER_TAG_BYTES], *text = malloc(BYTES_MAX), *a = malloc(BYTES_MAX),
+                                            *b = malloc(BYTES_MAX);
+
+    assert(text && a && b);
+    for (size_t i = 0; i < BYTES_MAX; i++)
+        text[i] = (uint8_t) test_rand();
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const struct seal_text besides = {beside, 1 + test_rand_below(sizeof(beside))};
+        size_t n = sizes[i];
+
+        randombytes_buf(secret, sizeof(secret));
+        randombytes_buf(nonce, sizeof(nonce));
+        randombytes_buf(beside, sizeof(beside));
+        plain->encrypt(secret, nonce, &besides, text, n, a, tags[0]);
+        fast->encrypt(secret, nonce, &besides, text, n, b, tags[1]);
+        CU_ASSERT_EQUAL(memcmp(a, b, n), 0);
+        CU_ASSERT_EQUAL(memcmp(tags[0], tags[1], sizeof(tags[0])), 0);
+        memset(b, 0xaa, n);
+        CU_ASSERT_TRUE(fast->decrypt(secret, nonce, &besides, a, n, tags[0], b));
+        CU_ASSERT_EQUAL(memcmp(b, text, n), 0);
+        tags[0][n % sizeof(tags[0])] ^= 1;
+        memset(b, 0xaa, n);
+        CU_ASSERT_FALSE(fast->decrypt(secret, nonce, &besides, a, n, tags[0], b));
+        for (size_t k = 0; k < n; k++)
+            CU_ASSERT_FATAL(b[k] == 0 || b[k] == 0xaa);
+    }
+    printf("the fastest cipher is that of %s\n", fast->name);
+    free(text);
+    free(a);
+    free(b);
 }
 
 /* Nothing of the page is to be seen, its key neither. */
@@ -176,7 +217,9 @@ static void test_format(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_round_trip),     TEST(test_ciphertext_only), TEST(test_every_flipped_bit),
-    TEST(test_other_subjects), TEST(test_wrong_header),    TEST(test_other_sizes),
-    TEST(test_other_secret),   TEST(test_format),          TEST_END,
+    TEST(test_round_trip),      TEST(test_ciphers),
+    TEST(test_ciphertext_only), TEST(test_every_flipped_bit),
+    TEST(test_other_subjects),  TEST(test_wrong_header),
+    TEST(test_other_sizes),     TEST(test_other_secret),
+    TEST(test_format),          TEST_END,
 };
