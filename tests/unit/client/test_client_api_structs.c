@@ -328,7 +328,7 @@ static void test_outputs(void)
 
     check_output(&m, use_client_info, sizeof(kvc_client_info), sizeof(kvc_client_info));
     check_output(&m, use_model_info, sizeof(kvc_model_info), sizeof(kvc_model_info));
-    check_output(&m, use_model_fit, sizeof(kvc_model_fit), sizeof(kvc_model_fit));
+    check_output(&m, use_model_fit, sizeof(kvc_model_fit), offsetof(kvc_model_fit, expected_saturated));
     check_output(&m, use_usage, sizeof(kvc_usage), offsetof(kvc_usage, coded));
     embedded_free(&m);
 }
