@@ -6,8 +6,9 @@ import signal
 import socket
 import struct
 import subprocess
-import threading
 import sys
+import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -302,7 +303,9 @@ class WithServers(support.Case):
         self.assertEqual((other.found_tokens, other.off), (0, None), self.lines)
         self.assertRegex(self.lines[0], f"cannot write [0-9]+ bytes in the folder of slots {path}: No space left")
         self.post(front_b, "/completion", {"prompt": TEXT[::-1]})
-        self.post(front_b, "/completion", {"prompt": "a short one, whose answer comes when the slot is free" * 2})
+        end = time.monotonic() + 20  # it is published, or not, behind the answer
+        while "was not published" not in " ".join(self.lines) and time.monotonic() < end:
+            time.sleep(0.01)
         self.assertIn("was not published", " ".join(self.lines))
         self.assertEqual([n for n in os.listdir(path) if n != "kvcobra-proxy.lock"], [], "what was begun is removed")
 
