@@ -43,9 +43,9 @@ client() {
     store run --isolation chroot --volume "$dir/sockets:/run/kvcobra" --volume "$dir/model.gguf:/model.gguf:ro" kvcobra-client -- "$@" </dev/null
 }
 wait_for "the daemon serves" client kvcobra ping
-expect "a table" 0 client kvcobra calibrate --quick /model.gguf -o /root/model.stats
-expect "staged" 0 client kvcobra table stage /root/model.table
-expect "active" 0 client kvcobra table activate /root/model.table
+expect "a table" 0 client kvcobra calibrate --quick /model.gguf -o /srv/model.stats
+expect "staged" 0 client kvcobra table stage /srv/model.table
+expect "active" 0 client kvcobra table activate /srv/model.table
 for _ in 1 2; do
     expect "a prompt" 0 client kvcobra generate /model.gguf --prompt-file /etc/bash.bashrc --share --tokens 2 --ignore-eos --json
 done
