@@ -156,9 +156,9 @@ logged setup meson setup "$@" "$folder" || {
     cat "$log" >&2
     die "meson could not set up $folder"
 }
-# of the tests only the two programs that the tests with engines call
+# of the tests only the two programs that the tests with engines call, and the stand-in for a GPU's driver
 run ninja -C "$folder" --quiet daemon/kvcobrad tools/kvcobra python-package tests/python/write_table tests/e2e/cli/tiny_model \
-    ${llama:+client/llama_share} || die "the build failed"
+    tests/standin/libcuda.so.1 ${llama:+client/llama_share} || die "the build failed"
 
 kvcobra=$folder/tools/kvcobra
 table=$folder/smollm2.table
@@ -189,6 +189,7 @@ export KVC_KVCOBRAD="$root/$folder/daemon/kvcobrad" KVC_KVCOBRA="$root/$kvcobra"
 export KVC_ENGINE_GGUF="$model" KVC_ENGINE_TABLE="$root/$table" KVC_ENGINE_SECOND_TABLE="$root/$second_table"
 export KVC_ENGINE_MODELS="$models"
 export KVC_WRITE_TABLE="$root/$folder/tests/python/write_table" KVC_HF_MODEL="${models:+$models/f32}" KVC_HF_TABLE="$root/$table"
+export KVC_STANDIN_CUDA="$root/$folder/tests/standin"
 export KVC_LLAMA_SERVER="${llama_server:+$llama_server/bin/python}"
 export KVC_LLAMA_SHARE="${llama:+$root/$folder/client/llama_share}" PYTHONPATH="$root/$folder/client/python"
 # shellcheck disable=SC2086 # paths without spaces, or nothing

@@ -12,6 +12,8 @@ from support import HEAD_DIM, N_KV_HEADS, N_LAYERS
 import kvcobra
 from kvcobra._gpus import host_codec
 
+# the stand-in's, or without the variable the system's. The library opens libcuda.so.1, which is then the one that a Driver loaded before.
+LIBCUDA = os.path.join(os.environ.get("KVC_STANDIN_CUDA", ""), "libcuda.so.1")
 UUID = "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c0c0"  # of the stand-in's first device
 CUDA = 2
 
@@ -27,7 +29,7 @@ class Driver:
     """Device memory of the stand-in, by the calls of the driver."""
 
     def __init__(self):
-        self.lib = ctypes.CDLL("libcuda.so.1")
+        self.lib = ctypes.CDLL(LIBCUDA)
         context, device = ctypes.c_void_p(), ctypes.c_int()
         self.check(self.lib.cuInit(0))
         self.check(self.lib.cuDeviceGet(ctypes.byref(device), 0))
