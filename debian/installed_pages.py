@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Copies README.md, NEWS.md and docs/ to a folder of documents. Links to pages of the sources, which no package has there, become
+"""Copies the pages of a package to a folder of documents. Links to pages of the sources, which that package does not have there, become
 plain words with the path, so that no link is dead.
 
-    installed_pages.py ROOT FOLDER
+    installed_pages.py ROOT PACKAGE FOLDER    PACKAGE: kvcobra or kvcobrad
 """
 import os
 import re
@@ -12,7 +12,10 @@ import sys
 LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
-def pages_of(root):
+def pages_of(root, package):
+    if package == "kvcobrad":
+        yield from ("SECURITY.md", "systemd/README.md")
+        return
     yield from ("README.md", "NEWS.md", "SECURITY.md")
     for folder, _, names in os.walk(os.path.join(root, "docs")):
         for name in sorted(names):
@@ -32,8 +35,8 @@ def installed(text, page, pages):
 
 
 def main():
-    root, folder = sys.argv[1:]
-    pages = list(pages_of(root))
+    root, package, folder = sys.argv[1:]
+    pages = list(pages_of(root, package))
     for page in pages:
         path = os.path.join(folder, page)
         os.makedirs(os.path.dirname(path), exist_ok=True)

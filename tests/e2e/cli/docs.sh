@@ -8,20 +8,23 @@ expect "links, commands, options, pictures" 0 python3 -B "$(dirname "$0")/docs_c
 cat "$dir/out"
 
 ROOT=$(cd "$ROOT" && pwd)
-# the pages of the package
-expect "the installed pages" 0 python3 -B "$ROOT/debian/installed_pages.py" "$ROOT" "$dir/pages"
-expect "no dead link in them" 0 python3 - "$dir/pages" <<'PY'
+# the pages of the packages
+for package in kvcobra kvcobrad; do
+    expect "the installed pages of $package" 0 python3 -B "$ROOT/debian/installed_pages.py" "$ROOT" "$package" "$dir/pages"
+    expect "no dead link in the pages of $package" 0 python3 - "$dir/pages" <<'PY'
 import os, re, sys
 dead, n = [], 0
 for folder, _, names in os.walk(sys.argv[1]):
     for name in names:
         if name.endswith(".md"):
+            n += 1
             for target in re.findall(r"\]\(([^)#:]+)", open(os.path.join(folder, name), encoding="utf-8").read()):
-                n += 1
                 if not os.path.exists(os.path.join(folder, target)):
                     dead.append(f"{name}: {target}")
-sys.exit("\n".join(dead) or (0 if n > 50 else f"only {n} links"))
+sys.exit("\n".join(dead) or (0 if n > 1 else f"only {n} pages"))
 PY
+    rm -r "$dir/pages"
+done
 PATH=$(cd "$(dirname "$KVCOBRA")" && pwd):$(cd "$(dirname "$KVCOBRAD")" && pwd):$PATH
 mkdir "$dir/home" "$dir/files"
 mkdir -m 700 "$dir/run"
