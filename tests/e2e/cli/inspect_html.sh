@@ -57,6 +57,16 @@ expect_true "the document has perplexity and KL of eval" "all(math.isclose(j['ev
 expect "eval of two tables" 0 "$KVCOBRA" eval "$model" --table "$dir/paper.table" --table "$dir/3.table" --text "$dir/a.txt" \
     --tokens 512 --window 256 --json
 cp "$dir/out" "$dir/evals.json"
+expect "a picture of the first tiles and maps" 0 python3 "$ROOT/tools/inspect_picture.py" "$dir/measured.html" "$dir/measured.svg"
+python3 - "$dir/measured.svg" <<'PY' && ok "it has five tiles and the maps of keys and values" || not_ok "it has five tiles and the maps of keys and values"
+import sys, xml.etree.ElementTree as tree
+svg = "{http://www.w3.org/2000/svg}"
+root = tree.parse(sys.argv[1]).getroot()
+figures = [e.text for e in root.iter(svg + "text") if e.get("class") == "figure"]
+titles = [e.text.split(":")[0] for e in root.iter(svg + "text") if e.get("class") == "title"]
+maps = root.findall(svg + "svg")
+sys.exit(not (len(figures) == 5 and all(figures) and titles == ["Keys", "Values"] and len(maps) >= 2 and all(len(m) > 4 for m in maps)))
+PY
 page compared "$dir/3.table" --eval "$dir/evals.json"
 expect_true "the row of this table is taken" "math.isclose(j['eval']['kl'], json.load(open('$dir/eval.json'))['kl'], rel_tol=1e-6)"
 expect "eval of keys alone" 0 "$KVCOBRA" eval "$model" --table "$dir/3.table" --text "$dir/a.txt" --tokens 512 --window 256 --side k --json
@@ -88,6 +98,8 @@ expect_true "a method that cannot be solved says why" \
     "[c['method'] for c in j['curves'] if 'queries' in c.get('unavailable', '')] == ['paper-kl']"
 page moments "$dir/1.moments"
 expect_true "moments have spectra only" "set(j['unavailable']) == {'table', 'gaussianity', 'curves', 'distortion'}"
+expect "a page of statistics has no such picture" 1 python3 "$ROOT/tools/inspect_picture.py" "$dir/stats.html" "$dir/stats.svg"
+grep -q "the page is not one of a table" "$dir/err" && ok "the sentence says why" || not_ok "the sentence says why"
 
 expect "numbers alone" 0 "$KVCOBRA" inspect "$dir/3.table" --stats "$dir/1.stats" --json
 expect_true "have no curves without --budgets" "'curves' not in j and set(j['unavailable']) == {'curves'} and len(j['distortion']) == 8"
