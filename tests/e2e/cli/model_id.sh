@@ -131,6 +131,26 @@ record=$(ls -d "$dir"/cache/kvcobra/model-id-*)
 sed -i "s/^$vector/ffff${vector#????}/" "$record"
 chmod 600 "$record"
 [ "$(id plain)" = "ffff${vector#????}" ] && ok "the record is read" || not_ok "the record is read: $(id plain)"
+# Ranks of an engine that start together: the weights are read by the one with the lock, here this test, and the others take its record
+cat >"$dir/together.py" <<'PY'
+import fcntl, os, subprocess, sys, time
+kvcobra, model, record = sys.argv[1:]
+with open(record, "r+", encoding="ascii") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    text = file.read()
+    os.ftruncate(file.fileno(), 0)  # nothing is known yet
+    ranks = [subprocess.Popen([kvcobra, "model-id", model], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    waits = f":{os.fstat(file.fileno()).st_ino} 0 EOF"
+    while sum("->" in line and line.rstrip().endswith(waits) for line in open("/proc/locks", encoding="ascii")) < len(ranks):
+        if any(rank.poll() is not None for rank in ranks):
+            sys.exit("a rank did not wait")
+        time.sleep(0.05)
+    file.seek(0)
+    file.write(text)
+print(*{rank.communicate()[0].split()[0] for rank in ranks})
+PY
+[ "$(timeout 60 python3 "$dir/together.py" "$KVCOBRA" "$dir/plain" "$record")" = "ffff${vector#????}" ] &&
+    ok "ranks that start together read weights once" || not_ok "ranks that start together read weights once"
 touch "$dir/plain/config.json"
 [ "$(id plain)" = "$vector" ] && ok "a file that changed" || not_ok "a file that changed: $(id plain)"
 chmod 777 "$dir/cache/kvcobra"
