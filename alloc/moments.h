@@ -73,6 +73,9 @@ size_t moments_bytes(const struct geometry *g, bool joint);
 /* The file image into @dst of moments_bytes(); its last DIGEST_BYTES are the SHA-256 that names it. */
 void moments_write(const struct moments *m, void *dst);
 
+/* The SHA-256 that names the moments. Return: 0; -ENOMEM. */
+int moments_digest(const struct moments *m, uint8_t ret_digest[static DIGEST_BYTES]);
+
 /**
  * moments_parse() - check a file image and copy it
  *

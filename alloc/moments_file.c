@@ -74,6 +74,19 @@ void moments_write(const struct moments *m, void *dst)
     (void) crypto_hash_sha256(to + l.digest, to, l.digest);
 }
 
+int moments_digest(const struct moments *m, uint8_t ret_digest[static DIGEST_BYTES])
+{
+    size_t n = moments_bytes(&m->o.geometry, m->o.joint);
+    _cleanup_(freep) uint8_t *image = malloc(n);
+
+    if (!image)
+        return -ENOMEM;
+
+    moments_write(m, image);
+    memcpy(ret_digest, image + n - DIGEST_BYTES, DIGEST_BYTES);
+    return 0;
+}
+
 int moments_save(const struct moments *m, const char *path, struct errmsg *e)
 {
     size_t n = moments_bytes(&m->o.geometry, m->o.joint);

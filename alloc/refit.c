@@ -13,6 +13,10 @@
  *
  * The last step recovers what the basis, which stays, loses: coordinates of a basis for other traffic are
  * correlated, and those without bits depend on those with bits.
+ *
+ * With a share below 1, each of mean, scale (its logarithm), P and D' is the weighted mean of that of the
+ * table and the one above, and what follows it is fitted to this mean: few tokens are not the traffic to
+ * come.
  */
 #include "alloc/refit.h"
 
@@ -104,13 +108,23 @@ static void refit_covariance_of_value(const struct moments *m, uint32_t layer, u
 
 /* ---- one head-side ---- */
 
-/* Scales the bands so that their coordinates have variance 1 on average under @S; padding does not count. */
-static void refit_rescale(struct refit_side *s, size_t d, const double *S)
+/* Moves @x from what the table has towards @fitted. */
+static void refit_move(const struct refit *f, size_t n, const double *fitted, double *x)
 {
+    for (size_t i = 0; i < n; i++)
+        x[i] = (1 - f->share) * x[i] + f->share * fitted[i];
+}
+
+/* Scales the bands so that their coordinates have variance 1 on average under @S; padding does not count. */
+static void refit_rescale(const struct refit *f, struct refit_side *s, const double *S)
+{
+    size_t d = f->g->d;
+
     for (uint32_t b = 0; b < s->n_bands; b++) {
         double sum = 0, scale, Sx[GEOMETRY_DIM_MAX];
         size_t n = 0;
 
+        s->scaled[b] = 1;
         for (size_t c = 0; c < 8; c++) {
             double *row = s->enc + (b * 8 + c) * d;
 
@@ -125,6 +139,8 @@ static void refit_rescale(struct refit_side *s, size_t d, const double *S)
         scale = n > 0 ? sqrt(sum / (double) n) : 0;
         if (!isfinite(scale) || scale < 1e-6) /* no variance: nothing to scale */
             continue;
+        scale = pow(scale, f->share);
+        s->scaled[b] = scale;
         cblas_dscal((int) (8 * d), 1 / scale, s->enc + b * 8 * d, 1);
         cblas_dscal((int) (8 * d), scale, s->dec + b * 8 * d, 1);
     }
@@ -205,7 +221,7 @@ static int refit_side_fit(struct refit *f, uint32_t hs, const double *S)
     G = GD + n * d;
     H = G + n * n;
     mean = H + n * n;
-    refit_rescale(s, d, S);
+    refit_rescale(f, s, S);
     linalg_product(n, d, d, s->enc, S, C);
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) n, (int) d, 1.0, C, (int) d, s->enc,
                 (int) d, 0.0, G, (int) n);
@@ -225,12 +241,13 @@ static int refit_side_fit(struct refit *f, uint32_t hs, const double *S)
     if (r < 0)
         return r;
 
-    cblas_daxpy((int) (n * d), 1.0, GD, 1, D, 1);
+    cblas_daxpy((int) (n * d), 1.0, D, 1, GD, 1);
     for (size_t j = 0; j < n; j++)
         cblas_dscal(
             (int) d,
             solve_contrast(&f->t->levels[hs % 2][s->bits[j / 8]], s->bits[j / 8], f->contrast[hs % 2]),
-            D + j * d, 1);
+            GD + j * d, 1);
+    refit_move(f, n * d, GD, D);
     refit_set_decoder(s, d, D);
     linalg_product(n, d, n, G, D, GD);
     f->error[hs % 2][layer] += refit_error_of(n, d, S, D, C, GD);
@@ -249,7 +266,7 @@ static int refit_key(struct refit *f, uint32_t layer, uint32_t head)
         return -ENOMEM;
 
     refit_covariance(f->m, layer, head, SIDE_K, SIDE_K, S);
-    memcpy(f->sides[hs].enc_mean, moments_mean(f->m, layer, head), d * sizeof(double));
+    refit_move(f, d, moments_mean(f->m, layer, head), f->sides[hs].enc_mean);
     f->signal[SIDE_K][layer] += linalg_trace(d, S);
     if (f->sides[hs].n == 0) {
         f->error[SIDE_K][layer] += linalg_trace(d, S);
@@ -351,8 +368,7 @@ static int refit_value(struct refit *f, const struct refit_codes *c, uint32_t la
     struct refit_side *s = &f->sides[hs];
     size_t d = f->g->d, n = c->n;
     _cleanup_(freep) double *S = malloc((d * d + 3 * n * d + n * n) * sizeof(*S));
-    double *cov, *X, *scratch, *H;
-    const double *mean = moments_mean(f->m, layer, head) + d;
+    double *cov, *X, *scratch, *H, mean[GEOMETRY_DIM_MAX];
     int r;
 
     if (!S)
@@ -364,7 +380,7 @@ static int refit_value(struct refit *f, const struct refit_codes *c, uint32_t la
     H = scratch + n * d;
     refit_covariance(f->m, layer, head, SIDE_V, SIDE_V, S);
     f->signal[SIDE_V][layer] += linalg_trace(d, S);
-    memcpy(s->enc_mean, mean, d * sizeof(double));
+    memcpy(mean, moments_mean(f->m, layer, head) + d, d * sizeof(*mean));
     if (n > 0) {
         r = refit_codes_with_value(c, f, layer, head, run, cov);
         if (r < 0)
@@ -378,6 +394,9 @@ static int refit_value(struct refit *f, const struct refit_codes *c, uint32_t la
         if (r < 0)
             return r;
 
+        memcpy(scratch, X, n * d * sizeof(*X));
+        refit_get_prediction(f, layer, head, run, X);
+        refit_move(f, n * d, scratch, X);
         refit_residual(c, d, X, cov, scratch, S);
         s->predict = malloc(d * n * sizeof(*s->predict));
         if (!s->predict)
@@ -386,10 +405,11 @@ static int refit_value(struct refit *f, const struct refit_codes *c, uint32_t la
         for (size_t i = 0; i < d; i++)
             for (size_t j = 0; j < n; j++) {
                 s->predict[i * n + j] = X[j * d + i];
-                s->enc_mean[i] -= X[j * d + i] * c->mean[j];
+                mean[i] -= X[j * d + i] * c->mean[j];
             }
     }
 
+    refit_move(f, d, mean, s->enc_mean);
     memcpy(s->mean, s->enc_mean, d * sizeof(double));
     if (s->n == 0)
         f->error[SIDE_V][layer] += linalg_trace(d, S);
@@ -456,8 +476,8 @@ static void refit_mean_errors(const struct refit *f, struct refit_report *ret)
     }
 }
 
-int refit_table(const struct table *t, const struct moments *m, void **ret_bytes, size_t *ret_n_bytes,
-                struct refit_report *ret_report, struct errmsg *e)
+int refit_table(const struct table *t, const struct moments *m, double share, void **ret_bytes,
+                size_t *ret_n_bytes, struct refit_report *ret_report, struct errmsg *e)
 {
     _cleanup_(refit_deinit) struct refit f = {0};
     struct refit_report report;
@@ -466,7 +486,7 @@ int refit_table(const struct table *t, const struct moments *m, void **ret_bytes
     if (r < 0)
         return r;
 
-    r = refit_init(&f, t, m);
+    r = refit_init(&f, t, m, share);
     if (r < 0)
         return fail(e, r, "out of memory for refitting a table");
 

@@ -44,6 +44,26 @@ static int refit_side_init(struct refit_side *s, const struct codec *c, const st
     return 0;
 }
 
+void refit_get_prediction(const struct refit *f, uint32_t layer, uint32_t head, struct head_run run,
+                          double *ret)
+{
+    const struct codec *v = table_codec(f->t, layer, head, SIDE_V);
+    size_t d = f->g->d, column = 0;
+
+    for (uint32_t h = run.first; h < run.first + run.n; h++) {
+        const struct refit_side *k = &f->sides[head_side_index(f->g, layer, h, SIDE_K)];
+
+        for (size_t j = 0; j < k->n; j++, ret += d) {
+            double unit = k->scaled[j / 8] / (double) f->t->levels[SIDE_K][k->bits[j / 8]].step;
+
+            for (size_t i = 0; i < d; i++)
+                ret[i] = (double) codec_dec_row(v, i)[column + j] * unit;
+        }
+
+        column += table_codec(f->t, layer, h, SIDE_K)->r;
+    }
+}
+
 /* The contrast that the table was solved with; tables of earlier versions have none. */
 static void refit_init_contrast(struct refit *f)
 {
@@ -57,9 +77,10 @@ static void refit_init_contrast(struct refit *f)
     }
 }
 
-int refit_init(struct refit *f, const struct table *t, const struct moments *m)
+int refit_init(struct refit *f, const struct table *t, const struct moments *m, double share)
 {
-    *f = (struct refit){.t = t, .m = m, .g = &t->geometry, .n_sides = head_side_count(&t->geometry)};
+    *f = (struct refit){
+        .t = t, .m = m, .g = &t->geometry, .share = share, .n_sides = head_side_count(&t->geometry)};
     f->sides = calloc(f->n_sides, sizeof(*f->sides));
     for (unsigned side = 0; side < 2; side++) {
         f->signal[side] = calloc(f->g->n_layers, sizeof(double));
@@ -108,27 +129,14 @@ static json_t *refit_build_rounded(double x)
     return json_real(strtod(text, NULL));
 }
 
-/* The digest that names the moments. */
-static int refit_build_moments_digest(const struct moments *m, char ret[static DIGEST_HEX_BYTES])
-{
-    size_t n = moments_bytes(&moments_get_options(m)->geometry, moments_get_options(m)->joint);
-    _cleanup_(freep) uint8_t *image = malloc(n);
-
-    if (!image)
-        return -ENOMEM;
-
-    moments_write(m, image);
-    (void) digest_hex(image + n - DIGEST_BYTES, ret);
-    return 0;
-}
-
 /* That of the first table, with the errors expected now and what the table was refitted from. */
 static int refit_build_provenance(const struct refit *f, const struct refit_report *report, char **ret)
 {
     char table[DIGEST_HEX_BYTES], moments[DIGEST_HEX_BYTES];
+    uint8_t digest[DIGEST_BYTES] = {0};
     json_t *root = json_loads(f->t->provenance, 0, NULL), *expected, *from;
     const size_t flags = JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15);
-    int r = refit_build_moments_digest(f->m, moments);
+    int r = moments_digest(f->m, digest);
 
     if (!json_is_object(root)) {
         json_decref(root);
@@ -137,8 +145,8 @@ static int refit_build_provenance(const struct refit *f, const struct refit_repo
 
     expected = json_pack("{s:o, s:o}", "error_k", refit_build_rounded(report->error[SIDE_K]), "error_v",
                          refit_build_rounded(report->error[SIDE_V]));
-    from =
-        json_pack("{s:s, s:s}", "table", digest_hex(f->t->digest, table), "moments", r == 0 ? moments : "");
+    from = json_pack("{s:s, s:s, s:o}", "table", digest_hex(f->t->digest, table), "moments",
+                     digest_hex(digest, moments), "share", refit_build_rounded(f->share));
     if (json_object_set_new(root, "expected", expected) < 0)
         r = -ENOMEM;
     if (json_object_set_new(root, "refitted_from", from) < 0) /* takes the reference in any case */
@@ -146,6 +154,16 @@ static int refit_build_provenance(const struct refit *f, const struct refit_repo
     *ret = r == 0 ? json_dumps(root, flags) : NULL;
     json_decref(root);
     return *ret ? 0 : -ENOMEM;
+}
+
+bool refit_was_from(const struct table *t, const struct moments *m)
+{
+    _cleanup_(json_decrefp) json_t *root = json_loads(t->provenance, 0, NULL);
+    const char *from = json_string_value(json_object_get(json_object_get(root, "refitted_from"), "moments"));
+    char hex[DIGEST_HEX_BYTES];
+    uint8_t digest[DIGEST_BYTES];
+
+    return from && moments_digest(m, digest) == 0 && strcmp(from, digest_hex(digest, hex)) == 0;
 }
 
 /* ---- building ---- */

@@ -36,19 +36,6 @@ static int stats_moments_check_same(const struct moments_options *m, const struc
     return stats_check_complete(s, e);
 }
 
-static int stats_moments_digest_of(const struct moments *m, uint8_t *ret_digest)
-{
-    size_t n = moments_bytes(&moments_get_options(m)->geometry, moments_get_options(m)->joint);
-    _cleanup_(freep) uint8_t *image = malloc(n);
-
-    if (!image)
-        return -ENOMEM;
-
-    moments_write(m, image);
-    memcpy(ret_digest, image + n - DIGEST_BYTES, DIGEST_BYTES);
-    return 0;
-}
-
 /* One head. Scales its scatters to the token count of the statistics, which is one for all heads. */
 static void stats_moments_take_head(struct stats *s, const struct moments *m, uint32_t layer, uint32_t head)
 {
@@ -139,7 +126,7 @@ int stats_from_moments(const struct moments *m, const struct stats *metric_from,
         return r;
 
     s->cross = calloc((size_t) g->n_layers * g->n_kv_heads * g->d * g->d, sizeof(*s->cross));
-    if (!s->cross || stats_moments_digest_of(m, s->moments_digest) < 0)
+    if (!s->cross || moments_digest(m, s->moments_digest) < 0)
         return fail(e, -ENOMEM, "out of memory for statistics of moments");
 
     s->n_tokens = stats_moments_least_count(m, g);

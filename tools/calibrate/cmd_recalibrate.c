@@ -50,7 +50,11 @@ static const char doc[] =
     "is where a table loses most on other text, and it needs nothing but the moments. Stage 'solve' makes a "
     "table with the budgets, metric and levels of the active one; of a table that predicts values from all "
     "heads of a layer it makes one that predicts them from their own head. 'auto' compares both, and only "
-    "refits if the metric of the active table is missing.\n\n"
+    "refits if the metric of the active table is missing. Below 50000 tokens of traffic there is no 'solve', "
+    "and "
+    "'refit' moves everything half way from the active table to what the moments ask for: an hour of one "
+    "kind of "
+    "text is not the traffic to come.\n\n"
     "The metric is squared error, or with --stats that "
     "of the statistics that the active table was solved from. With --shadow-tokens clients first encode that "
     "many tokens with both tables; the new one is activated only if its measured error, keys plus values, "
@@ -293,6 +297,9 @@ static void cmd_recalibrate_print_distortion(const struct recalibration *x, cons
     printf("  active  %.12s  %.6g + %.6g\n", active, x->distortion_active[0], x->distortion_active[1]);
     printf("  %s  %.12s  %.6g + %.6g: %.1f %% lower\n", x->stage == STAGE_REFIT ? "refitted" : "solved", new,
            x->distortion_new[0], x->distortion_new[1], cmd_recalibrate_gain_percent(x));
+    if (x->moved < 1)
+        printf("  moved half way from the active table: these are fewer than %d tokens\n",
+               RECALIBRATE_WHOLE_TOKENS);
 }
 
 /* What a table of --table does not have, since nothing was solved, is null. */
@@ -313,10 +320,11 @@ static int cmd_recalibrate_print_result(const struct recalibration *x, const cha
     (void) digest_hex(x->digest, new);
     if (x->o->operator.common.json) {
         int r = report_json(json_pack(
-            "{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:f, s:f, s:I, s:f, s:f, s:I}",
+            "{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:f, s:f, s:I, s:f, s:f, s:I}",
             "outcome", outcome, "reason", why, "stage", stage_names[x->stage], "active", active, "table", new,
             "metric", cmd_recalibrate_solved_json(x, json_string(solve_metric_name(x->metric))), "tokens",
-            cmd_recalibrate_solved_json(x, json_integer((json_int_t) x->tokens)), "distortion_active",
+            cmd_recalibrate_solved_json(x, json_integer((json_int_t) x->tokens)), "moved",
+            cmd_recalibrate_solved_json(x, json_real(x->moved)), "distortion_active",
             cmd_recalibrate_solved_json(
                 x, json_pack("[f, f]", x->distortion_active[0], x->distortion_active[1])),
             "distortion_new",
@@ -425,8 +433,8 @@ static int cmd_recalibrate_decide(struct recalibration *x)
     if (recalibrate_solve(x, &e) < 0)
         return command_fail("%s", e.text);
     if (x->already)
-        return cmd_recalibrate_print_result(x, "unchanged", "these moments give the active table",
-                                            COMMAND_OK);
+        return cmd_recalibrate_print_result(
+            x, "unchanged", "the active table was made from these moments already", COMMAND_OK);
     if (!(cmd_recalibrate_gain_percent(x) >= x->o->margin)) {
         (void) snprintf(why, sizeof(why),
                         "a distortion %.1f %% lower is below the margin of %g %%; the active table stays",

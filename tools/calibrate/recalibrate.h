@@ -17,6 +17,13 @@ struct errmsg;
 struct moments;
 struct stats;
 
+/*
+ * Below so many tokens of traffic a table moves half way only: an hour of one kind of text is not the traffic
+ * to come. Text of one kind has its mean and scales after some thousand tokens, a mixture after some ten
+ * thousand.
+ */
+#define RECALIBRATE_WHOLE_TOKENS 50000
+
 /* How a new table is made. */
 enum recalibrate_stage {
     STAGE_AUTO,  /* both, where possible; the better one */
@@ -53,7 +60,8 @@ struct recalibration {
     struct moments *moments;
     struct stats *metric_stats, *stats;
     struct table *parsed;
-    bool already; /* the candidate is the active table */
+    double moved; /* share of the way from the active table to one that fits the moments; 1: all of it */
+    bool already; /* the active table is the candidate, or moved towards the same moments before */
 };
 
 /* ---- recalibrate_solve.c ---- */

@@ -78,7 +78,7 @@ static int recalibrate_make(const struct recalibration *x, const struct solve_op
     int r;
 
     if (stage == STAGE_REFIT)
-        r = refit_table(x->parsed, x->moments, &ret->bytes, &ret->n_bytes, &refitted, e);
+        r = refit_table(x->parsed, x->moments, x->moved, &ret->bytes, &ret->n_bytes, &refitted, e);
     else
         r = solve_table(x->stats, o, &ret->bytes, &ret->n_bytes, &solved, e);
     if (r < 0)
@@ -108,6 +108,22 @@ static int recalibrate_keep(struct recalibration *x, struct recalibrate_candidat
     return 0;
 }
 
+/* The same moments a second time would move the other half of the way. */
+static int recalibrate_keep_active(struct recalibration *x, struct errmsg *e)
+{
+    _cleanup_(recalibrate_candidate_deinit) struct recalibrate_candidate active = {
+        .bytes = malloc(x->n_table),
+        .n_bytes = x->n_table,
+        .distortion = {x->distortion_active[0], x->distortion_active[1]},
+    };
+
+    if (!active.bytes)
+        return fail(e, -ENOMEM, "out of memory for the active table");
+
+    memcpy(active.bytes, x->table, x->n_table);
+    return recalibrate_keep(x, &active, STAGE_REFIT, e);
+}
+
 int recalibrate_solve(struct recalibration *x, struct errmsg *e)
 {
     _cleanup_(recalibrate_candidate_deinit) struct recalibrate_candidate refitted = {NULL}, solved = {NULL};
@@ -119,12 +135,23 @@ int recalibrate_solve(struct recalibration *x, struct errmsg *e)
     if (r < 0)
         return r;
 
+    x->moved = x->tokens < RECALIBRATE_WHOLE_TOKENS ? 0.5 : 1;
+    if (x->moved < 1 && stage == STAGE_SOLVE)
+        return fail(
+            e, -EINVAL,
+            "--stage solve makes all of a table from the moments, for which %ju tokens of traffic are "
+            "too few: %u are needed; --stage refit moves half way",
+            (uintmax_t) x->tokens, RECALIBRATE_WHOLE_TOKENS);
+    if (x->moved < 1)
+        stage = STAGE_REFIT;
     /* Without the metric of the active table a solve would choose other directions: a refit keeps them. */
     if (stage == STAGE_AUTO && !same_metric)
         stage = STAGE_REFIT;
     x->metric = o.metric;
     r = moments_distortion(x->moments, x->stats, &o, x->table, x->n_table, DRAWN_TOKENS, x->distortion_active,
                            e);
+    if (r == 0 && x->moved < 1 && refit_was_from(x->parsed, x->moments))
+        return recalibrate_keep_active(x, e);
     if (r == 0 && stage != STAGE_SOLVE)
         r = recalibrate_make(x, &o, STAGE_REFIT, &refitted, e);
     if (r == 0 && stage != STAGE_REFIT)

@@ -107,18 +107,24 @@ static struct table *solved(const struct vectors *v, enum prediction from)
     return solved_with(v, from, 0);
 }
 
-static struct table *refitted(const struct table *t, const struct moments *m, struct refit_report *ret_report)
+static struct table *refitted_by(const struct table *t, const struct moments *m, double share,
+                                 struct refit_report *ret_report)
 {
     _cleanup_(freep) void *bytes = NULL;
     struct table *to = NULL;
     struct errmsg e = {""};
     size_t n = 0;
 
-    CU_ASSERT_EQUAL(refit_table(t, m, &bytes, &n, ret_report, &e), 0);
+    CU_ASSERT_EQUAL(refit_table(t, m, share, &bytes, &n, ret_report, &e), 0);
     CU_ASSERT_STRING_EQUAL(e.text, "");
     assert(bytes);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &to, &e), 0);
     return to;
+}
+
+static struct table *refitted(const struct table *t, const struct moments *m, struct refit_report *ret_report)
+{
+    return refitted_by(t, m, 1, ret_report);
 }
 
 /* ---- codes and errors of vectors ---- */
@@ -339,6 +345,52 @@ static void test_no_drift(void)
     CU_ASSERT(after[1] < 1.03 * before[1]);
 }
 
+/*
+ * Half of the way: on other traffic the error is between those of the table and of the whole refit, and so it
+ * is on the traffic of the first solve, the other way round.
+ */
+static void check_half_way(enum prediction from)
+{
+    _cleanup_(vectors_deinit) struct vectors old = {{NULL}}, now = {{NULL}};
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL, *half = NULL, *whole = NULL;
+    double error[3][2][2]; /* [table, half, whole][on old, now][side] */
+    struct refit_report report;
+
+    vectors_draw(&old, false);
+    vectors_draw(&now, true);
+    t = solved(&old, from);
+    m = moments_of(&now, TOKENS, true);
+    half = refitted_by(t, m, 0.5, &report);
+    whole = refitted(t, m, &report);
+    check_kept(t, half);
+    CU_ASSERT(refit_was_from(half, m));
+    CU_ASSERT_FALSE(refit_was_from(t, m));
+    for (unsigned i = 0; i < 3; i++) {
+        const struct table *const tables[] = {t, half, whole};
+
+        errors(tables[i], &old, error[i][0]);
+        errors(tables[i], &now, error[i][1]);
+    }
+    for (unsigned side = 0; side < 2; side++) {
+        CU_ASSERT(error[0][0][side] < 0.9 * error[1][0][side]);
+        CU_ASSERT(error[1][0][side] < 0.9 * error[2][0][side]);
+        CU_ASSERT(error[2][1][side] < 0.9 * error[1][1][side]);
+        CU_ASSERT(error[1][1][side] < 0.9 * error[0][1][side]);
+    }
+    for (uint32_t hs = 0; hs < 2 * HEADS; hs += 2) /* means of keys: just half way */
+        for (size_t i = 0; i < D; i++)
+            CU_ASSERT_DOUBLE_EQUAL(half->codecs[hs].enc_mean[i],
+                                   (t->codecs[hs].enc_mean[i] + whole->codecs[hs].enc_mean[i]) / 2, 1e-5);
+}
+
+static void test_half_way(void)
+{
+    check_half_way(PREDICT_NONE);
+    check_half_way(PREDICT_HEAD);
+    check_half_way(PREDICT_LAYER);
+}
+
 /* A refitted table keeps the contrast of the first one: what it decodes is stretched about as much. */
 static void test_contrast(void)
 {
@@ -386,23 +438,18 @@ static void test_refusals(void)
     single = moments_of(&v, TOKENS, false);
     few = moments_of(&v, 4 * WIDTH - 1, true);
     CU_ASSERT_EQUAL_FATAL(moments_new(&o, &other, &e), 0);
-    CU_ASSERT_EQUAL(refit_table(t, single, &bytes, &n, &report, &e), -EOPNOTSUPP);
+    CU_ASSERT_EQUAL(refit_table(t, single, 1, &bytes, &n, &report, &e), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "between heads"));
-    CU_ASSERT_EQUAL(refit_table(t, few, &bytes, &n, &report, &e), -EINVAL);
+    CU_ASSERT_EQUAL(refit_table(t, few, 1, &bytes, &n, &report, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "255 tokens"));
-    CU_ASSERT_EQUAL(refit_table(t, other, &bytes, &n, &report, &e), -EINVAL); /* other sinks */
+    CU_ASSERT_EQUAL(refit_table(t, other, 1, &bytes, &n, &report, &e), -EINVAL); /* other sinks */
     CU_ASSERT_PTR_EQUAL(bytes, &report);
     CU_ASSERT_EQUAL(n, 7);
     CU_ASSERT_DOUBLE_EQUAL(report.error[0], -1, 0);
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_own_head),
-    TEST(test_whole_layer),
-    TEST(test_without_prediction),
-    TEST(test_no_drift),
-    TEST(test_contrast),
-    TEST(test_refusals),
-    TEST_END,
+    TEST(test_own_head), TEST(test_whole_layer), TEST(test_without_prediction), TEST(test_no_drift),
+    TEST(test_contrast), TEST(test_half_way),    TEST(test_refusals),           TEST_END,
 };
 const char test_suite[] = "refit";
