@@ -30,6 +30,7 @@ struct table_owner {
     uint8_t *bytes;
     size_t mapped_bytes; /* 0: @bytes are allocated */
     struct codec *codecs;
+    float *expanded; /* matrices of binary16 as binary32, or NULL */
 };
 
 static void table_owner_free(struct table_owner *o)
@@ -42,6 +43,7 @@ static void table_owner_free(struct table_owner *o)
     else
         free(o->bytes);
     free(o->codecs);
+    free(o->expanded);
     free(o);
 }
 
@@ -175,8 +177,15 @@ static int table_read_header(struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
 
-    if (h->reserved0 != 0 || !table_all_zero(h->reserved1, sizeof(h->reserved1)))
+    if ((h->version == TABLE_VERSION_SCALAR && h->matrix_form != MATRICES_SINGLE) ||
+        !table_all_zero(h->reserved1, sizeof(h->reserved1)))
         return fail(e, -EBADMSG, "its header uses unknown fields");
+    if (h->matrix_form > MATRICES_HALF)
+        return fail(e, -EBADMSG,
+                    "its matrices have form %u, this program reads 0 (binary32) and 1 (binary16): use a "
+                    "newer version "
+                    "of this program",
+                    h->matrix_form);
     if (h->v_from > PREDICT_LAYER)
         return fail(e, -EBADMSG, "it predicts values by method %u, this program reads 0 to %u", h->v_from,
                     PREDICT_LAYER);
@@ -195,16 +204,24 @@ static int table_read_header(struct table *t, struct errmsg *e)
 static int table_read_codecs(struct table_owner *o, bool with_numbers, struct errmsg *e)
 {
     size_t n = head_side_count(&o->table.geometry);
+    const struct table_section_entry *sections = table_header(&o->table)->sections;
 
     /* before the allocation: a small file must not make us allocate a large directory */
-    if (table_header(&o->table)->sections[SECTION_CODECS].bytes != n * sizeof(struct table_codec_entry))
+    if (sections[SECTION_CODECS].bytes != n * sizeof(struct table_codec_entry))
         return fail(e, -EBADMSG, "its directory does not have one codec for each of %zu head-sides", n);
 
     o->codecs = calloc(n, sizeof(*o->codecs));
     if (!o->codecs)
         return fail(e, -ENOMEM, "out of memory");
+    if (table_matrix_form_of(&o->table) == MATRICES_HALF) {
+        size_t bytes = table_expanded_bytes(sections[SECTION_MATRICES].bytes, n);
 
-    return table_check_codecs(&o->table, o->codecs, with_numbers, e);
+        o->expanded = aligned_alloc(TABLE_ALIGN, bytes / TABLE_ALIGN * TABLE_ALIGN + TABLE_ALIGN);
+        if (!o->expanded)
+            return fail(e, -ENOMEM, "out of memory: its matrices take %zu bytes as binary32", bytes);
+    }
+
+    return table_check_codecs(&o->table, o->codecs, o->expanded, with_numbers, e);
 }
 
 /* Everything but the frame; @with_numbers: whether the numbers are checked too. */

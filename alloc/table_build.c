@@ -128,7 +128,7 @@ static int table_build_lay_out_matrices(struct builder *b, uint32_t i, size_t *c
 {
     struct table_codec_entry *en = &b->entries[i];
     struct head_run run = table_build_predictors(b, i);
-    size_t floats[CODEC_MATRICES];
+    struct table_matrix all[CODEC_MATRICES];
 
     for (uint32_t h = 0; h < run.n; h++)
         en->n_pred += b->entries[run.first + 2 * h].r;
@@ -139,9 +139,9 @@ static int table_build_lay_out_matrices(struct builder *b, uint32_t i, size_t *c
                     en->n_pred, TABLE_PRED_MAX);
 
     en->matrices_off = *cursor;
-    table_matrix_floats(en->r, en->n_pred, b->spec->geometry->d, floats);
+    table_matrices(en->r, en->n_pred, b->spec->geometry->d, MATRICES_SINGLE, all);
     for (unsigned m = 0; m < CODEC_MATRICES; m++)
-        if (!checked_add(*cursor, floats[m] * sizeof(float), cursor) ||
+        if (!checked_add(*cursor, table_matrix_bytes(all[m]), cursor) ||
             !checked_align(*cursor, TABLE_ALIGN, cursor))
             return -EOVERFLOW;
     return 0;
@@ -401,7 +401,8 @@ static int table_build_fill_codec(struct builder *b, uint32_t i)
     struct matrices m;
     int r = 0;
 
-    table_codec_view(&b->entries[i], d, table_build_section(b, SECTION_MATRICES), &b->codecs[i]);
+    table_codec_view(&b->entries[i], d, MATRICES_SINGLE, table_build_section(b, SECTION_MATRICES), NULL,
+                     &b->codecs[i]);
     m = table_build_matrices_of(b, i);
     for (uint32_t j = 0; j < d; j++) {
         m.mean[j] = (float) c->mean[j];

@@ -80,7 +80,8 @@ int table_check_levels(struct table *t, struct errmsg *e)
         }
     if (left != 0)
         return fail(e, -EBADMSG, "its levels have %zu bytes too many", left);
-    if (trellis != (version == TABLE_VERSION)) /* a table has one encoding */
+    /* a table has one encoding */
+    if (version == TABLE_VERSION && !trellis && table_matrix_form_of(t) == MATRICES_SINGLE)
         return fail(e, -EBADMSG, "it has no trellis, so its format version must be %u", TABLE_VERSION_SCALAR);
     return 0;
 }
@@ -120,16 +121,16 @@ static bool table_check_bits_valid(const struct table_codec_entry *c, uint32_t d
 
 /* Moves @cursor past the matrices of a codec, which must start there and lie inside the section. */
 static bool table_check_take_matrices(size_t *cursor, const struct table_codec_entry *entry, uint32_t d,
-                                      size_t section_bytes)
+                                      enum table_matrix_form form, size_t section_bytes)
 {
-    size_t floats[CODEC_MATRICES];
+    struct table_matrix all[CODEC_MATRICES];
 
     if (entry->matrices_off != *cursor)
         return false;
 
-    table_matrix_floats(entry->r, entry->n_pred, d, floats); /* each at most (256 + 8192) * 256 */
+    table_matrices(entry->r, entry->n_pred, d, form, all);
     for (unsigned i = 0; i < CODEC_MATRICES; i++) {
-        size_t bytes = floats[i] * sizeof(float);
+        size_t bytes = table_matrix_bytes(all[i]);
 
         if (!range_inside(*cursor, bytes, section_bytes) || !checked_add(*cursor, bytes, cursor) ||
             !checked_align(*cursor, TABLE_ALIGN, cursor))
@@ -173,8 +174,39 @@ static bool table_check_matrices_finite(const struct codec *c, uint32_t d)
            table_check_all_finite(c->dec, (size_t) c->r_in * d);
 }
 
-static int table_check_numbers(const struct codec *c, struct where w, uint32_t d, struct errmsg *e)
+/* Whether the scales of matrices of binary16 are powers of two within the normal numbers of binary32. */
+static bool table_check_scales(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices)
 {
+    struct table_matrix all[CODEC_MATRICES];
+    size_t off = entry->matrices_off;
+
+    table_matrices(entry->r, entry->n_pred, d, MATRICES_HALF, all);
+    for (unsigned i = 0; i < CODEC_MATRICES; i++) {
+        size_t bytes = table_matrix_bytes(all[i]);
+
+        for (size_t row = 0; row < all[i].rows && bytes > 0 && all[i].form == MATRICES_HALF; row++) {
+            uint32_t scale, exponent;
+
+            memcpy(&scale, matrices + off + row * sizeof(scale), sizeof(scale));
+            exponent = scale >> 23; /* with the sign, which makes it 256 or more */
+            if (scale << 9 != 0 || exponent < 1 || exponent > 254)
+                return false;
+        }
+
+        off = (off + bytes + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
+    }
+
+    return true;
+}
+
+static int table_check_numbers(const struct table *t, const struct table_codec_entry *entry,
+                               const struct codec *c, struct where w, struct errmsg *e)
+{
+    uint32_t d = t->geometry.d;
+
+    if (table_matrix_form_of(t) == MATRICES_HALF &&
+        !table_check_scales(entry, d, table_section(t, SECTION_MATRICES)))
+        return table_check_bad_codec(e, w, "the scale of a row is no power of two from 2^-126 to 2^127");
     if (!table_check_matrices_finite(c, d))
         return table_check_bad_codec(e, w, "a matrix is not finite");
     if (!table_check_padding_zero(c, d))
@@ -183,8 +215,9 @@ static int table_check_numbers(const struct codec *c, struct where w, uint32_t d
 }
 
 static int check_codec(const struct table *t, struct where w, const struct table_codec_entry *entry,
-                       size_t n_pred, size_t *cursor, struct codec *ret, struct errmsg *e)
+                       size_t n_pred, size_t *cursor, float **room, struct codec *ret, struct errmsg *e)
 {
+    enum table_matrix_form form = table_matrix_form_of(t);
     size_t section_bytes = table_header(t)->sections[SECTION_MATRICES].bytes;
     uint32_t d = t->geometry.d;
 
@@ -197,10 +230,10 @@ static int check_codec(const struct table *t, struct where w, const struct table
                                      "its number of predicting codes does not match the ranks of its keys");
     if (n_pred > TABLE_PRED_MAX)
         return table_check_bad_codec(e, w, "it is predicted from more codes than a table may have");
-    if (!table_check_take_matrices(cursor, entry, d, section_bytes))
+    if (!table_check_take_matrices(cursor, entry, d, form, section_bytes))
         return table_check_bad_codec(e, w, "its matrices are not where they must be");
 
-    table_codec_view(entry, d, table_section(t, SECTION_MATRICES), ret);
+    table_codec_view(entry, d, form, table_section(t, SECTION_MATRICES), room, ret);
     return 0;
 }
 
@@ -216,7 +249,8 @@ static size_t table_check_predicting_codes(const struct table *t, struct where w
     return n;
 }
 
-int table_check_codecs(struct table *t, struct codec *ret_codecs, bool with_numbers, struct errmsg *e)
+int table_check_codecs(struct table *t, struct codec *ret_codecs, float *room, bool with_numbers,
+                       struct errmsg *e)
 {
     const struct table_codec_entry *entries = (const void *) table_section(t, SECTION_CODECS);
     uint32_t n = head_side_count(&t->geometry);
@@ -225,11 +259,11 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, bool with_numb
 
     for (uint32_t i = 0; i < n; i++) {
         struct where w = {i / 2 / t->geometry.n_kv_heads, i / 2 % t->geometry.n_kv_heads, (enum side)(i % 2)};
-        int r = check_codec(t, w, &entries[i], table_check_predicting_codes(t, w, entries), &cursor,
+        int r = check_codec(t, w, &entries[i], table_check_predicting_codes(t, w, entries), &cursor, &room,
                             &ret_codecs[i], e);
 
         if (r == 0 && with_numbers)
-            r = table_check_numbers(&ret_codecs[i], w, t->geometry.d, e);
+            r = table_check_numbers(t, &entries[i], &ret_codecs[i], w, e);
         if (r < 0)
             return r;
 

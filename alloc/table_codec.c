@@ -3,17 +3,37 @@
 #include <math.h>
 
 #include "alloc/table_format.h"
+#include "base/half.h"
 
-void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices,
-                      struct codec *ret)
+/* @m at @p as binary32 at *@room, which moves to the next multiple of TABLE_ALIGN behind it. */
+static const float *table_codec_expand(struct table_matrix m, const uint8_t *p, float **room)
 {
-    const float *at[CODEC_MATRICES];
-    size_t floats[CODEC_MATRICES], off = entry->matrices_off;
+    const float *scale = (const float *) (const void *) p, *first = *room;
+    const uint16_t *half = (const uint16_t *) (const void *) (scale + m.rows);
+    size_t n = m.rows * m.columns, step = TABLE_ALIGN / sizeof(float);
 
-    table_matrix_floats(entry->r, entry->n_pred, d, floats);
+    for (size_t i = 0; i < n; i++)
+        (*room)[i] = scale[i / m.columns] * f16_to_f32(half[i]);
+    *room += (n + step - 1) / step * step;
+    return first;
+}
+
+void table_codec_view(const struct table_codec_entry *entry, uint32_t d, enum table_matrix_form form,
+                      const uint8_t *matrices, float **room, struct codec *ret)
+{
+    const float *at[CODEC_MATRICES] = {NULL};
+    struct table_matrix all[CODEC_MATRICES];
+    size_t off = entry->matrices_off;
+
+    table_matrices(entry->r, entry->n_pred, d, form, all);
     for (unsigned i = 0; i < CODEC_MATRICES; i++) {
-        at[i] = floats[i] > 0 ? (const float *) (const void *) (matrices + off) : NULL;
-        off = (off + floats[i] * sizeof(float) + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
+        size_t bytes = table_matrix_bytes(all[i]);
+
+        if (bytes > 0 && all[i].form == MATRICES_SINGLE)
+            at[i] = (const float *) (const void *) (matrices + off);
+        else if (bytes > 0)
+            at[i] = table_codec_expand(all[i], matrices + off, room);
+        off = (off + bytes + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
     }
 
     *ret = (struct codec){

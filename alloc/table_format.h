@@ -19,7 +19,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tables are used in place, and they are little-endian");
 
 #define TABLE_MAGIC "KVCTABLE" /* without its NUL */
-/* Tables without a trellis are written in version 2, others in version 3; both are read. */
+/* Tables without a trellis and without matrices of binary16 are written in version 2, others in version 3;
+ * both are read. */
 #define TABLE_VERSION_SCALAR 2
 #define TABLE_VERSION 3
 #define TABLE_ALIGN 64
@@ -35,12 +36,20 @@ enum table_section {
     SECTION_LEVELS,
     SECTION_CODECS,     /* struct table_codec_entry [head_side_count] */
     SECTION_PROVENANCE, /* JSON text and one NUL */
-    /* binary32; for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
+    /* for each codec enc_mean, enc, enc_k, mean, dec, each at a multiple of 64 */
     SECTION_MATRICES,
     /* for each layer and token: K codes of all heads; then for each head V codes [r_V] and
      * binary32 k^ [d], v^ [d], z of K [r_K], z of V [r_V] */
     SECTION_GOLDEN,
     SECTION_COUNT,
+};
+
+/* How enc, enc_k and dec are stored; means are binary32 in each form. */
+enum table_matrix_form {
+    MATRICES_SINGLE = 0, /* binary32 [rows, columns] */
+    /* binary32 scale [rows], then binary16 [rows, columns]; a number is the product, exact but for underflow,
+     * since scales are powers of two. Version 3 */
+    MATRICES_HALF = 1,
 };
 
 struct table_section_entry {
@@ -56,7 +65,7 @@ struct table_header {
     uint32_t n_golden; /* TABLE_GOLDEN_TOKENS */
     uint8_t model_digest[DIGEST_BYTES];
     uint32_t n_layers, n_heads, n_kv_heads, d, n_rot;
-    uint32_t reserved0;
+    uint32_t matrix_form; /* enum table_matrix_form */
     double attn_scale;
     struct table_section_entry sections[SECTION_COUNT];
     uint8_t reserved1[64];
@@ -104,14 +113,31 @@ static inline size_t table_golden_head_bytes(const struct codec *k, const struct
     return v->r + (2 * (size_t) d + k->r + v->r) * sizeof(float);
 }
 
-/* Matrices of a codec in the order of the file; rows times columns each. */
+/* A matrix of a codec; without columns it has no bytes. */
+struct table_matrix {
+    size_t rows, columns;
+    enum table_matrix_form form;
+};
+
+/* Matrices of a codec in the order of the file. */
 enum { CODEC_MATRICES = 5 };
-static inline void table_matrix_floats(uint32_t r, uint32_t n_pred, uint32_t d, size_t ret[CODEC_MATRICES])
+static inline void table_matrices(uint32_t r, uint32_t n_pred, uint32_t d, enum table_matrix_form form,
+                                  struct table_matrix ret[CODEC_MATRICES])
 {
-    ret[0] = ret[3] = d;
-    ret[1] = (size_t) r * d;
-    ret[2] = (size_t) r * n_pred;
-    ret[4] = (size_t) (n_pred + r) * d;
+    ret[0] = (struct table_matrix){1, d, MATRICES_SINGLE};
+    ret[1] = (struct table_matrix){r, d, form};
+    ret[2] = (struct table_matrix){r, n_pred, form};
+    ret[3] = ret[0];
+    ret[4] = (struct table_matrix){d, (size_t) n_pred + r, form};
+}
+
+static inline size_t table_matrix_bytes(struct table_matrix m)
+{
+    size_t n = m.rows * m.columns; /* at most (256 + 8192) * 256 */
+
+    if (n == 0)
+        return 0;
+    return m.form == MATRICES_SINGLE ? n * sizeof(float) : m.rows * sizeof(float) + n * sizeof(uint16_t);
 }
 
 /* Sums in binary64, and sums of absolute terms for error bounds. */
@@ -144,15 +170,26 @@ static inline size_t table_layer_codes(const struct table *t, uint32_t layer)
     return n;
 }
 
-/* Fills @ret from a directory entry whose numbers were checked. @matrices: start of the section. */
-void table_codec_view(const struct table_codec_entry *entry, uint32_t d, const uint8_t *matrices,
-                      struct codec *ret);
+/*
+ * Fills @ret from a directory entry whose numbers were checked. @matrices: start of the section. Matrices of
+ * binary16 are expanded at *@room, which moves past them; NULL if there are none.
+ */
+void table_codec_view(const struct table_codec_entry *entry, uint32_t d, enum table_matrix_form form,
+                      const uint8_t *matrices, float **room, struct codec *ret);
+
+/* Bytes that suffice for all expanded matrices of a section of @n_bytes with those of @n codecs: numbers of
+ * twice the size, each matrix to a multiple of TABLE_ALIGN. */
+static inline size_t table_expanded_bytes(size_t n_bytes, size_t n)
+{
+    return 2 * n_bytes + 3 * n * TABLE_ALIGN;
+}
 
 /* Checks of table_parse() on @t, which has geometry, v_from, bytes and sections that lie inside them.
- * @ret_codecs [head_side_count]. @with_numbers: whether matrices are read too. Return: 0; -EBADMSG with a
- * sentence. */
+ * @ret_codecs [head_side_count]; @room as for table_codec_view(). @with_numbers: whether matrices are
+ * checked too. Return: 0; -EBADMSG with a sentence. */
 int table_check_levels(struct table *t, struct errmsg *e);
-int table_check_codecs(struct table *t, struct codec *ret_codecs, bool with_numbers, struct errmsg *e);
+int table_check_codecs(struct table *t, struct codec *ret_codecs, float *room, bool with_numbers,
+                       struct errmsg *e);
 int table_check_provenance(struct table *t, struct errmsg *e);
 int table_check_golden(const struct table *t, struct errmsg *e);
 
@@ -164,4 +201,9 @@ static inline const struct table_header *table_header(const struct table *t)
 static inline const uint8_t *table_section(const struct table *t, enum table_section s)
 {
     return (const uint8_t *) t->bytes + table_header(t)->sections[s].off;
+}
+
+static inline enum table_matrix_form table_matrix_form_of(const struct table *t)
+{
+    return (enum table_matrix_form) table_header(t)->matrix_form;
 }

@@ -5,22 +5,43 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/lib/random_table.h"
+#include "tests/lib/table_half.h"
 
-static int write_one(const char *dir, const char *name, const struct geometry *g, double bpd,
-                     enum prediction v_from)
+static int write_bytes(const char *dir, const char *name, const void *bytes, size_t n)
 {
-    _cleanup_(freep) void *bytes = NULL;
     struct errmsg e = {""};
     char path[4096];
-    size_t n;
 
-    if (random_table_bytes(g, 1, bpd, v_from, &bytes, &n) < 0 ||
-        snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int) sizeof(path) ||
+    if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int) sizeof(path) ||
         atomic_file_write(path, bytes, n, &e) < 0) {
         fprintf(stderr, "make_table_corpus: %s %s\n", name, e.text);
         return 1;
     }
     return 0;
+}
+
+static int write_one(const char *dir, const char *name, const struct geometry *g, double bpd,
+                     enum prediction v_from)
+{
+    _cleanup_(freep) void *bytes = NULL;
+    size_t n;
+
+    return random_table_bytes(g, 1, bpd, v_from, &bytes, &n) < 0 || write_bytes(dir, name, bytes, n);
+}
+
+/* Trellises, and matrices of binary16. */
+static int write_format_3(const char *dir, const struct geometry *g)
+{
+    _cleanup_(freep) void *bytes = NULL, *half = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    size_t n;
+
+    if (random_table_bytes_trellis(g, 1, 3, PREDICT_HEAD, 6, &bytes, &n) < 0 ||
+        table_parse(bytes, n, &t, NULL) < 0 || write_bytes(dir, "trellis-3bpd", bytes, n) != 0)
+        return 1;
+
+    table_half_write(t, &half, &n);
+    return write_bytes(dir, "trellis-binary16-3bpd", half, n);
 }
 
 int main(int argc, char **argv)
@@ -35,5 +56,5 @@ int main(int argc, char **argv)
     return write_one(argv[1], "plain-2bpd", &plain, 2, PREDICT_NONE) ||
            write_one(argv[1], "v-from-head-3bpd", &gqa, 3, PREDICT_HEAD) ||
            write_one(argv[1], "v-from-layer-1bpd", &heads, 1, PREDICT_LAYER) ||
-           write_one(argv[1], "rank-0", &plain, 0, PREDICT_NONE);
+           write_one(argv[1], "rank-0", &plain, 0, PREDICT_NONE) || write_format_3(argv[1], &gqa);
 }

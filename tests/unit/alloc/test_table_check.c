@@ -82,12 +82,14 @@ static void hostile_init(struct hostile *x)
     x->matrices = (void *) (x->bad + x->h->sections[SECTION_MATRICES].off);
 
     for (unsigned side = 0; side < 2; side++) {
-        size_t floats[CODEC_MATRICES], off = x->c[side].matrices_off / sizeof(float);
+        struct table_matrix all[CODEC_MATRICES];
+        size_t off = x->c[side].matrices_off / sizeof(float);
 
-        table_matrix_floats(x->c[side].r, x->c[side].n_pred, D, floats);
+        table_matrices(x->c[side].r, x->c[side].n_pred, D, MATRICES_SINGLE, all);
         for (unsigned m = 0; m < CODEC_MATRICES; m++) {
             x->at[side][m] = off;
-            off = (off + floats[m] + 15) / 16 * 16; /* at multiples of 64 bytes */
+            /* at multiples of 64 bytes */
+            off = (off + table_matrix_bytes(all[m]) / sizeof(float) + 15) / 16 * 16;
         }
     }
 }
@@ -118,7 +120,7 @@ static void test_hostile_header(void)
     HOSTILE(x.h->n_bytes++, "truncated");
     HOSTILE(x.h->v_from = 3, "predicts");
     HOSTILE(x.h->v_from = UINT32_MAX, "predicts");
-    HOSTILE(x.h->reserved0 = 1, "fields");
+    HOSTILE(x.h->matrix_form = 1, "fields");
     HOSTILE(x.h->reserved1[63] = 1, "fields");
     HOSTILE(x.h->n_sink = TABLE_SINKS_MAX + 1, "sinks");
     HOSTILE(x.h->n_golden = 1, "golden");
