@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds KV-COBRA twice, first with warnings as errors, then with the address and undefined-behaviour sanitizers, and
-# runs every test in both. The tests of the sources' form run once, and the code for GPUs is compiled once: no sanitizer
-# knows it. The last line counts: N passed, N failed, N skipped. Exit status 0 if no test failed. Any user can run it, from
+# runs every test in both. The tests of the sources' form, of documents and of scripts run once (suites form and once), and the
+# code for GPUs is compiled once: no sanitizer knows it. The last line counts: N passed, N failed, N skipped. Exit status 0 if no test failed. Any user can run it, from
 # any directory and any number of times; it makes only build-*.
 #
 #     sh tools/check.sh --retry      runs the tests that failed once more, one at a time, and names those that passed then:
@@ -77,6 +77,6 @@ run_tests build-check --timeout-multiplier 8
 say "2 of 2: building with ASan and UBSan in build-sanitize"
 build build-sanitize -Db_sanitize=address,undefined -Dtests=enabled -Dcuda=disabled
 say "2 of 2: testing"
-run_tests build-sanitize --timeout-multiplier 8 --no-suite form
+run_tests build-sanitize --timeout-multiplier 8 --no-suite form --no-suite once
 
 python3 tools/test_summary.py build-check/meson-logs build-sanitize/meson-logs
