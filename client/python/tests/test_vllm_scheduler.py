@@ -7,7 +7,7 @@ from vllm_standin import TIMEOUT_S, FakeDaemon, FakePool, answer, output, reques
 
 from kvcobra.vllm.counters import COUNTERS, Counters
 from kvcobra.vllm.lookups import Lookups
-from kvcobra.vllm.scheduler import Scheduler
+from kvcobra.vllm.scheduler import ComputeRate, Scheduler
 
 
 def scheduler(pools, block_tokens=64, waiting_leases=4, takes=True, publishes=True, salt=lambda r: b"", async_load=False,
@@ -23,6 +23,50 @@ def scheduler(pools, block_tokens=64, waiting_leases=4, takes=True, publishes=Tr
 
 def counts(counters):
     return {name: value for name, value in counters.take().items() if name in COUNTERS}
+
+
+class Rates(unittest.TestCase):
+    """The engine's own rate goes with each question."""
+
+    @staticmethod
+    def rate(*steps):
+        """@steps: (seconds before the step, its tokens)"""
+        now = [0.0]
+        rate = ComputeRate(lambda: now[0])
+        for seconds, n_tokens in steps:
+            now[0] += seconds
+            rate.step(n_tokens)
+        return rate.tokens_per_second()
+
+    def test_prompts_one_after_another(self):
+        self.assertEqual(self.rate(*[(0.1, 512)] * 8), 5120)
+
+    def test_prompts_between_idle_times(self):
+        """Each prompt is one step, and 10 generated tokens follow in steps of 1 ms; one pause of 5 s among them."""
+        prompt = [(5, 511), (0.1, 1)] + [(0.001, 1)] * 9
+        self.assertAlmostEqual(self.rate(*prompt * 6), 512 / 0.101, delta=1)
+
+    def test_steps_prepared_while_the_one_before_runs(self):
+        """The step after a prompt is prepared at once, and the next one when the prompt has been computed."""
+        prompt = [(0.001, 511), (0, 1), (0.1, 1)] + [(0.001, 1)] * 8
+        self.assertEqual(self.rate(*prompt * 6), 5120)
+
+    def test_not_known_at_first(self):
+        self.assertEqual(self.rate(*[(0.1, 1000)] * 5), 0)
+        self.assertEqual(self.rate(*[(0.1, 100)] * 50), 0, "no step of a prompt")
+
+    def test_questions_have_it(self):
+        now = [0.0]
+        daemon, counters = FakeDaemon([FakePool(256)]), Counters()
+        s = Scheduler(Lookups(daemon, 1000 * TIMEOUT_S), lambda r: b"", 64, 4, True, False, False, counters, clock=lambda: now[0])
+        answer(s, request("a", 300), 0)
+        self.assertEqual(daemon.compute_tokens_per_s, 0)
+        for _ in range(6):
+            s.step(output(new=[("b", 0, 600)], blocks={"b": range(10)}))
+            now[0] += 0.1
+        answer(s, request("c", 300), 0)
+        self.assertEqual(daemon.compute_tokens_per_s, 6000)
+        self.assertEqual(counters.take()["compute_tokens_per_second"], 6000)
 
 
 class Asks(unittest.TestCase):

@@ -101,8 +101,9 @@ class FakeDaemon:
     def models(self):
         return self.pools
 
-    def sequence(self, model, salt, table, counted=False, fetch_ms=None):
+    def sequence(self, model, salt, table, counted=False, fetch_ms=None, compute_tokens_per_s=0):
         self.fetch_ms = fetch_ms
+        self.compute_tokens_per_s = compute_tokens_per_s
         return FakeSequence(model, table)
 
     def connected(self):

@@ -19,10 +19,11 @@ COUNTERS = {
     "prompts_queue_full": "Prompts that were not published, because too many vectors waited to be encoded.",
 }
 GAUGES = {
+    "compute_tokens_per_second": "At which the engine computes prompts, by its steps; kvcobrad asks no tier that is slower. 0: not known yet.",
     "connected": "1: kvcobrad was there in the scheduler's last step. 0: nothing is shared.",
     "queue_bytes": "Bytes of keys and values that wait to be encoded, of the worker that has most.",
 }
-GAUGES_OF_MANY = {"connected": min, "queue_bytes": max}  # what stands for several workers, and for the interval of a log line
+GAUGES_OF_MANY = {"compute_tokens_per_second": max, "connected": min, "queue_bytes": max}  # what stands for several workers, and for the interval of a log line
 HISTOGRAMS = {
     "load_seconds": "Seconds that each load took: decoding and storing.",
 }

@@ -176,14 +176,14 @@ class Daemon:
         return True
 
     def sequence(self, model: kvcobra.Model, salt: bytes, table: bytes, counted: bool = False,
-                 fetch_ms: Optional[int] = None) -> kvcobra.Sequence:
+                 fetch_ms: Optional[int] = None, compute_tokens_per_s: int = 0) -> kvcobra.Sequence:
         """A sequence of an engine that keeps keys after RoPE and an exact cache of its own. @counted: the scheduler counted
-        the hits of the request. @fetch_ms: how long its match waits for slower tiers."""
+        the hits of the request. @fetch_ms: how long its match waits for slower tiers. @compute_tokens_per_s: of the engine; 0: unknown."""
         slower = host_codec(model)
         if slower is not None:
             self.service.note(slower)
         return kvcobra.Sequence(model, salt=salt, table=table, keys="after", pairs=self._geometry.pairs, publish_all=True, counted=counted,
-                                fetch_ms=fetch_ms)
+                                fetch_ms=fetch_ms, compute_tokens_per_s=compute_tokens_per_s)
 
     def close(self) -> None:
         if self._client is not None:

@@ -89,6 +89,7 @@ class Lookups:
         self._n_given_up = 0
         self._stopping = False
         self.connected = bool(daemon.connected())
+        self.compute_tokens_per_s = 0  # of the engine, set by the scheduler: kvcobrad asks no tier that is slower; 0: not known
         self._ear, self._bell = os.pipe()
         for descriptor in (self._ear, self._bell):
             os.set_blocking(descriptor, False)
@@ -214,7 +215,8 @@ class Lookups:
         try:
             running = _Running(lookup, Text(tuple(lookup.tokens), lookup.salt, models[0].info.table_digest))
             for model in models:  # every shard is matched with one table
-                running.sequences.append(self._daemon.sequence(model, lookup.salt, running.text.table, fetch_ms=self._fetch_ms))
+                running.sequences.append(self._daemon.sequence(model, lookup.salt, running.text.table, fetch_ms=self._fetch_ms,
+                                                                compute_tokens_per_s=self.compute_tokens_per_s))
                 running.fetches.append(running.sequences[-1].fetch(lookup.tokens))
         except Exception as e:
             self._fail(lookup, running, e)

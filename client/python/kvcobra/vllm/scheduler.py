@@ -1,7 +1,9 @@
 """The connector in the scheduler's process: what is promised to vLLM, and what the workers load and record."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from .counters import Counters
 from .lookups import Lookups, Promise
@@ -12,6 +14,34 @@ from .promises import Promises
 # step without tokens lasts so long in a worker instead: the first ones as long as an answer about pages in memory takes, then longer,
 # since vLLM would repeat empty steps at full speed.
 SHORT_STEPS, SHORT_SECONDS, LONG_SECONDS = 10, 0.001, 0.005
+
+
+class ComputeRate:
+    """How many tokens per second the engine computes, by the times between its steps that have many: those of prompts. vLLM prepares a
+    step while the one before runs, so two steps are timed together: when the second next one begins, both have run but for one's time."""
+
+    STEP_TOKENS = 256  # fewer are mostly tokens that are generated, one per request
+    TIMES = 9  # the median of so many: a step after which nothing was to do looks slow
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._rates: Deque[float] = deque(maxlen=self.TIMES)
+        self._steps: Deque[Tuple[float, int]] = deque(maxlen=2)
+
+    def step(self, n_tokens: int) -> None:
+        """A step of @n_tokens begins."""
+        now = self._clock()
+        if len(self._steps) == 2:
+            (began, n), (_, n_next) = self._steps
+            if n >= self.STEP_TOKENS and now > began:
+                self._rates.append((n + n_next) / (now - began))
+        self._steps.append((now, n_tokens))
+
+    def tokens_per_second(self) -> int:
+        """0: not known yet."""
+        if len(self._rates) < self.TIMES // 2:
+            return 0
+        return min(int(sorted(self._rates)[len(self._rates) // 2]), (1 << 32) - 1)
 
 
 class Prompt:
@@ -27,8 +57,10 @@ class Scheduler:
     """@salt: the salt of a request, or None if it may be neither matched nor published."""
 
     def __init__(self, lookups: Lookups, salt: Callable[[Any], Optional[bytes]], block_tokens: int, waiting_leases: int,
-                 takes: bool, publishes: bool, async_load: bool, counters: Counters, codes: bool = False) -> None:
+                 takes: bool, publishes: bool, async_load: bool, counters: Counters, codes: bool = False,
+                 clock: Callable[[], float] = time.perf_counter) -> None:
         self._lookups = lookups
+        self._rate = ComputeRate(clock)
         self._salt = salt
         self._block_tokens = block_tokens
         self._takes = takes
@@ -125,6 +157,9 @@ class Scheduler:
         step = Step(loads=self._loads, finished=self._finished, n_tokens=output.total_num_scheduled_tokens,
                     idle_seconds=self._idle_seconds(output.total_num_scheduled_tokens))
         self._loads, self._finished = [], []
+        self._rate.step(step.n_tokens)
+        self._lookups.compute_tokens_per_s = self._rate.tokens_per_second()
+        self._counters.set("compute_tokens_per_second", self._lookups.compute_tokens_per_s)
         self._counters.set("connected", self._lookups.connected)
         if self._codes:
             step.batch = [self._row(output, request_id) for request_id in output.num_scheduled_tokens]
