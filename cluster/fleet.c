@@ -64,6 +64,22 @@ static void fleet_on_no_value(struct fleet *f, int result, const struct reply *r
             f->prefix);
 }
 
+/* A value of this fleet; one that an earlier version stored has no number. */
+static bool fleet_is_own(const struct fleet *f, const struct reply *r)
+{
+    return (r->n == FLEET_VALUE_CHARS || r->n == FLEET_ID_CHARS) &&
+           memcmp(r->text, f->text, FLEET_ID_CHARS) == 0;
+}
+
+static void fleet_note(struct fleet *f, const struct reply *r)
+{
+    char value[FLEET_VALUE_CHARS + 1] = "";
+
+    memcpy(value, r->text, r->n);
+    f->n_missing += f->seen[0] != '\0' && strcmp(value, f->seen) != 0;
+    memcpy(f->seen, value, sizeof(value));
+}
+
 static void fleet_on_get(struct command *c, int result, const struct reply *r)
 {
     struct fleet *f = c->ctx;
@@ -72,7 +88,8 @@ static void fleet_on_get(struct command *c, int result, const struct reply *r)
         fleet_on_no_value(f, result, r);
         return;
     }
-    if (r->n == sizeof(f->text) - 1 && memcmp(r->text, f->text, sizeof(f->text) - 1) == 0) {
+    if (fleet_is_own(f, r)) {
+        fleet_note(f, r);
         errmsg_clear(&f->why);
         fleet_end(f, CLUSTER_READY, FLEET_PERIOD_MS);
         return;
@@ -91,9 +108,10 @@ static void fleet_on_set(struct command *c, int result, const struct reply *r)
 {
     struct fleet *f = c->ctx;
 
-    f->n_missing += result == 0 && r->kind == REPLY_STATUS;
+    (void) result;
+    (void) r;
     c->kind = COMMAND_GET;
-    c->value_bytes = sizeof(f->text);
+    c->value_bytes = FLEET_VALUE_CHARS;
     c->done = fleet_on_get;
     router_submit(f->router, c);
 }
@@ -101,7 +119,10 @@ static void fleet_on_set(struct command *c, int result, const struct reply *r)
 static void fleet_start(struct fleet *f)
 {
     struct command *c = &f->command;
+    uint8_t number[FLEET_NUMBER_BYTES];
 
+    randombytes_buf(number, sizeof(number));
+    (void) sodium_bin2hex(&f->text[FLEET_ID_CHARS + 1], 2 * sizeof(number) + 1, number, sizeof(number));
     *c = (struct command){.kind = COMMAND_SET,
                           .value = (const uint8_t *) f->text,
                           .value_bytes = strlen(f->text),
@@ -116,7 +137,9 @@ static void fleet_start(struct fleet *f)
 void fleet_set(struct fleet *f, const uint8_t id[static CLUSTER_FLEET_BYTES])
 {
     fleet_clear(f);
-    (void) sodium_bin2hex(f->text, sizeof(f->text), id, CLUSTER_FLEET_BYTES);
+    (void) sodium_bin2hex(f->text, FLEET_ID_CHARS + 1, id, CLUSTER_FLEET_BYTES);
+    f->text[FLEET_ID_CHARS] = ' ';
+    f->seen[0] = '\0';
     f->is_known = true;
     f->next_ms = 0;
 }

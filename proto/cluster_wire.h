@@ -87,7 +87,7 @@ enum cluster_counter {
     CLUSTER_COUNTER_REDIRECTED,
     CLUSTER_COUNTER_REFRESHED, /* maps of slots */
     CLUSTER_COUNTER_NODE_FAILURES,
-    /* times that values may have gone: the fleet's key was missing, a node answers for the first time or
+    /* times that values may have gone: the fleet's key was stored anew, a node answers for the first time or
      * anew */
     CLUSTER_COUNTER_LOSSES,
     CLUSTER_N_COUNTERS

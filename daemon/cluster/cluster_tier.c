@@ -248,7 +248,8 @@ static uint64_t cluster_tier_losses(void *tier)
     struct cluster_link_status status;
 
     cluster_link_status(((const struct cluster_tier *) tier)->link, &status);
-    return status.counters[CLUSTER_COUNTER_LOSSES];
+    /* a process that joins counts from 0, and does not know what was lost before */
+    return status.n_joined << 32 | (uint32_t) status.counters[CLUSTER_COUNTER_LOSSES];
 }
 
 const struct tier_ops cluster_tier_ops = {

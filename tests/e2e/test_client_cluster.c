@@ -344,6 +344,78 @@ static void test_flush(void)
     redis_end(&r);
 }
 
+/* A pin brings pages that only the cluster has to memory, and says how many did not come. */
+static void test_pin(void)
+{
+    uint32_t *tokens = scene_tokens(0, TIER_TOKENS);
+    Kvcobra__PinReply reply = KVCOBRA__PIN_REPLY__INIT;
+    Kvcobra__Prefix o = KVCOBRA__PREFIX__INIT;
+    uint8_t digest[KVC_DIGEST_BYTES];
+    char tenant[32];
+    struct embedded m; /* makes the tenant of b */
+    struct redis r;
+    struct host a, b;
+    int err = 0;
+
+    if (!begin(&r)) {
+        free(tokens);
+        return;
+    }
+    (void) snprintf(tenant, sizeof(tenant), "uid-%ld", (long) getuid());
+    host_start(&a, &r, 'a', NULL);
+    host_start(&b, &r, 'a', NULL);
+    scene_activate(&a.scene, 1, 7, digest);
+    scene_activate(&b.scene, 1, 7, digest);
+    o.tenant = tenant;
+    o.table_digest = operator_digest(digest);
+    publish(&a, 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    CU_ASSERT(logs(&b, "cluster-tier-ready"));
+    m = scene_client(&b.scene);
+    /* b never had a page; a busy machine may answer a question too late */
+    for (struct wait w = wait_begin(); err == 0 && reply.pages != CHUNKS / 2 && wait_again(&w);)
+        err = operator_pin(b.scene.control, &o, tokens, TIER_SHARED / 2, 3600000, &reply, NULL);
+    CU_ASSERT_EQUAL(err, 0);
+    CU_ASSERT(reply.pages == CHUNKS / 2 && reply.missing == 0 && reply.pinned_bytes > 0);
+    host_kill_process(&b);
+    CU_ASSERT_EQUAL(operator_pin(b.scene.control, &o, tokens, TIER_SHARED, 3600000, &reply, NULL), 0);
+    CU_ASSERT(reply.pages == CHUNKS / 2 && reply.missing == CHUNKS / 2);
+    CU_ASSERT_EQUAL(tier_match(&b.scene, &m, 0, 0), TIER_SHARED / 2);
+    embedded_free(&m);
+    free(tokens);
+    host_end(&a);
+    host_end(&b);
+    redis_end(&r);
+}
+
+/* Each host writes what it has again after the server was emptied, whichever host sees that first. */
+static void test_refill(void)
+{
+    struct redis r;
+    struct host a, b;
+
+    if (!begin(&r))
+        return;
+    host_start(&a, &r, 'a', NULL);
+    host_start(&b, &r, 'a', NULL);
+    publish(&a, 0);
+    publish(&b, 1);
+    CU_ASSERT(redis_reaches(&r, 2 * CHUNKS + FLEET_KEYS));
+    CU_ASSERT_EQUAL(redis_ask(&r, "FLUSHALL"), 0);
+    CU_ASSERT(redis_reaches(&r, 2 * CHUNKS + FLEET_KEYS));
+
+    host_kill_process(&a); /* it does not see that the server is emptied */
+    CU_ASSERT(logs(&a, "cluster-tier-absent"));
+    CU_ASSERT_EQUAL(redis_ask(&r, "FLUSHALL"), 0);
+    CU_ASSERT(redis_reaches(&r, CHUNKS + FLEET_KEYS));
+    host_start_process(&a);
+    CU_ASSERT(redis_reaches(&r, 2 * CHUNKS + FLEET_KEYS));
+    CU_ASSERT(finds(&b, 0, TIER_SHARED));
+    host_end(&a);
+    host_end(&b);
+    redis_end(&r);
+}
+
 static void test_secret_of_a_host(void)
 {
     static const char log[] = "/tmp/kvcobra-cluster-secret.log";
@@ -369,6 +441,8 @@ const struct test_case test_cases[] = {
     TEST(test_two_fleets),
     TEST(test_times_to_live),
     TEST(test_flush),
+    TEST(test_pin),
+    TEST(test_refill),
     TEST(test_secret_of_a_host),
     TEST(test_empty_promises),
     TEST_END,
