@@ -1,8 +1,9 @@
 /*
  * One page on its way from a tier: a slot is reserved, the tier reads, a thread opens the page into the slot,
- * and the page is published. A page that was read waits in its buffer until a thread has a place for it: the
- * buffers are few, so the tier reads no faster than threads open. All fetches stand in a list; those on their
- * way also in a tree by tenant and key, so that a key is fetched once.
+ * and the page is published. What the tier of the host promised and does not give, as its filter may, or
+ * gives damaged, is asked of a shared tier. A page that was read waits in its buffer until a thread has a
+ * place for it: the buffers are few, so the tier reads no faster than threads open. All fetches stand in a
+ * list; those on their way also in a tree by tenant and key, so that a key is fetched once.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -46,8 +47,9 @@ struct offload_fetch {
     uint32_t payload_crc32c;
     int opened; /* 0; errno of seal_open() or page_check() */
     bool is_here, is_protected;
-    bool was_removed;            /* the tier lost the page after it read it */
-    bool is_flushed;             /* by an operator: the page is not published */
+    bool is_unasked;  /* of the shared tier, which was not asked before: it may not have the page */
+    bool was_removed; /* the tier lost the page after it read it */
+    bool is_flushed;  /* by an operator: the page is not published */
     uint64_t protected_until_ms; /* is_here */
     struct errmsg why;
 };
@@ -247,6 +249,38 @@ static void offload_fetch_give_back(struct offload_fetch *f)
     f->tier->ops->give_back(f->tier->self, f->request.data);
 }
 
+static bool offload_fetch_submit(struct offload_fetch *f);
+
+static struct offload_tier *offload_fetch_shared(const struct offload_fetch *f)
+{
+    struct offload *o = f->offload;
+
+    for (unsigned i = 0; i < o->n_tiers; i++)
+        if (offload_shared_looks(&o->tiers[i], f->account->name) &&
+            o->tiers[i].ops->fits(o->tiers[i].self, f->page_bytes))
+            return &o->tiers[i];
+    return NULL;
+}
+
+/* Begins anew at a shared tier, after the host's had no good page. Return: whether it runs; else it fails. */
+static bool offload_fetch_try_shared(struct offload_fetch *f)
+{
+    struct offload_tier *t = f->tier->shared || f->offload->stopping ? NULL : offload_fetch_shared(f);
+
+    if (!t || f->is_flushed)
+        return false;
+
+    offload_rate_end(&f->tier->rate, 0, metrics_now_ns());
+    f->keyring = keyring_unref(f->keyring);
+    f->work = (struct work_item){.run = NULL};
+    f->opened = 0;
+    f->tier = t;
+    f->is_unasked = true;
+    f->was_removed = false;
+    offload_rate_begin(&t->rate, metrics_now_ns());
+    return offload_fetch_submit(f);
+}
+
 /* The thread is done with the page, or had no time for it. */
 static void offload_fetch_conclude(struct offload_fetch *f)
 {
@@ -261,7 +295,8 @@ static void offload_fetch_conclude(struct offload_fetch *f)
     if (f->opened < 0) {
         if (f->opened != -ENOMEM)
             offload_fetch_forget(f);
-        offload_fetch_fail(f);
+        if (!offload_fetch_try_shared(f))
+            offload_fetch_fail(f);
         return;
     }
     offload_fetch_publish(f);
@@ -321,7 +356,8 @@ static void offload_fetch_continue(struct offload_fetch *f, int result)
     struct offload *o = f->offload;
 
     if (result < 0) {
-        offload_fetch_fail(f);
+        if (result != -ENOENT || !offload_fetch_try_shared(f))
+            offload_fetch_fail(f);
         return;
     }
 
@@ -343,13 +379,15 @@ static void offload_fetch_note_got(struct offload_fetch *f)
     struct offload_shared_counts *n = &f->tier->shared->counts;
     int result = f->request.result;
 
+    n->n_asked += f->is_unasked;
+    n->n_found += f->is_unasked && result == 0;
     if (result == 0) {
         n->n_read++;
         n->read_bytes += f->request.value_bytes;
     } else if (result == -EFBIG || result == -EBADMSG) {
         errmsg_set(&f->why, "the %s has a value that is no page: %s", f->tier->ops->name, strerror(-result));
         offload_fetch_forget(f);
-    } else {
+    } else if (!f->is_unasked) {
         n->n_missed++;
         offload_look_note(f->tier, false);
     }
@@ -402,13 +440,24 @@ static void offload_fetch_fill(struct offload_fetch *f, struct offload *o, struc
         .key = &f->key,
         .page_class = g->page_class,
     };
+    offload_group_id(g, &f->request.group);
+}
+
+/* Asks the tier for the page. False: it takes no request. */
+static bool offload_fetch_submit(struct offload_fetch *f)
+{
+    const struct offload_tier *t = f->tier;
+
     f->request.kind = TIER_GET;
     f->request.key = f->key;
     f->request.deadline_ms = work_clock_ms() + OFFLOAD_READ_MS;
     f->request.done = offload_fetch_on_got;
-    offload_group_id(g, &f->request.group);
-    if (f->tier->shared)
-        f->tier->ops->make_name(f->tier->self, &f->request.group, &f->key, f->request.name);
+    if (t->shared) {
+        t->ops->make_name(t->self, &f->request.group, &f->key, f->request.name);
+        if (offload_is_forgetting(t, &f->request.group, &f->key))
+            return false;
+    }
+    return t->ops->submit(t->self, &f->account->tier_shares[t->number], &f->request) == 0;
 }
 
 /* Reserves the slot and begins to read. *@f is in the tree, but not in the list. */
@@ -423,13 +472,10 @@ static int offload_fetch_begin(struct offload_fetch *f, struct offload *o, struc
     f->slot.slot->key = f->key;
     f->to = pool_slot_data(&o->store->pool, &f->slot);
     offload_fetch_fill(f, o, g);
-    r = f->tier->shared && offload_is_forgetting(f->tier, &f->request.group, &f->key)
-            ? -EAGAIN
-            : f->tier->ops->submit(f->tier->self, &f->account->tier_shares[f->tier->number], &f->request);
-    if (r < 0) {
+    if (!offload_fetch_submit(f)) {
         store_discard(o->store, &f->slot);
         (void) account_unref(f->account);
-        return fail(e, r, "the %s tier takes no more requests of tenant %s now", f->tier->ops->name,
+        return fail(e, -EAGAIN, "the %s tier takes no more requests of tenant %s now", f->tier->ops->name,
                     g->tenant->name);
     }
 

@@ -323,7 +323,39 @@ static void test_refill_from_disk(void)
     end();
 }
 
+static void forget_on_disk(uint64_t number)
+{
+    struct offload_subject s = {.account = f.tenants[0]->account, .key = offload_fixture_key(number)};
+
+    offload_group_id(offload_fixture_group(&f, 0), &s.group);
+    CU_ASSERT_EQUAL(offload_forget(f.offload->host, &s, TIER_FORGET, NULL, NULL), 0);
+    while (offload_is_forgetting(f.offload->host, &s.group, &s.key))
+        offload_fixture_run(&f, has_no_put);
+}
+
+/* The filter over the disk promises a page that the disk does not have: the other tier is asked. */
+static void test_promised_in_vain(void)
+{
+    const struct chunk_key key = offload_fixture_key(3);
+
+    begin(true);
+    write_out(3);
+    forget_on_disk(3);
+    CU_ASSERT_TRUE(offload_has(f.offload, f.tenants[0], &key));
+    CU_ASSERT_TRUE(fetches(3, NULL));
+    CU_ASSERT(tier->shared->counts.n_read == 1 && tier->shared->counts.n_found == 1);
+    offload_fixture_drop(&f, 0, 3);
+
+    folder_tier_lose(folder);
+    for (int i = 0; i < 2 * OFFLOAD_BROKEN_MAX; i++) /* a tier that promised nothing is not broken */
+        CU_ASSERT_FALSE(fetches(3, NULL));
+    CU_ASSERT(offload_may_look(f.offload, f.tenants[0]));
+    CU_ASSERT(tier->shared->counts.n_missed == 0 && tier->shared->counts.n_pauses == 0);
+    end();
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_refill),          TEST(test_refill_from_disk),   TEST(test_round_trip), TEST(test_damaged),
-    TEST(test_beside_the_disk), TEST(test_flushed_on_its_way), TEST(test_not_ready),  TEST_END,
+    TEST(test_refill),    TEST(test_refill_from_disk), TEST(test_round_trip),
+    TEST(test_damaged),   TEST(test_beside_the_disk),  TEST(test_flushed_on_its_way),
+    TEST(test_not_ready), TEST(test_promised_in_vain), TEST_END,
 };
