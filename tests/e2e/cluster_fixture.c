@@ -214,7 +214,7 @@ long redis_page_ttl_ms(const struct redis *r)
 
 /* ---- hosts ---- */
 
-static void host_write_files(struct host *h, const struct redis *r, char index)
+static void host_write_files(struct host *h, const char *servers, const char *settings, char index)
 {
     FILE *f = fopen(h->keys, "wx");
 
@@ -230,8 +230,7 @@ static void host_write_files(struct host *h, const struct redis *r, char index)
 
     f = fopen(h->config, "wx");
     assert(f);
-    fprintf(f, "socket = %s/cluster.sock\nservers = 127.0.0.1:%d\nstall-ms = 30000\nconnect-ms = 30000\n",
-            h->folder, r->port);
+    fprintf(f, "socket = %s/cluster.sock\nservers = %s\n%s", h->folder, servers, settings);
     assert(fclose(f) == 0);
 }
 
@@ -251,7 +250,8 @@ void host_kill_process(struct host *h)
     cluster_kill(&h->process);
 }
 
-static void host_prepare(struct host *h, const struct redis *r, char index, const char *tenants)
+static void host_prepare(struct host *h, const char *servers, const char *settings, char index,
+                         const char *tenants)
 {
     *h = (struct host){.folder = "/tmp/kvcobra-host-XXXXXX"};
     assert(mkdtemp(h->folder));
@@ -263,7 +263,7 @@ static void host_prepare(struct host *h, const struct redis *r, char index, cons
         (void) snprintf(h->tenants_arg, sizeof(h->tenants_arg), "--cluster-tenants=%s", tenants);
     else
         (void) snprintf(h->tenants_arg, sizeof(h->tenants_arg), "--cluster-tenants=uid-%ld", (long) getuid());
-    host_write_files(h, r, index);
+    host_write_files(h, servers, settings, index);
     memcpy(h->args,
            (const char *[]){"--pool-bytes=16M", "--extent-bytes=512K", "--span-bytes=128K",
                             "--arena-bytes=2M", "--quota-bytes=64M", h->key_arg, h->socket_arg,
@@ -271,7 +271,7 @@ static void host_prepare(struct host *h, const struct redis *r, char index, cons
            10 * sizeof(char *));
 }
 
-static void host_run(struct host *h)
+void host_run(struct host *h)
 {
     struct daemon d;
 
@@ -282,21 +282,23 @@ static void host_run(struct host *h)
 
 void host_start(struct host *h, const struct redis *r, char index, const char *tenants)
 {
-    host_prepare(h, r, index, tenants);
+    char servers[32];
+
+    (void) snprintf(servers, sizeof(servers), "127.0.0.1:%d", r->port);
+    host_prepare(h, servers, "stall-ms = 30000\nconnect-ms = 30000\n", index, tenants);
     host_run(h);
 }
 
-void host_start_small(struct host *h, const struct redis *r, char index)
+void host_prepare_small(struct host *h, const char *servers, char index)
 {
-    host_prepare(h, r, index, NULL);
+    host_prepare(h, servers, "", index, NULL);
     (void) snprintf(h->disk, sizeof(h->disk), "%s/disk", h->folder);
     assert(mkdir(h->disk, 0700) == 0);
     (void) snprintf(h->disk_arg, sizeof(h->disk_arg), "--disk-dir=%s", h->disk);
     h->args[0] = "--pool-bytes=3M";
-    h->args[9] = h->disk_arg;
-    h->args[10] = "--disk-bytes=8M";
-    h->args[11] = NULL;
-    host_run(h);
+    h->args[8] = h->disk_arg;
+    h->args[9] = "--disk-bytes=8M";
+    h->args[10] = NULL;
 }
 
 void host_restart(struct host *h)

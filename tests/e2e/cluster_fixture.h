@@ -46,8 +46,9 @@ struct host {
  * user's.
  */
 void host_start(struct host *h, const struct redis *r, char index, const char *tenants);
-/* The same with a memory for a few texts, and a disk for some more. */
-void host_start_small(struct host *h, const struct redis *r, char index);
+/* Files and arguments of a host with memory for a few texts, a disk for some more, and the default waits. */
+void host_prepare_small(struct host *h, const char *servers, char index);
+void host_run(struct host *h);           /* starts what was prepared */
 void host_start_process(struct host *h); /* its kvcobra-cluster */
 void host_kill_process(struct host *h);
 /* The daemon ends, and starts with an empty memory. */

@@ -53,15 +53,20 @@ class ServerError(Exception):
 class Server:
     """One redis-server process."""
 
-    def __init__(self, program, folder, is_cluster, *options):
+    def __init__(self, program, folder, is_cluster, *options, environment=None):
         self.port = free_port()
         self.folder = os.path.join(folder, str(self.port))
         os.mkdir(self.folder)
         cluster = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"] if is_cluster else []
-        self.process = subprocess.Popen(
-            [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", "", "--appendonly", "no",
-             "--daemonize", "no", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", *cluster, *options],
-            stdout=open(os.path.join(self.folder, "log"), "w", encoding="utf-8"), stderr=subprocess.STDOUT)
+        self.command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", "", "--appendonly", "no",
+                        "--daemonize", "no", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", *cluster, *options]
+        self.environment = {**os.environ, **(environment or {})}
+        self.start()
+
+    def start(self):
+        """Also again after stop(): it has no values then, but knows its cluster."""
+        with open(os.path.join(self.folder, "log"), "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=subprocess.STDOUT, env=self.environment)
         started.append(self.process)
         self.connection = None
 
@@ -101,8 +106,13 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self.forget_connection()
+
+    def forget_connection(self):
         if self.connection:
+            self.file.close()
             self.connection.close()
+        self.connection = None
 
     def id(self):
         return self.ask("CLUSTER", "MYID").decode()
@@ -124,8 +134,8 @@ def slot_of(key):
 class Cluster:
     """Three masters, and a replica of each."""
 
-    def __init__(self, program, folder):
-        self.servers = [Server(program, folder, True) for _ in range(6)]
+    def __init__(self, program, folder, environments=(None,) * 6):
+        self.servers = [Server(program, folder, True, environment=e) for e in environments]
         self.masters, self.replicas = self.servers[:3], self.servers[3:]
         for server in self.servers:
             server.wait()
