@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -16,6 +18,7 @@
 #include "tools/command/operator_tables.h"
 #include "tools/command/clock.h"
 #include "tools/command/progress.h"
+#include "tools/command/temp_folder.h"
 
 enum {
     SPAN_BYTES = 16384,
@@ -25,6 +28,12 @@ enum {
     PIECE_BLOCKS = 64,
     HEAD_DIM = 32,
     CLIENTS_MAX = 64,
+    DISK_SLOT_BYTES = 4096, /* of a sealed page, which is smaller */
+    DISK_SEGMENT_BYTES = 1 << 20,
+    DISK_SEGMENTS_MIN = 4,
+    FETCH_MS = 8000, /* a slow disk loses no hit */
+    SETTLE_S = 600,
+    SETTLE_POLL_MS = 1,
 };
 
 /* Without sinks the first page of a sequence has the size of the others. */
@@ -41,7 +50,11 @@ struct capacity_replay_client {
 
 struct capacity_replay_state {
     const struct capacity_trace *trace;
+    const struct capacity_replay_options *options;
     struct bench_daemon daemon;
+    char folder[64]; /* of the disk tier and its key */
+    kvc_client *control;
+    uint32_t n_unsettled; /* blocks published since the disk had all */
     struct bench_model model;
     struct capacity_replay_client clients[CLIENTS_MAX];
     uint32_t *tokens; /* of one request, and one more */
@@ -51,25 +64,22 @@ struct capacity_replay_state {
 
 /* ---- daemon and clients ---- */
 
+struct capacity_replay_args {
+    const char *argv[24]; /* ends with NULL */
+    char pool[32], extent[32], span[32], arena[32], quota[32], disk_bytes[32];
+    char disk[80], state[80];
+};
+
 /* A pool of whole extents with at most @capacity pages. Return: 0; -ERANGE. */
-static int capacity_replay_start(struct capacity_replay_state *s, const char *daemon, uint32_t capacity,
-                                 unsigned n_clients, struct errmsg *e)
+static int capacity_replay_size_pool(struct capacity_replay_state *s, struct capacity_replay_args *a,
+                                     uint32_t capacity, struct errmsg *e)
 {
     uint32_t pages_per_span = (uint32_t) (SPAN_BYTES / s->model.layout.page_bytes[PAGE_REST]);
     uint32_t spans = capacity / pages_per_span, spans_per_extent = spans / EXTENTS_MAX + 1;
     uint32_t n_extents = spans / spans_per_extent;
-    char pool[32], extent[32], span[32], arena[32], quota[32];
-    const char *const options[] = {"--pool-bytes",
-                                   pool,
-                                   "--extent-bytes",
-                                   extent,
-                                   "--span-bytes",
-                                   span,
-                                   "--arena-bytes",
-                                   arena,
-                                   "--quota-bytes",
-                                   quota,
-                                   NULL};
+    const char *const argv[] = {"--pool-bytes",  a->pool, "--extent-bytes", a->extent,
+                                "--span-bytes",  a->span, "--arena-bytes",  a->arena,
+                                "--quota-bytes", a->quota};
 
     if (spans < SPANS_MIN)
         return fail(e, -ERANGE,
@@ -78,15 +88,66 @@ static int capacity_replay_start(struct capacity_replay_state *s, const char *da
                     capacity, SPANS_MIN * pages_per_span);
 
     s->run->capacity = n_extents * spans_per_extent * pages_per_span;
-    (void) snprintf(pool, sizeof(pool), "%" PRIu64, (uint64_t) n_extents * spans_per_extent * SPAN_BYTES);
-    (void) snprintf(extent, sizeof(extent), "%" PRIu64, (uint64_t) spans_per_extent * SPAN_BYTES);
-    (void) snprintf(span, sizeof(span), "%d", SPAN_BYTES);
-    (void) snprintf(arena, sizeof(arena), "%d", ARENA_BYTES);
+    (void) snprintf(a->pool, sizeof(a->pool), "%" PRIu64,
+                    (uint64_t) n_extents * spans_per_extent * SPAN_BYTES);
+    (void) snprintf(a->extent, sizeof(a->extent), "%" PRIu64, (uint64_t) spans_per_extent * SPAN_BYTES);
+    (void) snprintf(a->span, sizeof(a->span), "%d", SPAN_BYTES);
+    (void) snprintf(a->arena, sizeof(a->arena), "%d", ARENA_BYTES);
     /* the pool limits the pages, not the quota, in which arenas and records count too */
-    (void) snprintf(quota, sizeof(quota), "%" PRIu64,
+    (void) snprintf(a->quota, sizeof(a->quota), "%" PRIu64,
                     (uint64_t) n_extents * spans_per_extent * SPAN_BYTES * 4 +
-                        (uint64_t) (n_clients + 1) * ARENA_BYTES);
-    return bench_daemon_init(&s->daemon, daemon, options, e);
+                        (uint64_t) (s->options->n_clients + 1) * ARENA_BYTES);
+    memcpy(a->argv, argv, sizeof(argv));
+    return 0;
+}
+
+/* A disk of whole segments with at most as many pages as asked for. Return: 0; -ERANGE. */
+static int capacity_replay_size_disk(struct capacity_replay_state *s, struct capacity_replay_args *a,
+                                     struct errmsg *e)
+{
+    uint32_t blocks_per_segment = DISK_SEGMENT_BYTES / DISK_SLOT_BYTES;
+    uint32_t segments = s->options->disk_blocks / blocks_per_segment;
+    size_t n = 0;
+    int r;
+
+    if (s->options->disk_blocks == 0)
+        return 0;
+    if (segments < DISK_SEGMENTS_MIN)
+        return fail(e, -ERANGE,
+                    "a disk of %" PRIu32 " blocks is too small to be replayed: at least %" PRIu32
+                    " are needed: give more --disk",
+                    s->options->disk_blocks, DISK_SEGMENTS_MIN * blocks_per_segment);
+    r = temp_folder_make("/tmp", "bench-disk", s->folder, sizeof(s->folder), e);
+    if (r < 0)
+        return r;
+
+    (void) snprintf(a->disk, sizeof(a->disk), "%s/disk", s->folder);
+    (void) snprintf(a->state, sizeof(a->state), "%s/state", s->folder); /* of the key */
+    if (mkdir(a->disk, 0700) < 0)
+        return fail(e, -errno, "cannot make the folder %s: %s", a->disk, strerror(errno));
+
+    s->run->disk_capacity = segments * blocks_per_segment;
+    (void) snprintf(a->disk_bytes, sizeof(a->disk_bytes), "%" PRIu64,
+                    (uint64_t) segments * DISK_SEGMENT_BYTES);
+    while (a->argv[n])
+        n++;
+    memcpy(
+        &a->argv[n],
+        (const char *[]){"--disk-dir", a->disk, "--state-dir", a->state, "--disk-bytes", a->disk_bytes, NULL},
+        7 * sizeof(a->argv[0]));
+    return 0;
+}
+
+static int capacity_replay_start(struct capacity_replay_state *s, uint32_t capacity, struct errmsg *e)
+{
+    struct capacity_replay_args a = {.argv = {NULL}};
+    int r = capacity_replay_size_pool(s, &a, capacity, e);
+
+    if (r == 0)
+        r = capacity_replay_size_disk(s, &a, e);
+    if (r == 0)
+        r = bench_daemon_init(&s->daemon, s->options->daemon, a.argv, e);
+    return r == 0 ? client_open(s->daemon.operator_socket, &s->control, e) : r;
 }
 
 static int capacity_replay_connect(struct capacity_replay_state *s, struct capacity_replay_client *c,
@@ -133,7 +194,7 @@ static int capacity_replay_prepare(struct capacity_replay_state *s, const struct
     if (r == 0 && (!s->tokens || !s->seconds))
         r = fail(e, -ENOMEM, "out of memory");
     if (r == 0)
-        r = capacity_replay_start(s, o->daemon, capacity, o->n_clients, e);
+        r = capacity_replay_start(s, capacity, e);
     if (r == 0)
         r = capacity_replay_activate(s, e);
     for (unsigned i = 0; r == 0 && i < o->n_clients; i++)
@@ -145,7 +206,9 @@ static void capacity_replay_deinit(struct capacity_replay_state *s)
 {
     for (unsigned i = 0; i < CLIENTS_MAX; i++)
         s->clients[i].handle = kvc_client_free(s->clients[i].handle);
+    s->control = kvc_client_free(s->control);
     bench_daemon_deinit(&s->daemon);
+    temp_folder_remove(s->folder);
     bench_model_deinit(&s->model);
     free(s->tokens);
     free(s->seconds);
@@ -192,7 +255,8 @@ static int capacity_replay_publish(struct capacity_replay_state *s, const struct
 static int capacity_replay_request(struct capacity_replay_state *s, const struct capacity_replay_client *c,
                                    uint32_t request)
 {
-    const kvc_seq_options options = {.struct_bytes = sizeof(options), .flags = KVC_SEQ_PUBLISH_ALL};
+    const kvc_seq_options options = {
+        .struct_bytes = sizeof(options), .flags = KVC_SEQ_PUBLISH_ALL, .fetch_ms = FETCH_MS};
     _cleanup_(kvc_seq_freep) kvc_seq *q = NULL;
     size_t n = capacity_replay_fill_tokens(s, request), found = 0;
     int r = kvc_seq_new_with(c->model, &options, &q);
@@ -200,7 +264,44 @@ static int capacity_replay_request(struct capacity_replay_state *s, const struct
     if (r == 0 && n > 0)
         r = kvc_seq_match(q, s->tokens, n + 1, &found);
     s->run->hits += found / CHUNK_TOKENS;
+    s->n_unsettled += (uint32_t) ((n - found) / CHUNK_TOKENS);
     return r < 0 ? r : capacity_replay_publish(s, c, q, found, n);
+}
+
+static int capacity_replay_ask_tier(struct capacity_replay_state *s, Kvcobra__ControlTierReply **ret,
+                                    struct errmsg *e)
+{
+    Kvcobra__ControlTier m = KVCOBRA__CONTROL_TIER__INIT;
+
+    m.action = KVCOBRA__TIER_ACTION__TIER_ASK;
+    return operator_call(s->control, KVCOBRA__REQUEST__BODY_CONTROL_TIER, &m.base, ret, e);
+}
+
+/* Before memory forgets what was published, the disk has it. Return: 0; -ETIMEDOUT; -ENODEV: it is off. */
+static int capacity_replay_settle(struct capacity_replay_state *s, struct errmsg *e)
+{
+    double until = clock_seconds() + SETTLE_S;
+    bool has_all = false;
+
+    if (s->options->disk_blocks == 0 || s->n_unsettled < s->run->capacity / 8)
+        return 0;
+
+    s->n_unsettled = 0;
+    while (!has_all) {
+        _cleanup_(operator_message_freep) Kvcobra__ControlTierReply *t = NULL;
+        int r = capacity_replay_ask_tier(s, &t, e);
+
+        if (r < 0)
+            return r;
+        if (strcmp(t->state, "off") == 0)
+            return fail(e, -ENODEV, "the disk tier is off: %s", t->message);
+        if (clock_seconds() >= until)
+            return fail(e, -ETIMEDOUT, "the disk does not have all pages after %d s", SETTLE_S);
+        has_all = t->all_written && strcmp(t->state, "ready") == 0;
+        if (!has_all)
+            (void) poll(NULL, 0, SETTLE_POLL_MS);
+    }
+    return 0;
 }
 
 static int capacity_replay_all(struct capacity_replay_state *s, const struct capacity_replay_options *o,
@@ -218,6 +319,9 @@ static int capacity_replay_all(struct capacity_replay_state *s, const struct cap
 
         s->seconds[i] = clock_seconds() - since;
         progress_update(o->progress, i + 1);
+        r = capacity_replay_settle(s, e);
+        if (r < 0)
+            return r;
     }
 
     s->run->seconds = clock_seconds() - began;
@@ -227,24 +331,31 @@ static int capacity_replay_all(struct capacity_replay_state *s, const struct cap
 
 static int capacity_replay_count(struct capacity_replay_state *s, struct errmsg *e)
 {
-    _cleanup_(kvc_client_freep) kvc_client *control = NULL;
     _cleanup_(operator_message_freep) Kvcobra__StatusReply *status = NULL;
-    int r = client_open(s->daemon.operator_socket, &control, e);
+    _cleanup_(operator_message_freep) Kvcobra__ControlTierReply *tier = NULL;
+    int r = operator_get_status(s->control, &status, e);
 
     if (r < 0)
         return r;
 
-    r = operator_get_status(control, &status, e);
-    if (r == 0)
-        s->run->n_evicted = status->evictions;
-    return r;
+    s->run->n_evicted = status->evictions;
+    if (s->options->disk_blocks == 0)
+        return 0;
+
+    r = capacity_replay_ask_tier(s, &tier, e);
+    if (r < 0)
+        return r;
+
+    s->run->n_read = tier->read_pages;
+    s->run->n_lost = tier->lost;
+    return 0;
 }
 
 int capacity_replay(const struct capacity_replay_options *o, const struct capacity_trace *t,
                     uint32_t capacity, struct capacity_run *ret, struct errmsg *e)
 {
     _cleanup_(capacity_replay_deinit) struct capacity_replay_state s = {
-        .trace = t, .daemon = BENCH_DAEMON_INIT, .run = ret};
+        .trace = t, .options = o, .daemon = BENCH_DAEMON_INIT, .run = ret};
     int r;
 
     *ret = (struct capacity_run){.capacity = 0};

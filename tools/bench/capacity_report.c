@@ -28,18 +28,57 @@ static uint64_t capacity_tokens(const struct capacity_results *x, uint32_t block
 
 /* ---- text ---- */
 
+static void capacity_print_head(const struct capacity_results *x)
+{
+    char cpu[MACHINE_CPU_NAME_BYTES], memory[HUMAN_BYTES], token[HUMAN_BYTES], disk[HUMAN_BYTES];
+
+    machine_cpu_name(cpu);
+    printf("%s, %u clients on %s\n%" PRIu32 " requests of %" PRIu64 " blocks, %" PRIu32
+           " tokens each; %" PRIu32 " different blocks\n%s",
+           x->trace, x->n_clients, cpu, x->n_requests, x->n_blocks, x->block_tokens, x->n_distinct,
+           human_bytes(x->memory_bytes, memory));
+    if (x->disk_bytes > 0)
+        printf(", and a disk of %s,", human_bytes(x->disk_bytes, disk));
+    printf(" for a model that needs %s per token in 16 bits\n\n", human_bytes(x->token_bytes, token));
+}
+
+static void capacity_print_disk(const struct capacity_results *x)
+{
+    _cleanup_(report_freep) struct report *t = report_new(
+        ">bits\t>tokens on the disk\t>hits %\t>LRU %\t>without it\t>read\t>lost\t>request ms\t>p99");
+
+    if (x->disk_bytes == 0)
+        return;
+
+    for (size_t i = 0; i < x->n_points; i++) {
+        const struct capacity_point *p = &x->points[i];
+
+        report_row(t, "%g\t%" PRIu64 "\t%.1f\t%.1f\t%.1f\t%" PRIu64 "\t%" PRIu64 "\t%.3f\t%.3f", p->bits,
+                   capacity_tokens(x, p->with_disk.disk_capacity), capacity_percent(x, p->with_disk.hits),
+                   capacity_percent(x, p->with_disk_lru_hits), capacity_percent(x, p->run.hits),
+                   p->with_disk.n_read, p->with_disk.n_lost, p->with_disk.request.median * 1e3,
+                   p->with_disk.request.p99 * 1e3);
+    }
+    printf("\nWith the disk:\n\n");
+    report_print(t, stdout);
+    printf(
+        "\nread: blocks from the disk. lost: evicted before the disk had them. LRU: with room for what both "
+        "hold.\n");
+}
+
+static void capacity_print_unpublished(double bits, const char *where, const struct capacity_run *r)
+{
+    if (r->n_unpublished > 0)
+        printf("%g bits%s: %" PRIu64 " blocks were not stored: %s\n", bits, where, r->n_unpublished,
+               r->why_unpublished.text);
+}
+
 int capacity_print_text(const struct capacity_results *x)
 {
     _cleanup_(report_freep) struct report *t =
         report_new(">bits\t>tokens in the pool\t>hits %\t>LRU %\t>evicted\t>request ms\t>p99\t>seconds");
-    char cpu[MACHINE_CPU_NAME_BYTES], memory[HUMAN_BYTES], token[HUMAN_BYTES];
 
-    machine_cpu_name(cpu);
-    printf("%s, %u clients on %s\n%" PRIu32 " requests of %" PRIu64 " blocks, %" PRIu32
-           " tokens each; %" PRIu32
-           " different blocks\n%s for a model that needs %s per token in 16 bits\n\n",
-           x->trace, x->n_clients, cpu, x->n_requests, x->n_blocks, x->block_tokens, x->n_distinct,
-           human_bytes(x->memory_bytes, memory), human_bytes(x->token_bytes, token));
+    capacity_print_head(x);
     for (size_t i = 0; i < x->n_points; i++) {
         const struct capacity_point *p = &x->points[i];
 
@@ -53,14 +92,29 @@ int capacity_print_text(const struct capacity_results *x)
     printf("\nhits: blocks at the beginning of requests that were found. A pool without a limit: %.1f %%.\n"
            "LRU: the same size, dropping the least recently used block.\n",
            capacity_percent(x, x->ceiling_hits));
-    for (size_t i = 0; i < x->n_points; i++)
-        if (x->points[i].run.n_unpublished > 0)
-            printf("%g bits: %" PRIu64 " blocks were not stored: %s\n", x->points[i].bits,
-                   x->points[i].run.n_unpublished, x->points[i].run.why_unpublished.text);
+    capacity_print_disk(x);
+    for (size_t i = 0; i < x->n_points; i++) {
+        capacity_print_unpublished(x->points[i].bits, "", &x->points[i].run);
+        capacity_print_unpublished(x->points[i].bits, " with the disk", &x->points[i].with_disk);
+    }
     return COMMAND_OK;
 }
 
 /* ---- JSON ---- */
+
+static json_t *capacity_disk(const struct capacity_results *x, const struct capacity_point *p)
+{
+    const struct capacity_run *r = &p->with_disk;
+
+    return json_pack("{s:I, s:I, s:I, s:f, s:I, s:f, s:I, s:I, s:I, s:o, s:f}", "disk_tokens_asked",
+                     (json_int_t) capacity_tokens(x, p->disk_asked), "disk_tokens",
+                     (json_int_t) capacity_tokens(x, r->disk_capacity), "disk_hits", (json_int_t) r->hits,
+                     "disk_hit_percent", capacity_percent(x, r->hits), "disk_lru_hits",
+                     (json_int_t) p->with_disk_lru_hits, "disk_lru_percent",
+                     capacity_percent(x, p->with_disk_lru_hits), "disk_read", (json_int_t) r->n_read,
+                     "disk_lost", (json_int_t) r->n_lost, "disk_not_stored", (json_int_t) r->n_unpublished,
+                     "disk_request_ms", timing_json(r->request, 1e3), "disk_seconds", r->seconds);
+}
 
 static json_t *capacity_rows(const struct capacity_results *x)
 {
@@ -68,16 +122,18 @@ static json_t *capacity_rows(const struct capacity_results *x)
 
     for (size_t i = 0; i < x->n_points; i++) {
         const struct capacity_point *p = &x->points[i];
-
-        json_array_append_new(
-            rows,
+        json_t *row =
             json_pack("{s:f, s:I, s:I, s:I, s:f, s:I, s:f, s:I, s:I, s:o, s:f}", "bits", p->bits,
                       "tokens_asked", (json_int_t) capacity_tokens(x, p->asked), "tokens",
                       (json_int_t) capacity_tokens(x, p->run.capacity), "hits", (json_int_t) p->run.hits,
                       "hit_percent", capacity_percent(x, p->run.hits), "lru_hits", (json_int_t) p->lru_hits,
                       "lru_percent", capacity_percent(x, p->lru_hits), "evicted",
                       (json_int_t) p->run.n_evicted, "not_stored", (json_int_t) p->run.n_unpublished,
-                      "request_ms", timing_json(p->run.request, 1e3), "seconds", p->run.seconds));
+                      "request_ms", timing_json(p->run.request, 1e3), "seconds", p->run.seconds);
+
+        if (x->disk_bytes > 0)
+            json_object_update_new(row, capacity_disk(x, p));
+        json_array_append_new(rows, row);
     }
     return rows;
 }
@@ -87,11 +143,12 @@ static json_t *capacity_document(const struct capacity_results *x)
     char cpu[MACHINE_CPU_NAME_BYTES];
 
     machine_cpu_name(cpu);
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:f, s:I, s:I, s:i, s:o}", "cpu", cpu, "compiler",
-                     COMPILER, "trace", x->trace, "requests", (json_int_t) x->n_requests, "blocks",
-                     (json_int_t) x->n_blocks, "different_blocks", (json_int_t) x->n_distinct, "block_tokens",
-                     (int) x->block_tokens, "ceiling_percent", capacity_percent(x, x->ceiling_hits),
-                     "memory_bytes", (json_int_t) x->memory_bytes, "token_bytes", (json_int_t) x->token_bytes,
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:f, s:I, s:I, s:I, s:i, s:o}", "cpu", cpu,
+                     "compiler", COMPILER, "trace", x->trace, "requests", (json_int_t) x->n_requests,
+                     "blocks", (json_int_t) x->n_blocks, "different_blocks", (json_int_t) x->n_distinct,
+                     "block_tokens", (int) x->block_tokens, "ceiling_percent",
+                     capacity_percent(x, x->ceiling_hits), "memory_bytes", (json_int_t) x->memory_bytes,
+                     "disk_bytes", (json_int_t) x->disk_bytes, "token_bytes", (json_int_t) x->token_bytes,
                      "clients", (int) x->n_clients, "points", capacity_rows(x));
 }
 
@@ -109,6 +166,18 @@ static const struct html_column columns[] = {
     {"seconds", "seconds"},      {NULL, NULL},
 };
 
+static const struct html_column disk_columns[] = {
+    {"bits", "bits per number"},
+    {"disk_tokens", "tokens on the disk"},
+    {"disk_hit_percent", "hits, %"},
+    {"disk_lru_percent", "LRU, %"},
+    {"hit_percent", "without it, %"},
+    {"disk_read", "read from the disk"},
+    {"disk_lost", "lost"},
+    {"disk_seconds", "seconds"},
+    {NULL, NULL},
+};
+
 static int capacity_by_bits(const void *a, const void *b)
 {
     double x = ((const struct capacity_point *) a)->bits, y = ((const struct capacity_point *) b)->bits;
@@ -120,7 +189,7 @@ static void capacity_plot(FILE *f, const struct capacity_results *x)
 {
     struct capacity_point sorted[CAPACITY_POINTS_MAX];
     double bits[CAPACITY_POINTS_MAX], hits[CAPACITY_POINTS_MAX], lru[CAPACITY_POINTS_MAX],
-        ceiling[CAPACITY_POINTS_MAX];
+        ceiling[CAPACITY_POINTS_MAX], disk[CAPACITY_POINTS_MAX];
     size_t n = x->n_points;
     struct svg_plot p = {.f = f,
                          .width = 720,
@@ -138,6 +207,7 @@ static void capacity_plot(FILE *f, const struct capacity_results *x)
         hits[i] = capacity_percent(x, sorted[i].run.hits);
         lru[i] = capacity_percent(x, sorted[i].lru_hits);
         ceiling[i] = capacity_percent(x, x->ceiling_hits);
+        disk[i] = capacity_percent(x, sorted[i].with_disk.hits);
     }
 
     p.x = svg_axis_of("bits per number", bits, n, true);
@@ -146,6 +216,8 @@ static void capacity_plot(FILE *f, const struct capacity_results *x)
     svg_line(&p, "s4", bits, ceiling, n);
     svg_line(&p, "s2", bits, lru, n);
     svg_line(&p, "s1", bits, hits, n);
+    if (x->disk_bytes > 0)
+        svg_line(&p, "s3", bits, disk, n);
     for (size_t i = 0; i < n; i++)
         svg_marker(&p, "s1", SVG_CIRCLE, bits[i], hits[i], 4, true);
     svg_end(&p);
@@ -172,10 +244,14 @@ int capacity_page(FILE *f, const struct capacity_results *x)
     fputs("<p class=\"legend\">", f);
     svg_line_key(f, "s1", "kvcobrad");
     svg_line_key(f, "s2", "least recently used, the same size");
+    if (x->disk_bytes > 0)
+        svg_line_key(f, "s3", "kvcobrad with the disk");
     svg_line_key(f, "s4", "a pool without a limit");
     fputs("</p></figure>\n", f);
     html_table(f, "points", "Blocks at the beginning of requests that were found",
                json_object_get(document, "points"), columns);
+    if (x->disk_bytes > 0)
+        html_table(f, "disk", "The same with a disk tier", json_object_get(document, "points"), disk_columns);
     fputs("<p>Trace: ", f);
     html_text(f, x->trace);
     fprintf(f,

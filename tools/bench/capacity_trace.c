@@ -31,6 +31,7 @@ struct capacity_reader {
     struct capacity_trace *trace;
     struct capacity_id *ids;
     size_t room, requests_room;
+    uint32_t prompt_tokens;             /* of a block of a prompt */
     uint64_t least_tokens, most_tokens; /* of a block, by the lengths so far; least 0: no length was there */
 };
 
@@ -102,22 +103,16 @@ static uint32_t capacity_trace_guess(const struct capacity_reader *x)
                                                                                         : 0;
 }
 
-static int capacity_trace_add(struct capacity_reader *x, const char *line, uint32_t number, struct errmsg *e)
+/* ---- requests with ids ---- */
+
+static int capacity_trace_add_ids(struct capacity_reader *x, const json_t *request, const json_t *ids,
+                                  uint32_t number, struct errmsg *e)
 {
     struct capacity_trace *t = x->trace;
-    json_error_t why = {.text = "out of memory"};
-    _cleanup_(json_decrefp) json_t *request = json_large_load(line, &why);
-    json_t *ids = json_object_get(request, "hash_ids"), *length = json_object_get(request, "input_length"),
-           *id;
+    const json_t *length = json_object_get(request, "input_length"), *id;
     size_t i;
-    int r;
+    int r = capacity_trace_reserve(x, json_array_size(ids), e);
 
-    if (!request)
-        return fail(e, -EINVAL, "%s, line %" PRIu32 ": no JSON: %s", x->path, number, why.text);
-    if (!json_is_array(ids))
-        return fail(e, -EINVAL, "%s, line %" PRIu32 ": no array \"hash_ids\"", x->path, number);
-
-    r = capacity_trace_reserve(x, json_array_size(ids), e);
     if (r < 0)
         return r;
 
@@ -136,9 +131,96 @@ static int capacity_trace_add(struct capacity_reader *x, const char *line, uint3
     if (json_integer_value(length) > 0 && json_array_size(ids) > 0) /* 0: it is no integer */
         capacity_trace_note_length(x, (uint64_t) json_integer_value(length), json_array_size(ids));
     t->n_blocks += json_array_size(ids);
-    t->first[++t->n_requests] = t->n_blocks;
     return 0;
 }
+
+/* ---- requests with prompts ---- */
+
+/* Whole blocks of a prompt. The id of each is a hash of it and of the id before. */
+static int capacity_trace_cut(struct capacity_reader *x, const uint8_t *prompt, size_t bytes,
+                              size_t block_bytes, struct errmsg *e)
+{
+    struct capacity_trace *t = x->trace;
+    size_t n = bytes / block_bytes;
+    struct capacity_id id = {0};
+    int r = capacity_trace_reserve(x, n, e);
+
+    if (r < 0)
+        return r;
+
+    for (size_t i = 0; i < n; i++) {
+        (void) crypto_generichash((uint8_t *) &id, sizeof(id), prompt + i * block_bytes, block_bytes,
+                                  (const uint8_t *) &id, sizeof(id));
+        x->ids[t->n_blocks++] = id;
+    }
+    return 0;
+}
+
+static int capacity_trace_add_tokens(struct capacity_reader *x, const json_t *tokens, uint32_t number,
+                                     struct errmsg *e)
+{
+    size_t n = json_array_size(tokens), i;
+    _cleanup_(freep) uint64_t *ids = calloc(n + 1, sizeof(*ids));
+    const json_t *token;
+
+    if (!ids)
+        return fail(e, -ENOMEM, "out of memory");
+
+    json_array_foreach(tokens, i, token)
+    {
+        if (!json_is_integer(token))
+            return fail(e, -EINVAL, "%s, line %" PRIu32 ": token ids that are no integers", x->path, number);
+        ids[i] = (uint64_t) json_integer_value(token);
+    }
+    return capacity_trace_cut(x, (const uint8_t *) ids, n * sizeof(*ids), x->prompt_tokens * sizeof(*ids), e);
+}
+
+static int capacity_trace_add_prompt(struct capacity_reader *x, const json_t *prompt, uint32_t number,
+                                     struct errmsg *e)
+{
+    if (json_is_array(prompt))
+        return capacity_trace_add_tokens(x, prompt, number, e);
+
+    x->trace->has_texts = true;
+    return capacity_trace_cut(x, (const uint8_t *) json_string_value(prompt), json_string_length(prompt),
+                              (size_t) x->prompt_tokens * CAPACITY_TEXT_BYTES, e);
+}
+
+/* ---- lines ---- */
+
+static int capacity_trace_add(struct capacity_reader *x, const char *line, uint32_t number, struct errmsg *e)
+{
+    struct capacity_trace *t = x->trace;
+    json_error_t why = {.text = "out of memory"};
+    _cleanup_(json_decrefp) json_t *request = json_large_load(line, &why);
+    const json_t *ids = json_object_get(request, "hash_ids"), *prompt = json_object_get(request, "prompt");
+    bool has_prompt;
+    int r;
+
+    if (!request)
+        return fail(e, -EINVAL, "%s, line %" PRIu32 ": no JSON: %s", x->path, number, why.text);
+    if (!prompt)
+        prompt = json_object_get(request, "prompt_token_ids");
+    has_prompt = !ids && (json_is_array(prompt) || json_is_string(prompt));
+    if (!json_is_array(ids) && !has_prompt)
+        return fail(e, -EINVAL,
+                    "%s, line %" PRIu32 ": no array \"hash_ids\", and no \"prompt\" that is a text or an "
+                    "array of token ids: a trace has one request per line with one of them",
+                    x->path, number);
+    if (t->n_requests > 0 && has_prompt != t->has_prompts)
+        return fail(e, -EINVAL,
+                    "%s, line %" PRIu32 ": requests with \"hash_ids\" and with prompts in one trace", x->path,
+                    number);
+
+    t->has_prompts = has_prompt;
+    r = has_prompt ? capacity_trace_add_prompt(x, prompt, number, e)
+                   : capacity_trace_add_ids(x, request, ids, number, e);
+    if (r == 0)
+        t->first[++t->n_requests] = t->n_blocks;
+    return r;
+}
+
+/* ---- distinct blocks ---- */
 
 static int capacity_trace_compare(const void *a, const void *b)
 {
@@ -172,6 +254,8 @@ static int capacity_trace_number(struct capacity_reader *x, struct errmsg *e)
     }
     return 0;
 }
+
+/* ---- the file ---- */
 
 /* The next line, without its end. Return: 1; 0: there is none; -EFBIG: it has no end; -ENOMEM. */
 static int capacity_trace_next_line(FILE *f, char **line, size_t *room)
@@ -223,13 +307,17 @@ static int capacity_trace_read_lines(struct capacity_reader *x, FILE *f, uint32_
     if (r == 0 && ferror(f))
         return fail(e, -errno, "cannot read %s: %s", x->path, strerror(errno));
     if (r == 0 && x->trace->n_blocks == 0)
-        return fail(e, -EINVAL, "%s has no request", x->path);
+        return fail(e, -EINVAL, "%s has no request with a whole block of its prompt", x->path);
     return r;
 }
 
-int capacity_trace_read(const char *path, uint32_t n_max, struct capacity_trace *ret, struct errmsg *e)
+int capacity_trace_read(const char *path, uint32_t n_max, uint32_t block_tokens, struct capacity_trace *ret,
+                        struct errmsg *e)
 {
-    struct capacity_reader x = {.path = stream_file_name(path), .trace = ret, .most_tokens = UINT64_MAX};
+    struct capacity_reader x = {.path = stream_file_name(path),
+                                .trace = ret,
+                                .prompt_tokens = block_tokens > 0 ? block_tokens : CAPACITY_PROMPT_TOKENS,
+                                .most_tokens = UINT64_MAX};
     _cleanup_(closep) int fd = stream_file_open(path, e);
     _cleanup_(fclosep) FILE *f = NULL;
     int r;
@@ -244,7 +332,7 @@ int capacity_trace_read(const char *path, uint32_t n_max, struct capacity_trace 
     r = capacity_trace_read_lines(&x, f, n_max, e);
     if (r == 0)
         r = capacity_trace_number(&x, e);
-    ret->block_tokens = capacity_trace_guess(&x);
+    ret->block_tokens = ret->has_prompts ? x.prompt_tokens : capacity_trace_guess(&x);
     free(x.ids);
     return r;
 }

@@ -26,7 +26,8 @@ enum {
     OPT_REQUESTS,
     OPT_DAEMON,
     OPT_HTML,
-    OPT_BLOCK
+    OPT_BLOCK,
+    OPT_DISK
 };
 
 #define TOKEN_BYTES (UINT64_C(2) * 2 * 32 * 8 * 128) /* K and V, 32 layers, 8 KV heads, d = 128, 16 bits */
@@ -35,6 +36,7 @@ struct bench_capacity_options {
     struct common_options common;
     const char *trace, *daemon, *html;
     uint64_t memory_bytes, token_bytes;
+    uint64_t disk_bytes;   /* 0: no disk tier */
     uint32_t block_tokens; /* 0: not given */
     double bits[CAPACITY_POINTS_MAX];
     size_t n_bits;
@@ -47,24 +49,30 @@ static const char doc[] =
     "tokens as "
     "a large model's cache does at 16, 8, 4.5, 3 and 2 bits per number in the same memory, and count how "
     "many "
-    "blocks of prompts are found.\vA trace has one request per line, as JSON with \"hash_ids\": the ids, "
-    "integers or texts, of "
-    "the blocks of its prompt, as in Mooncake's public traces, whose blocks have 512 tokens. If requests "
+    "blocks of prompts are found. With --disk, each replay is repeated with a disk tier.\v"
+    "A trace has one request per line, as JSON. \"hash_ids\" are the ids, integers or texts, of the blocks "
+    "of "
+    "its prompt, as in Mooncake's public traces, whose blocks have 512 tokens, and Alibaba's. If requests "
     "have "
-    "\"input_length\", the tokens of a block follow from it. One page of a small model "
-    "stands "
-    "for a block, so a replay takes some megabytes and less than a minute.\n\n"
+    "\"input_length\", the tokens of a block follow from it. Requests for vLLM have the prompt itself: "
+    "\"prompt\", a text or token ids, or \"prompt_token_ids\". It is cut into blocks of 64 tokens or "
+    "--block-tokens; 4 bytes of a text count as a token.\n\n"
+    "One page of a small model stands for a block, so a replay takes some megabytes and less than a minute; "
+    "the disk tier takes 4 KiB of /tmp for each block.\n\n"
     "Example:\n\n"
     "  kvcobra bench capacity --trace conversation.jsonl --memory 250G \\\n"
-    "    --html capacity.html";
+    "    --disk 2T --html capacity.html";
 
 static const struct argp_option options[] = {
     {"trace", OPT_TRACE, "FILE", 0, "The requests", 1},
     {"memory", OPT_MEMORY, "SIZE", 0, "Memory for the cache of the large model (default 250G)", 1},
+    {"disk", OPT_DISK, "SIZE", 0, "Measure also with a disk tier of this size beside the memory", 1},
     {"token-bytes", OPT_TOKEN, "SIZE", 0,
      "Bytes of a token in 16 bits (default 128K: 32 layers, 8 KV heads, head dimension 128)", 1},
     {"block-tokens", OPT_BLOCK, "N", 0,
-     "Tokens of a block of the trace (default: by \"input_length\" of the requests, else 512)", 1},
+     "Tokens of a block of the trace (default: by \"input_length\" of the requests, else 512; of prompts: "
+     "64)",
+     1},
     {"bits", OPT_BITS, "LIST", 0, "Bits per number, 0.5 to 32 each (default 16,8,4.5,3,2)", 1},
     {"clients", OPT_CLIENTS, "N", 0, "Clients, which take turns, 1 to 64 (default 4)", 1},
     {"requests", OPT_REQUESTS, "N", 0, "Replay the first N requests only", 1},
@@ -101,6 +109,11 @@ static error_t bench_capacity_parse(int key, char *arg, struct argp_state *state
         return 0;
     case OPT_MEMORY:
         o->memory_bytes = option_bytes(state, arg);
+        return 0;
+    case OPT_DISK:
+        o->disk_bytes = option_bytes(state, arg);
+        if (o->disk_bytes == 0)
+            argp_error(state, "--disk must be above 0");
         return 0;
     case OPT_TOKEN:
         o->token_bytes = option_bytes(state, arg);
@@ -143,47 +156,73 @@ static const struct argp argp = {options, bench_capacity_parse, NULL, doc, commo
 /* A guess that changes the results is said. */
 static void bench_capacity_choose_block(struct bench_capacity_options *o, const struct capacity_trace *t)
 {
+    if (t->has_texts)
+        command_note(&o->common, "%s: prompts are texts: %d bytes count as a token", o->trace,
+                     CAPACITY_TEXT_BYTES);
     if (o->block_tokens > 0)
         return;
 
     o->block_tokens = t->block_tokens > 0 ? t->block_tokens : CAPACITY_BLOCK_TOKENS;
-    if (o->block_tokens != CAPACITY_BLOCK_TOKENS)
+    if (o->block_tokens != CAPACITY_BLOCK_TOKENS && !t->has_prompts)
         command_note(&o->common,
                      "%s: blocks of %u tokens, by \"input_length\"; --block-tokens sets another number",
                      o->trace, (unsigned) o->block_tokens);
 }
 
-/* Blocks whose tokens fit the memory at @bits per number. */
-static uint32_t bench_capacity_blocks(const struct bench_capacity_options *o, double bits)
+/* Blocks whose tokens fit @bytes at @bits per number. */
+static uint32_t bench_capacity_blocks(const struct bench_capacity_options *o, uint64_t bytes, double bits)
 {
-    double tokens = (double) o->memory_bytes / ((double) o->token_bytes * bits / 16);
+    double tokens = (double) bytes / ((double) o->token_bytes * bits / 16);
     double blocks = tokens / o->block_tokens;
 
     return blocks < 1 << 26 ? (uint32_t) blocks : 1 << 26;
+}
+
+/* A place with room for all blocks and more holds no more of them. */
+static uint32_t bench_capacity_useful(const struct capacity_trace *t, uint32_t blocks)
+{
+    return blocks < 2 * (uint64_t) t->n_distinct + 1024 ? blocks : 2 * t->n_distinct + 1024;
+}
+
+static int bench_capacity_replay(const struct bench_capacity_options *o,
+                                 const struct capacity_replay_options *base, const struct capacity_trace *t,
+                                 const struct capacity_point *p, struct capacity_run *ret,
+                                 uint64_t *ret_lru_hits, struct errmsg *e)
+{
+    struct capacity_replay_options replay = *base;
+    struct progress progress;
+    char what[64];
+    int r;
+
+    replay.progress = &progress;
+    (void) snprintf(what, sizeof(what), "replaying at %g bits%s", p->bits,
+                    replay.disk_blocks > 0 ? " with a disk" : "");
+    progress_start(&progress, what, "requests", t->n_requests, o->common.quiet);
+    r = capacity_replay(&replay, t, bench_capacity_useful(t, p->asked), ret, e);
+    progress_end(&progress);
+    if (r < 0)
+        return r;
+
+    return capacity_lru_hits(t, ret->capacity + ret->disk_capacity, ret_lru_hits) < 0
+               ? fail(e, -ENOMEM, "out of memory")
+               : 0;
 }
 
 static int bench_capacity_measure_point(const struct bench_capacity_options *o, const char *daemon,
                                         const struct capacity_trace *t, struct capacity_point *p,
                                         struct errmsg *e)
 {
-    struct progress progress;
-    const struct capacity_replay_options replay = {
-        .daemon = daemon, .n_clients = o->n_clients, .progress = &progress};
-    uint32_t useful;
-    char what[64];
+    struct capacity_replay_options replay = {.daemon = daemon, .n_clients = o->n_clients};
     int r;
 
-    p->asked = bench_capacity_blocks(o, p->bits);
-    /* a pool with room for all blocks and more holds no more of them */
-    useful = p->asked < 2 * (uint64_t) t->n_distinct + 1024 ? p->asked : 2 * t->n_distinct + 1024;
-    (void) snprintf(what, sizeof(what), "replaying at %g bits", p->bits);
-    progress_start(&progress, what, "requests", t->n_requests, o->common.quiet);
-    r = capacity_replay(&replay, t, useful, &p->run, e);
-    progress_end(&progress);
-    if (r < 0)
+    p->asked = bench_capacity_blocks(o, o->memory_bytes, p->bits);
+    r = bench_capacity_replay(o, &replay, t, p, &p->run, &p->lru_hits, e);
+    if (r < 0 || o->disk_bytes == 0)
         return r;
 
-    return capacity_lru_hits(t, p->run.capacity, &p->lru_hits) < 0 ? fail(e, -ENOMEM, "out of memory") : 0;
+    p->disk_asked = bench_capacity_blocks(o, o->disk_bytes, p->bits);
+    replay.disk_blocks = bench_capacity_useful(t, p->disk_asked);
+    return bench_capacity_replay(o, &replay, t, p, &p->with_disk, &p->with_disk_lru_hits, e);
 }
 
 static int bench_capacity_measure(const struct bench_capacity_options *o, const struct capacity_trace *t,
@@ -236,7 +275,7 @@ static int bench_capacity_run(int argc, char **argv)
     command_parse(&argp, argc, argv, &o);
     r = o.html ? output_check_text(o.html, &o.trace, 1, &e) : 0;
     if (r == 0)
-        r = capacity_trace_read(o.trace, o.n_requests, &trace, &e);
+        r = capacity_trace_read(o.trace, o.n_requests, o.block_tokens, &trace, &e);
     bench_capacity_choose_block(&o, &trace);
     x = (struct capacity_results){
         .trace = o.trace,
@@ -246,6 +285,7 @@ static int bench_capacity_run(int argc, char **argv)
         .n_blocks = trace.n_blocks,
         .memory_bytes = o.memory_bytes,
         .token_bytes = o.token_bytes,
+        .disk_bytes = o.disk_bytes,
         .n_clients = o.n_clients,
     };
     if (r == 0)

@@ -57,7 +57,30 @@ grep -q " blocks, 16 tokens each" "$dir/out" && grep -q "blocks of 16 tokens, by
 expect "bench capacity of blocks of 128 tokens" 0 capacity --memory 8G --bits 4 --requests 20 --block-tokens 128 --json
 expect_true "capacity: blocks of the option" "j['block_tokens'] == 128"
 expect "capacity of blocks of 0 tokens" 2 capacity --block-tokens 0
+python3 - >"$dir/trace.jsonl" <<'PYTHON'
+import json
+for i in range(60):  # a beginning of two blocks of 64 tokens, and four blocks of their own
+    print(json.dumps({"prompt": [7] * 128 + [i] * 256, "output_tokens": 1}))
+PYTHON
+expect "bench capacity of vLLM's requests" 0 capacity --memory 2G --bits 4 --json
+expect_true "capacity: prompts are cut into blocks" "(j['block_tokens'] == 64 and j['blocks'] == 360 and j['different_blocks'] == 242 and
+    j['points'][0]['hits'] == 118)"
+python3 -c 'print("{\"prompt\": \"%s\"}" % ("A question about a long text. " * 50))' >"$dir/trace.jsonl"
+expect "bench capacity of texts" 0 capacity --memory 2G --bits 4
+grep -q "4 bytes count as a token" "$dir/err" && ok "capacity: it says what a token is" || not_ok "capacity: it says what a token is"
 mv "$dir/mooncake.jsonl" "$dir/trace.jsonl"
+expect "bench capacity with a disk" 0 capacity --memory 16G --disk 256G --bits 16,2 --html "$dir/capacity.html" --json
+expect_true "capacity: a disk with room for all adds what memory forgot" "(j['disk_bytes'] == 256 << 30 and
+    j['points'][0]['disk_hits'] == j['points'][0]['disk_lru_hits'] > j['points'][0]['hits'] and
+    j['points'][0]['disk_read'] > 0 and j['points'][0]['disk_lost'] == 0 and
+    abs(j['points'][0]['disk_hit_percent'] - j['ceiling_percent']) < 1e-9)"
+expect_true "capacity: a disk adds nothing to a memory with room for all" \
+    "j['points'][1]['disk_hits'] == j['points'][1]['hits'] and j['points'][1]['disk_read'] == 0"
+expect "capacity: the page with a disk is well-formed" 0 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$dir/capacity.html"
+expect "bench capacity with a disk, in words" 0 capacity --memory 16G --disk 256G --bits 4 --requests 20
+grep -q "tokens on the disk" "$dir/out" && ok "capacity: the table of the disk" || not_ok "capacity: the table of the disk"
+expect_sentence "capacity: a disk that is too small" "give more --disk" capacity --memory 16G --disk 1G --bits 4
+expect "capacity with a disk of 0 bytes" 2 capacity --disk 0
 expect_sentence "capacity: a pool that is too small" "give more --memory" capacity --memory 64M
 expect_sentence "capacity: no file" "none.jsonl" "$KVCOBRA" bench capacity --trace "$dir/none.jsonl" --daemon "$KVCOBRAD"
 expect_sentence "capacity: no trace" "line 1" "$KVCOBRA" bench capacity --trace "$0" --daemon "$KVCOBRAD"

@@ -13,6 +13,7 @@ const char test_suite[] = "capacity_trace";
 
 static char path[32];
 static struct errmsg error;
+static uint32_t prompt_tokens;
 
 static int read_text(const char *text, uint32_t n_max, struct capacity_trace *ret)
 {
@@ -23,7 +24,7 @@ static int read_text(const char *text, uint32_t n_max, struct capacity_trace *re
     fd = mkstemp(path);
     assert(fd >= 0 && write(fd, text, n) == (ssize_t) n && close(fd) == 0);
     errmsg_clear(&error);
-    r = capacity_trace_read(path, n_max, ret, &error);
+    r = capacity_trace_read(path, n_max, prompt_tokens, ret, &error);
     (void) unlink(path);
     return r;
 }
@@ -98,6 +99,34 @@ static void test_ids(void)
     capacity_trace_deinit(&t);
 }
 
+/* Prompts are cut into whole blocks. Equal beginnings have equal ids; equal blocks behind others do not. */
+static void test_prompts(void)
+{
+    static const char text[] = "{\"prompt\": [1, 2, 3, 4, 5], \"output_tokens\": 3}\n"
+                               "{\"prompt_token_ids\": [1, 2, 3, 5]}\n"
+                               "{\"prompt\": [3, 4, 3, 4, 3, 4]}\n"
+                               "{\"prompt\": \"12345678abcdefghx\"}\n"
+                               "{\"prompt\": \"12345678abcdefgX\"}\n"
+                               "{\"prompt\": \"1234567\"}\n";
+    struct capacity_trace t = CAPACITY_TRACE_INIT;
+    const uint32_t *b;
+
+    prompt_tokens = 2;
+    CU_ASSERT_EQUAL_FATAL(read_text(text, UINT32_MAX, &t), 0);
+    CU_ASSERT(t.n_requests == 6 && t.n_blocks == 11 && t.n_distinct == 9);
+    CU_ASSERT(t.has_prompts && t.has_texts && t.block_tokens == 2);
+    CU_ASSERT(capacity_trace_length(&t, 0) == 2 && capacity_trace_length(&t, 5) == 0);
+    b = t.blocks;
+    CU_ASSERT(b[0] == b[2] && b[7] == b[9]); /* [1, 2], "12345678" */
+    CU_ASSERT(b[1] != b[3] && b[8] != b[10] && b[1] != b[4] && b[4] != b[5] && b[5] != b[6]);
+    capacity_trace_deinit(&t);
+
+    prompt_tokens = 0;
+    CU_ASSERT_EQUAL(read_text("{\"prompt\": \"short\"}\n", UINT32_MAX, &t), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "whole block"));
+    capacity_trace_deinit(&t);
+}
+
 static void test_many(void)
 {
     enum { REQUESTS = 3000, LINE = 64 };
@@ -131,6 +160,10 @@ static void test_refused(void)
         {"{\"hash_ids\": [[1]]}\n", "else than integers and texts"},
         {"{\"hash_ids\": [007]}\n", "line 1: no JSON"},
         {"{\"hash_ids\": [--7]}\n", "line 1: no JSON"},
+        {"{\"messages\": []}\n", "line 1: no array \"hash_ids\", and no \"prompt\""},
+        {"{\"prompt\": 7}\n", "line 1: no array"},
+        {"{\"prompt\": [1, \"a\"]}\n", "line 1: token ids that are no integers"},
+        {"{\"hash_ids\": [1]}\n{\"prompt\": \"a\"}\n", "line 2: requests with \"hash_ids\" and with prompts"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -147,12 +180,12 @@ static void test_no_file(void)
 {
     struct capacity_trace t = CAPACITY_TRACE_INIT;
 
-    CU_ASSERT_EQUAL(capacity_trace_read("/nowhere/trace", 1, &t, &error), -ENOENT);
+    CU_ASSERT_EQUAL(capacity_trace_read("/nowhere/trace", 1, 0, &t, &error), -ENOENT);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/nowhere/trace"));
-    CU_ASSERT(capacity_trace_read("/", 1, &t, &error) < 0);
+    CU_ASSERT(capacity_trace_read("/", 1, 0, &t, &error) < 0);
     capacity_trace_deinit(&t);
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_requests), TEST(test_block_tokens), TEST(test_ids), TEST(test_many),
-    TEST(test_refused),  TEST(test_no_file),      TEST_END};
+    TEST(test_requests), TEST(test_block_tokens), TEST(test_ids),     TEST(test_prompts),
+    TEST(test_many),     TEST(test_refused),      TEST(test_no_file), TEST_END};
