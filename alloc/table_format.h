@@ -1,6 +1,7 @@
 /*
- * The bytes of a table file, for the files that write (table_build.c) and check them
- * (table.c, table_check.c). All other files read struct table. alloc/README.md draws the bytes.
+ * The bytes of a table file, for the files that write (table_build.c) and check them (table.c,
+ * table_check.c), and for the daemon, which asks for the version. All other files read struct table.
+ * alloc/README.md draws the bytes.
  *
  *     header | freq | levels | codecs | provenance | matrices | golden | SHA-256 of all before
  *
@@ -47,8 +48,8 @@ enum table_section {
 /* How enc, enc_k and dec are stored; means are binary32 in each form. */
 enum table_matrix_form {
     MATRICES_SINGLE = 0, /* binary32 [rows, columns] */
-    /* binary32 scale [rows], then binary16 [rows, columns]; a number is the product, exact but for underflow,
-     * since scales are powers of two. Version 3 */
+    /* binary32 scale [rows], then binary16 [rows, columns]; a number is the product, exact but for
+     * underflow, since scales are powers of two. Version 3 */
     MATRICES_HALF = 1,
 };
 

@@ -21,6 +21,7 @@
 #include "base/fd_number.h"
 #include "client/connection/clock.h"
 #include "client/kvcobra.h"
+#include "proto/hello_features.h"
 #include "proto/user_folder.h"
 
 enum {
@@ -229,6 +230,7 @@ static int connection_hello(struct connection *c, struct errmsg *e)
 
     hello.version_min = PROTO_VERSION_MIN;
     hello.version_max = PROTO_VERSION;
+    hello.features = PROTO_FEATURES;
     hello.client_name = (char *) "libkvcobra " KVC_VERSION_STRING;
     hello.device = c->device;
     if (c->greeted)

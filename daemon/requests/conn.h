@@ -39,6 +39,7 @@ struct conn {
     uint64_t accepted_ms;
     uint8_t token[SESSION_TOKEN_BYTES];
     char client_name[WIRE_CLIENT_NAME_BYTES_MAX + 1];
+    uint64_t features;       /* GREETED: those of proto/hello_features.h that both ends have */
     struct device *device;   /* GREETED: the device that HELLO named */
     struct session *resume;  /* GREETED: the session that HELLO's token named; NULL: a new one */
     struct session *session; /* OPEN, not an operator's */

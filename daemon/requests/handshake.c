@@ -15,8 +15,7 @@
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/persist.h"
-
-#define FEATURES UINT64_C(0) /* none beyond version 1 */
+#include "proto/hello_features.h"
 
 /* The log has names in quotes, and terminals show them: they must not end the quotes or move the cursor. */
 static bool handshake_is_name(const char *name)
@@ -78,7 +77,7 @@ static void handshake_fill_hello_reply(struct request *rq)
         devices_limit(&rq->server->devices.list[0], config, rq->conn->account->name).quota_bytes;
     kvcobra__hello_reply__init(reply);
     reply->version = handshake_version(rq->message->hello);
-    reply->features = rq->message->hello->features & FEATURES;
+    reply->features = rq->conn->features;
     reply->session_token = bytes_view(rq->conn->token, SESSION_TOKEN_BYTES);
     reply->limits = &scratch->limits;
     reply->resumed = rq->conn->resume != NULL;
@@ -168,6 +167,7 @@ int handshake_handle_hello(struct request *rq)
     else
         randombytes_buf(c->token, sizeof(c->token));
     memcpy(c->client_name, m->client_name, strlen(m->client_name) + 1);
+    c->features = m->features & PROTO_FEATURES;
     c->state = CONN_GREETED;
     handshake_fill_hello_reply(rq);
     return 0;

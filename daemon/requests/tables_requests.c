@@ -3,6 +3,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "alloc/table_format.h"
+#include "base/digest.h"
+#include "daemon/loop/log.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
@@ -12,6 +16,7 @@
 #include "daemon/tables/table_copy.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/tables_activate.h"
+#include "proto/hello_features.h"
 
 static void tables_requests_fill_trial(const struct request *rq, const struct table_entry *t,
                                        Kvcobra__TableInfo *info)
@@ -84,6 +89,12 @@ int tables_requests_handle_list(struct request *rq)
     return 0;
 }
 
+/* Whether the client of a connection says that it reads tables of this one's format. */
+static bool tables_requests_reads(const struct conn *c, const struct table_entry *t)
+{
+    return table_header(t->table)->version < TABLE_VERSION || (c->features & PROTO_FEATURE_TABLE_3);
+}
+
 int tables_requests_handle_fetch(struct request *rq)
 {
     Kvcobra__FetchTableReply *reply = &rq->server->scratch->body.fetch_table;
@@ -96,6 +107,12 @@ int tables_requests_handle_fetch(struct request *rq)
         return r;
     if (!t->table)
         return fail(&rq->error, -ESTALE, "the table is %s", table_state_name(t->state));
+    if (!rq->conn->is_operator && !tables_requests_reads(rq->conn, t))
+        return fail(&rq->error, -EOPNOTSUPP,
+                    "the table has format %" PRIu32
+                    ", which this client does not say that it reads: use a newer "
+                    "libkvcobra, or activate a table of format 2 ('kvcobra solve --trellis 0')",
+                    table_header(t->table)->version);
 
     r = table_copy_open(t->fd, &rq->fds[0], &rq->error);
     if (r < 0)
@@ -155,6 +172,28 @@ int tables_requests_handle_unref(struct request *rq)
 
 /* ---- operator ---- */
 
+/* Says which clients cannot follow to a table: their running sequences keep the earlier one, new ones
+ * fail. */
+static void tables_requests_warn_readers(struct request *rq)
+{
+    const struct server *s = rq->server;
+    char hex[DIGEST_HEX_BYTES];
+    struct table_entry *t;
+
+    if (request_find_table(rq, &rq->message->activate_table->digest, &t) < 0 || !t->table)
+        return;
+
+    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
+        const struct session *x = s->sessions.list[i];
+
+        if (x && x->conn && !tables_requests_reads(x->conn, t))
+            log_event(LOG_WARNING, "table-unread",
+                      "digest=%s format=%" PRIu32 " session=%" PRIu64 " client=\"%s\" pid=%ld",
+                      digest_hex(t->digest, hex), table_header(t->table)->version, x->serial, x->client_name,
+                      (long) x->pid);
+    }
+}
+
 int tables_requests_handle_activate(struct request *rq)
 {
     const Kvcobra__ActivateTable *m = rq->message->activate_table;
@@ -174,6 +213,7 @@ int tables_requests_handle_activate(struct request *rq)
     if (r < 0)
         return r;
 
+    tables_requests_warn_readers(rq);
     kvcobra__activate_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
     reply->revision = revision;

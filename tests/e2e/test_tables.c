@@ -1,13 +1,16 @@
 /*
- * Tables in the real daemon, without the library: swaps under a client, what survives a restart, descriptors.
+ * Tables in the real daemon, without the library: swaps under a client, what survives a restart,
+ * descriptors.
  */
 #include "tests/lib/test.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/hello_features.h"
 #include "proto/shared.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/lib/random_table.h"
@@ -122,6 +125,91 @@ static void test_table_swap(void)
     CU_ASSERT_EQUAL(table_state(next), KVCOBRA__TABLE_STATE__TABLE_ACTIVE);
     next = table_unref(next);
     raw_close_model(&m);
+    raw_stop();
+}
+
+/* FETCH_TABLE. Return: errno of the reply; *ret_bytes: as the reply says. */
+static int fetch_table(int fd, const struct table *t, uint64_t *ret_bytes, char *ret_sentence, size_t room)
+{
+    Kvcobra__FetchTable fetch = KVCOBRA__FETCH_TABLE__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_FETCH_TABLE, &fetch);
+    struct wire_packet packet = {.n_fds = 0};
+    Kvcobra__Reply *reply;
+    int r;
+
+    fetch.digest = (ProtobufCBinaryData){32, (uint8_t *) t->digest};
+    reply = raw_request(fd, &q, NULL, 0, &packet);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(reply);
+    r = reply->err;
+    *ret_bytes = r == 0 ? reply->fetch_table->bytes : 0;
+    (void) snprintf(ret_sentence, room, "%s", reply->message);
+    CU_ASSERT_EQUAL(packet.n_fds, r == 0);
+    wire_packet_close_fds(&packet);
+    wire_reply_free(reply);
+    return r;
+}
+
+/* A connection whose HELLO has these features; *ret_features: those of the reply. */
+static int open_with_features(uint64_t features, uint64_t *ret_features)
+{
+    Kvcobra__Hello hello = KVCOBRA__HELLO__INIT;
+    Kvcobra__Request m = raw_of(KVCOBRA__REQUEST__BODY_HELLO, &hello);
+    int fd = raw_connect(raw_daemon.socket);
+    Kvcobra__Reply *reply;
+
+    hello.version_min = hello.version_max = PROTO_VERSION;
+    hello.client_name = (char *) "features test";
+    hello.features = features;
+    reply = raw_request(fd, &m, NULL, 0, NULL);
+    CU_ASSERT_FATAL(reply && reply->err == 0);
+    *ret_features = reply->hello->features;
+    wire_reply_free(reply);
+    CU_ASSERT_EQUAL(raw_confirm(fd), 0);
+    return fd;
+}
+
+/*
+ * A client of an earlier version, which does not say that it reads tables of format 3: it opens the model,
+ * keeps a table of format 2 that it has, and gets a sentence instead of one of format 3.
+ */
+static void test_earlier_client(void)
+{
+    struct table *next = NULL;
+    struct raw_model m;
+    uint64_t bytes, features;
+    char why[256];
+    void *image;
+    size_t n;
+    int fd;
+
+    raw_start(DAEMON_BY_FD, NULL);
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes_trellis(&raw_geometry, 7, 2, PREDICT_HEAD, 6, &image, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(table_parse(image, n, &next, NULL), 0);
+    free(image);
+    m = raw_model_open();
+    CU_ASSERT_EQUAL(fetch_table(m.fd, raw_table, &bytes, why, sizeof(why)), 0);
+    CU_ASSERT_EQUAL(bytes, raw_table->n_bytes);
+    raw_activate_table(next);
+    CU_ASSERT_EQUAL(fetch_table(m.fd, next, &bytes, why, sizeof(why)), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(why, "format 3"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(why, "--trellis 0"));
+    CU_ASSERT_EQUAL(fetch_table(m.fd, raw_table, &bytes, why, sizeof(why)), 0);
+    CU_ASSERT_EQUAL(ref_table(&m, next), 0); /* as a client does that leaves encoding to the daemon */
+    raw_close_model(&m);
+
+    fd = open_with_features(UINT64_MAX, &features);
+    CU_ASSERT_EQUAL(features, PROTO_FEATURE_TABLE_3); /* nothing that this daemon does not know */
+    CU_ASSERT_EQUAL(fetch_table(fd, next, &bytes, why, sizeof(why)), 0);
+    CU_ASSERT_EQUAL(bytes, next->n_bytes);
+    (void) close(fd);
+    fd = open_with_features(~PROTO_FEATURE_TABLE_3, &features);
+    CU_ASSERT_EQUAL(features, 0);
+    CU_ASSERT_EQUAL(fetch_table(fd, next, &bytes, why, sizeof(why)), -EOPNOTSUPP);
+    (void) close(fd);
+    fd = raw_open(raw_daemon.operator_socket); /* operators keep tables in files */
+    CU_ASSERT_EQUAL(fetch_table(fd, next, &bytes, why, sizeof(why)), 0);
+    (void) close(fd);
+    next = table_unref(next);
     raw_stop();
 }
 
@@ -388,7 +476,8 @@ static void test_no_table_and_wrong_geometry(void)
 }
 
 /*
- * At most one unread packet with descriptors: a client that does not read gets -EAGAIN, not more descriptors.
+ * At most one unread packet with descriptors: a client that does not read gets -EAGAIN, not more
+ * descriptors.
  */
 static void test_one_packet_with_descriptors_at_a_time(void)
 {
@@ -441,6 +530,7 @@ static void test_one_packet_with_descriptors_at_a_time(void)
 
 const struct test_case test_cases[] = {
     TEST(test_table_swap),
+    TEST(test_earlier_client),
     TEST(test_rollback),
     TEST(test_evict_and_quota),
     TEST(test_state_survives),
