@@ -1,6 +1,6 @@
 /*
- * Bits of HELLO's feature set: what a client can do beyond version 1 of the protocol. The daemon answers with
- * those that it knows too. A client of an earlier version has none, and is served all that needs none.
+ * Bits of HELLO's feature set: what a client can do beyond version 1 of the protocol. The daemon answers
+ * with those that it knows too. A client of an earlier version has none, and is served all that needs none.
  */
 #pragma once
 
