@@ -72,4 +72,5 @@ extern const struct comparator comparator_q8_0, comparator_q4_0, comparator_q4_0
     comparator_kivi_4, comparator_kvquant_2, comparator_kvquant_3, comparator_kvquant_4, comparator_gear_2,
     comparator_quarot_3, comparator_quarot_4, comparator_turboquant_2, comparator_turboquant_3,
     comparator_turboquant_4, comparator_svdq_2, comparator_kqsvd_2, comparator_kqsvd_3, comparator_kqsvd_4,
-    comparator_oscar_2;
+    comparator_oscar_2, comparator_kvarn_2, comparator_kvarn_3, comparator_kvarn_4, comparator_tcq_2,
+    comparator_tcq_3;

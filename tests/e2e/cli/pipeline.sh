@@ -81,13 +81,17 @@ narrow() {
 evaluate_in_lab() {
     "$LAB" eval "$model" --text "$dir/b.txt" --tokens 700 --window 256 "$@"
 }
-expect "eval of tables and formats" 0 evaluate_in_lab --table "$dir/2.table" --table "$dir/3.table" --comparator all \
+# all formats but those that code 64 channels of a head together, of which this model has 32
+expect_sentence "a format that does not fit" "32 channels per head do not divide into" evaluate_in_lab --comparator tcq-2 --recent 0
+formats=q8_0,q4_0,q4_0-rot,kivi-2,kivi-4,kvquant-2,kvquant-3,kvquant-4,gear-2,quarot-3,quarot-4,turboquant-2,turboquant-3,turboquant-4
+formats=$formats,svdq-2,kqsvd-2,kqsvd-3,kqsvd-4,oscar-2,kvarn-2,kvarn-3,kvarn-4
+expect "eval of tables and formats" 0 evaluate_in_lab --table "$dir/2.table" --table "$dir/3.table" --comparator "$formats" \
     --stats "$dir/1.stats" --recent 0
 narrow "the report"
-expect "the same as JSON" 0 evaluate_in_lab --table "$dir/2.table" --table "$dir/3.table" --comparator all \
+expect "the same as JSON" 0 evaluate_in_lab --table "$dir/2.table" --table "$dir/3.table" --comparator "$formats" \
     --stats "$dir/1.stats" --recent 0 --json
 expect_json "eval --comparator --json" rows ppl_exact sinks window
-expect_true "every format has a row" "len(j['rows']) == 21"
+expect_true "every format has a row" "len(j['rows']) == 24"
 expect_true "every row is finite and cites" \
     "all(r['kl'] >= 0 and (r['kind'] == 'table' or r['citation']) for r in j['rows'])"
 expect_true "the table's row is its own evaluation" \
