@@ -82,8 +82,10 @@ static const char doc[] =
     "of the same keys and values, both with the best loops for each instruction set.\vRatios above 1: packed "
     "is faster. Minimum, median and 99th percentile over all repetitions; the kernels alternate; times are "
     "the processor time of the slowest thread. The caches are larger than those of most processors, so that "
-    "binary16 is read from memory. Planes: RoPE planes whose keys are decoded, of all planes; the fold bound "
-    "limits the error that the others add to a score, relative to the scores. Several tokens in one step are "
+    "binary16 is read from memory. --json also has the difference of both results; the RoPE planes whose "
+    "keys are "
+    "decoded, of all planes; and the fold bound, which limits the error that the others add to a score, "
+    "relative to the scores. Several tokens in one step are "
     "those of speculative decoding. Rows of queries are tokens times query heads per KV head: packed pages "
     "have loops for up to 16 rows, and others for more; binary16 has loops for up to 64.\n\n"
     "With --hogs other threads read memory meanwhile: as many as it takes to slow binary16 down to RATE, "
@@ -374,21 +376,54 @@ static double bench_attend_nanoseconds(const struct result *r, double seconds)
     return seconds / r->n_keys * 1e9;
 }
 
-static void bench_attend_print_row(struct report *t, const struct result *r)
+/* @several: numbers of tokens in this run, so that rows name theirs. */
+static void bench_attend_print_row(struct report *t, const struct result *r, bool several)
 {
-    if (!r->measured) {
-        report_row(t, "%s\t%s\t%zu\t%s", r->c->name, r->set, r->n_tokens,
-                   bench_attend_rows(r) > ATTEND_F16_ROWS_MAX ? "too many rows" : "not here");
-        return;
-    }
+    char tokens[32] = "";
 
-    report_row(t, "%s\t%s\t%zu\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.1e\t%zu of %zu\t%.1e",
-               r->c->name, r->set, r->n_tokens, bench_attend_nanoseconds(r, r->packed.min),
-               bench_attend_nanoseconds(r, r->packed.median), bench_attend_nanoseconds(r, r->packed.p99),
-               bench_attend_nanoseconds(r, r->f16.min), bench_attend_nanoseconds(r, r->f16.median),
-               bench_attend_nanoseconds(r, r->f16.p99), r->f16.min / r->packed.min,
-               r->f16.median / r->packed.median, r->error, r->folding.formed, r->folding.planes,
-               r->folding.bound);
+    if (several)
+        (void) snprintf(tokens, sizeof(tokens), " %zu tok", r->n_tokens);
+    report_row(t, "%s%s\t%.2f\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f", r->set, tokens,
+               r->f16.min / r->packed.min, r->f16.median / r->packed.median,
+               bench_attend_nanoseconds(r, r->packed.min), bench_attend_nanoseconds(r, r->packed.median),
+               bench_attend_nanoseconds(r, r->packed.p99), bench_attend_nanoseconds(r, r->f16.min),
+               bench_attend_nanoseconds(r, r->f16.median), bench_attend_nanoseconds(r, r->f16.p99));
+}
+
+/* A table per cache, of what was measured: its rows fit a terminal of 80 columns. */
+static void bench_attend_print_case(const struct bench_attend_state *b, const struct attend_case *c,
+                                    bool several)
+{
+    _cleanup_(report_freep) struct report *t =
+        report_new("<\t>ratio\t>median\t>packed\t>median\t>p99\t>f16\t>median\t>p99");
+    bool any = false;
+
+    for (size_t i = 0; i < b->n_results; i++) {
+        if (b->results[i].c != c || !b->results[i].measured)
+            continue;
+        bench_attend_print_row(t, &b->results[i], several);
+        any = true;
+    }
+    if (!any)
+        return;
+
+    printf("\n%s\n", c->name);
+    report_print(t, stdout);
+}
+
+/* What has no row, and why. */
+static void bench_attend_print_missing(const struct bench_attend_state *b)
+{
+    bool too_many = false;
+
+    for (size_t i = 0; i < b->n_results; i++)
+        too_many = too_many || bench_attend_rows(&b->results[i]) > ATTEND_F16_ROWS_MAX;
+    if (too_many)
+        printf("\nCaches with more than %d rows of queries are left out: binary16 has no loop for them.\n",
+               ATTEND_F16_ROWS_MAX);
+    for (unsigned set = 0; set < N_SETS; set++)
+        if ((sets[set].mask & ~cpu_capabilities()) != 0)
+            printf("\n%s is left out: this processor lacks it.\n", sets[set].name);
 }
 
 static void bench_attend_print_hogs(const struct bench_attend_state *b, const struct bench_attend_options *o)
@@ -398,7 +433,7 @@ static void bench_attend_print_hogs(const struct bench_attend_state *b, const st
     printf("binary16 with 0, 1, ... other threads that read memory, GB/s per thread:");
     for (size_t i = 0; i < b->n_rates; i++)
         printf(" %.1f", b->rates[i] / 1e9);
-    printf("\n%s\n\n",
+    printf("\n%s\n",
            reached <= o->hogs_rate
                ? "Everything below was measured beside the last number of threads."
                : "That is the most threads this bench starts: binary16 is still faster than --hogs.");
@@ -407,18 +442,14 @@ static void bench_attend_print_hogs(const struct bench_attend_state *b, const st
 static int bench_attend_print_text(const struct bench_attend_state *b, const struct bench_attend_options *o,
                                    const char *cpu)
 {
-    _cleanup_(report_freep) struct report *t = report_new(
-        "<cache\t<instructions\t>tokens\t>packed min\t>median\t>p99\t>f16 min\t>median\t>p99\t>ratio, "
-        "min\t>median\t>difference\t>planes\t>fold bound");
-
     printf("CPU %s, %s, %zu threads, %zu repetitions, processor time of the slowest thread in ns per key and "
-           "KV head\n\n",
+           "KV head\n",
            cpu, COMPILER, o->threads, o->repeat);
     if (b->n_rates > 0)
         bench_attend_print_hogs(b, o);
-    for (size_t i = 0; i < b->n_results; i++)
-        bench_attend_print_row(t, &b->results[i]);
-    report_print(t, stdout);
+    for (size_t i = 0; i < N_CASES; i++)
+        bench_attend_print_case(b, &b->cases[i], o->n_tokens > 1);
+    bench_attend_print_missing(b);
     return COMMAND_OK;
 }
 

@@ -25,6 +25,10 @@ expect_true "bench attend: many rows agree with binary16" \
     "all(r['difference'] < 2**-5 for r in j['rows'] if r['measured'])"
 expect_true "bench attend: binary16 is slower than 1000 GB/s without other threads" \
     "len(j['f16_bytes_per_second_by_hogs']) == 1 and 0 < j['f16_bytes_per_second_by_hogs'][0] < 1e12"
+# on a terminal of 80 columns no table continues below itself, where its rows could not be told apart
+expect "bench attend in 80 columns" 0 script -qec "stty cols 80; '$LAB' bench attend --repeat 1 --mib 1 --tokens 1,4 --quiet" /dev/null
+[ "$(grep -c "^ *ratio .*p99 .*p99" "$dir/out")" -eq "$(grep -c p99 "$dir/out")" ] && ok "each table in one piece" || not_ok "each table in one piece"
+! grep -q "not here" "$dir/out" && grep -q " 4 tok \|left out" "$dir/out" && ok "what is not here is left out" || not_ok "what is not here is left out"
 expect "bench attend with five numbers of tokens" 2 "$LAB" bench attend --tokens 1,2,3,4,5
 
 # 300 requests of up to 11 blocks: forty prompts that grow, and prompts that never come back
