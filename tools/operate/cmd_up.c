@@ -187,6 +187,7 @@ static int cmd_up_run(int argc, char **argv)
     struct up_options o = {.daemon = NULL};
     struct own_table table = {.name = NULL};
     struct own_job job = {.exists = false};
+    _cleanup_(closep) int pidfd = -1;
     struct errmsg e = {""};
     bool started;
     int code;
@@ -199,15 +200,17 @@ static int cmd_up_run(int argc, char **argv)
 
     (void) snprintf(operators, sizeof(operators), "%s/" SOCKET_OPERATORS, d.folder);
     if (client_open_at(KVC_SOCKET_OPERATORS, operators, 0, &c, &e) < 0 ||
-        operator_get_status(c, &status, &e) < 0 ||
-        (!o.wait && own_job_look(&d, &job, &e) < 0) || /* not in the job itself: see there */
+        operator_get_status(c, &status, &e) < 0 || (!own_job_is_this(&d) && own_job_look(&d, &job, &e) < 0) ||
         (!o.wait && o.model && cmd_up_start_job(&o, &d, &job, &e) < 0))
         return command_fail("%s", e.text);
     code = cmd_up_print(&o, &d, status->pool_bytes, started, &job);
     if (code != COMMAND_OK || !o.wait)
         return code;
 
+    pidfd = own_job_pidfd(&d, &job);
     own_daemon_deinit(&d); /* others may act while the table is made */
+    if (pidfd >= 0)
+        (void) own_job_await(pidfd, -1); /* it may be making this table, which is not made twice */
     return own_table_make(&table, c, operators, &o.common);
 }
 

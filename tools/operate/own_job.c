@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,11 @@
 enum { END_MS = 10000 };
 
 /* ---- looking ---- */
+
+static int own_job_open(const struct own_daemon *d)
+{
+    return openat(d->folder_fd, LOG_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+}
 
 /* The lock of the process, which the kernel drops with it. */
 static pid_t own_job_holder(int fd)
@@ -74,9 +80,18 @@ static void own_job_read_last(int fd, struct own_job *j)
     (void) snprintf(j->last, sizeof(j->last), "%.*s", (int) sizeof(j->last) - 1, line);
 }
 
+bool own_job_is_this(const struct own_daemon *d)
+{
+    struct stat output, log;
+
+    return fstat(STDOUT_FILENO, &output) == 0 &&
+           fstatat(d->folder_fd, LOG_NAME, &log, AT_SYMLINK_NOFOLLOW) == 0 && output.st_dev == log.st_dev &&
+           output.st_ino == log.st_ino;
+}
+
 int own_job_look(const struct own_daemon *d, struct own_job *ret, struct errmsg *e)
 {
-    _cleanup_(closep) int fd = openat(d->folder_fd, LOG_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_(closep) int fd = own_job_open(d);
 
     *ret = (struct own_job){.exists = fd >= 0};
     if (snprintf(ret->log, sizeof(ret->log), "%s/" LOG_NAME, d->folder) >= (int) sizeof(ret->log))
@@ -156,23 +171,41 @@ int own_job_start(const struct own_daemon *d, const char *self, const char *mode
 
 /* ---- ending ---- */
 
-bool own_job_end(const struct own_daemon *d)
+bool own_job_await(int pidfd, int timeout_ms)
 {
-    _cleanup_(closep) int fd = openat(d->folder_fd, LOG_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    _cleanup_(closep) int pidfd = -1;
-    struct pollfd p = {.events = POLLIN};
-    pid_t pid = fd >= 0 ? own_job_holder(fd) : 0;
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
     int n;
 
-    if (pid <= 0)
-        return false;
-
-    pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
-    if (pidfd < 0 || own_job_holder(fd) != pid || syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0) < 0)
-        return false;
-    p.fd = pidfd;
     do
-        n = poll(&p, 1, END_MS);
+        n = poll(&p, 1, timeout_ms);
     while (n < 0 && errno == EINTR);
     return n > 0;
+}
+
+/* The process that holds the lock of the log @fd; -1: none. */
+static int own_job_open_holder(int fd)
+{
+    pid_t pid = own_job_holder(fd);
+    int pidfd = pid > 0 ? (int) syscall(SYS_pidfd_open, pid, 0) : -1;
+
+    if (pidfd >= 0 && own_job_holder(fd) != pid) /* it ended, and its number may be another's */
+        closep(&pidfd);
+    return pidfd;
+}
+
+int own_job_pidfd(const struct own_daemon *d, const struct own_job *j)
+{
+    _cleanup_(closep) int fd = j->pid > 0 ? own_job_open(d) : -1;
+
+    return fd >= 0 ? own_job_open_holder(fd) : -1;
+}
+
+bool own_job_end(const struct own_daemon *d)
+{
+    _cleanup_(closep) int fd = own_job_open(d);
+    _cleanup_(closep) int pidfd = fd >= 0 ? own_job_open_holder(fd) : -1;
+
+    if (pidfd < 0 || syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, NULL, 0) < 0)
+        return false;
+    return own_job_await(pidfd, END_MS);
 }

@@ -27,6 +27,9 @@ struct own_job {
     char last[OWN_JOB_LINE_BYTES]; /* last line of the log */
 };
 
+/* Whether this process is the job: the log is its output. */
+bool own_job_is_this(const struct own_daemon *d);
+
 /* Not for the job itself: closing its log would end its lock. Return: 0, also if there is none; an errno with
  * a sentence. */
 int own_job_look(const struct own_daemon *d, struct own_job *ret, struct errmsg *e);
@@ -40,6 +43,12 @@ int own_job_look(const struct own_daemon *d, struct own_job *ret, struct errmsg 
  * Return: 0; an errno with a sentence.
  */
 int own_job_start(const struct own_daemon *d, const char *self, const char *model, struct errmsg *e);
+
+/* The process of the job of @j, for own_job_await(); -1: it has ended. */
+int own_job_pidfd(const struct own_daemon *d, const struct own_job *j);
+
+/* Waits for the end of a job; -1 ms: without a limit. Return: whether it has ended. */
+bool own_job_await(int pidfd, int timeout_ms);
 
 /* Ends the job if it runs, with the steps that it runs. Return: whether one was ended. */
 bool own_job_end(const struct own_daemon *d);

@@ -140,6 +140,10 @@ is_state() {
 expect "a table in the background" 0 up --json --model "$dir/files/model.gguf"
 expect_true "its state and its log" "(j['started'] and j['table']['model'] == '$dir/files/model.gguf' and
     j['table']['state'] in ('working', 'active') and j['table']['log'] == '$own/table.log')"
+# by another name of the file: the table that is in the making is not made twice
+expect "up that waits meanwhile" 0 sh -euc 'cd "$1" && exec "$2" up --wait --model model.gguf' sh "$dir/files" "$KVCOBRA"
+! grep -q "^calibrating with" "$dir/out" && grep -q "a table of model.gguf is active already" "$dir/out" &&
+    ok "it waits for the one in the background" || not_ok "it waits for the one in the background"
 wait_for "it becomes active" is_state active
 expect "as text" 0 up
 grep -q "^table     a table of $dir/files/model.gguf is active" "$dir/out" && ok "up says so" || not_ok "up says so"
