@@ -33,6 +33,8 @@ mkdir -p "$cache" "$dir/files"
 "$TINY_MODEL" "$dir/files/model.gguf"
 cp "$WHEEL" "$here/session.sh" "$here/share.py" "$here/../../LICENSE" "$dir/files/"
 [ -z "${3:-}" ] || cp "$3" "$dir/files/real.gguf"
+sed -n 's/^    \(pip install kvcobra-.*\|kvcobra up .*\)$/\1/p' "$here/../../README.md" >"$dir/files/commands"
+[ "$(wc -l <"$dir/files/commands")" -eq 2 ] && ok "the README has two lines" || not_ok "the README has two lines"
 
 # the package alone, built by the pip that built the wheel: from a read-only checkout, and not without the headers
 pip=$(dirname "$WHEEL")/python/bin/pip

@@ -14,32 +14,42 @@ check() {
     fi
 }
 
-# ---- how long it takes
+# ---- the two lines of the README, and how long it takes
 
 # answer OPTION...: of a question about a text
 answer() {
-    kvcobra generate files/real.gguf --prompt-file files/LICENSE --question 'Which licence is this? Answer with the name only.' --json "$@"
+    kvcobra generate minute/model.gguf --prompt-file files/LICENSE --question 'Which licence is this? Answer with the name only.' --json "$@"
+}
+lines_of_readme() {
+    (cd minute && PIP_NO_INDEX=1 PIP_FIND_LINKS=/home/user/files sh -e ../files/commands)
 }
 first_minute() {
     begin=$(date +%s)
-    env/bin/pip --disable-pip-version-check --quiet install --no-index --find-links files files/kvcobra-*.whl || return 1
-    kvcobra up --model files/real.gguf && answer >first || return 1
-    echo "time first answer after $(($(date +%s) - begin)) s"
-    kvcobra up --wait --model files/real.gguf && answer --share >second && answer --share >third || return 1
-    echo "time first shared prompt after $(($(date +%s) - begin)) s: $(grep -o '"matched_tokens": [0-9]*' third)"
-    grep -Eq '"matched_tokens": [1-9]' third && kvcobra down
+    lines_of_readme && answer >first || return 1
+    echo "time first answer after $(($(date +%s) - begin)) s, load $(cut -d ' ' -f 1 /proc/loadavg)"
+    kvcobra up --wait --model minute/model.gguf && answer --share >second && answer --share >third || return 1
+    echo "time first shared prompt after $(($(date +%s) - begin)) s, load $(cut -d ' ' -f 1 /proc/loadavg): $(grep -o '"matched_tokens": [0-9]*' third)"
+    grep -Eq '"matched_tokens": [1-9]' third
 }
 check "a virtual environment" python3 -m venv env
+PATH=/home/user/env/bin:$PATH
+mkdir minute
+ln -s /home/user/files/kvcobra-*.whl minute/
 if [ -f files/real.gguf ]; then
-    PATH=/home/user/env/bin:$PATH
-    check "the first minute" first_minute
+    ln -s /home/user/files/real.gguf minute/model.gguf
+    check "the two lines of the README, an answer, a shared prompt" first_minute
     sed -n '/^time /p' out
-    env/bin/pip --disable-pip-version-check --quiet uninstall --yes kvcobra
+    times >out
+    sed -n '2s/^/time of the processor, user and system: /p' out
+else
+    ln -s /home/user/files/model.gguf minute/model.gguf
+    check "the two lines of the README" lines_of_readme
 fi
+check "kvcobra down" kvcobra down
+check "uninstall" pip --disable-pip-version-check uninstall --yes kvcobra
 
 # ---- each step
 check "pip install" env/bin/pip --disable-pip-version-check install --no-index --find-links files files/kvcobra-*.whl
-PATH=/home/user/env/bin:$PATH
 check "kvcobra --version" kvcobra --version
 check "kvcobrad --version" kvcobrad --version
 check "every library is found" sh -c '! ldd env/lib/python3*/site-packages/kvcobra/_native/*/kvcobra* | grep "not found"'
