@@ -20,10 +20,16 @@
 
 void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES])
 {
+    scene_activate_trellis(sc, bpd, seed, 0, ret_digest);
+}
+
+void scene_activate_trellis(struct scene *sc, double bpd, uint64_t seed, unsigned state_bits,
+                            uint8_t ret_digest[KVC_DIGEST_BYTES])
+{
     struct errmsg e = {""};
     void *bytes;
     size_t n_bytes;
-    int r = random_table_bytes(&sc->g, seed, bpd, true, &bytes, &n_bytes);
+    int r = random_table_bytes_trellis(&sc->g, seed, bpd, PREDICT_HEAD, state_bits, &bytes, &n_bytes);
 
     assert(r == 0);
     r = operator_stage_table(sc->control, bytes, n_bytes, ret_digest, &e);

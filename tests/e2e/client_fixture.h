@@ -36,6 +36,10 @@ void scene_end(struct scene *sc);
 /* Stages and activates another table. Returns its digest. */
 void scene_activate(struct scene *sc, double bpd, uint64_t seed, uint8_t ret_digest[KVC_DIGEST_BYTES]);
 
+/* The same with trellises of 2^@state_bits states: a table of format 3; 0: scalar levels. */
+void scene_activate_trellis(struct scene *sc, double bpd, uint64_t seed, unsigned state_bits,
+                            uint8_t ret_digest[KVC_DIGEST_BYTES]);
+
 /* A connected client with its model, as a struct of tests/unit/client/embedded.h. */
 struct embedded scene_client(const struct scene *sc);
 /* The same model without the daemon, to compare with: a private sequence. */

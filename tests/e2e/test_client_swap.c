@@ -77,7 +77,8 @@ static void continue_with_first(const struct embedded *m, kvc_seq *old, const st
     free(b);
 }
 
-static void test_swap_mid_sequence(void)
+/* @state_bits: of the second table; the first one has scalar levels. */
+static void check_swap_mid_sequence(unsigned state_bits)
 {
     struct scene sc;
     struct embedded m, alone;
@@ -94,7 +95,7 @@ static void test_swap_mid_sequence(void)
     CU_ASSERT_EQUAL(scene_publish(&m, old, 0, 0, 300, 100, &n), 0);
     CU_ASSERT_EQUAL(n, 192);
 
-    scene_activate(&sc, 2, 2, second);
+    scene_activate_trellis(&sc, 2, 2, state_bits, second);
     active_digest(&m, now, &later);
     CU_ASSERT_EQUAL(memcmp(now, second, sizeof(now)), 0);
     CU_ASSERT(later > revision);
@@ -113,6 +114,17 @@ static void test_swap_mid_sequence(void)
     embedded_free(&alone);
     embedded_free(&m);
     scene_end(&sc);
+}
+
+static void test_swap_mid_sequence(void)
+{
+    check_swap_mid_sequence(0);
+}
+
+/* To a table of format 3, while a sequence goes on with one of format 2. */
+static void test_swap_to_format_3(void)
+{
+    check_swap_mid_sequence(6);
 }
 
 /* Generates while tables change; every answer must be that of the sequence's first table. */
@@ -146,7 +158,8 @@ static bool generator(const struct scene *sc, int from_parent, int to_parent)
     return true;
 }
 
-static void test_swap_in_a_loop(void)
+/* @state_bits: of every second table; the others have scalar levels. */
+static void check_swap_in_a_loop(unsigned state_bits)
 {
     struct scene sc;
     struct child c[2];
@@ -161,13 +174,25 @@ static void test_swap_in_a_loop(void)
             CU_ASSERT_FATAL(pipe_wait(c[i].from));
         for (unsigned i = 0; i < 2; i++)
             pipe_signal(c[i].to);
-        scene_activate(&sc, 2.5, 10 + round, digest); /* both are in the middle of a round */
+        /* both are in the middle of a round */
+        scene_activate_trellis(&sc, 2.5, 10 + round, round % 2 ? 0 : state_bits, digest);
     }
     for (unsigned i = 0; i < 2; i++) {
         CU_ASSERT(pipe_wait(c[i].from));
         CU_ASSERT(child_end(&c[i])); /* closed pipes end the children */
     }
     scene_end(&sc);
+}
+
+static void test_swap_in_a_loop(void)
+{
+    check_swap_in_a_loop(0);
+}
+
+/* Tables of both formats side by side, each replaced by one of the other. */
+static void test_swap_formats_in_a_loop(void)
+{
+    check_swap_in_a_loop(6);
 }
 
 static void test_activation_outcomes(void)
@@ -247,6 +272,8 @@ const struct test_case test_cases[] = {
     TEST(test_rollback),
     TEST(test_swap_mid_sequence),
     TEST(test_swap_in_a_loop),
+    TEST(test_swap_to_format_3),
+    TEST(test_swap_formats_in_a_loop),
     TEST(test_activation_outcomes),
     TEST_END,
 };

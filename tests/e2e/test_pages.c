@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -127,6 +128,39 @@ static void test_bad_pages_are_refused(void)
     CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, UINT64_MAX, NULL), -EINVAL);
     CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, 0, NULL), 0);
     CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, 0, NULL), 0); /* published already: one more lease */
+    raw_close_model(&m);
+    raw_stop();
+}
+
+/* One bit of a string of a table of format 3, anywhere in the page: a reader would take it for another
+ * string. */
+static void test_damaged_string(void)
+{
+    struct chunk_key key = raw_key(3);
+    struct page_layout l;
+    struct raw_slot slot;
+    struct raw_model m;
+    void *bytes;
+    size_t n;
+
+    raw_start(DAEMON_BY_FD, NULL);
+    raw_table = table_unref(raw_table);
+    CU_ASSERT_EQUAL_FATAL(random_table_bytes_trellis(&raw_geometry, 7, 2, PREDICT_HEAD, 6, &bytes, &n), 0);
+    CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &raw_table, NULL), 0);
+    free(bytes);
+    raw_activate_table(raw_table);
+    CU_ASSERT_EQUAL_FATAL(page_layout_init(&l, raw_table, (struct shard){0, 2}), 0);
+    m = raw_model_open();
+    slot = raw_reserve(&m, &key, PAGE_REST);
+    CU_ASSERT_EQUAL_FATAL(slot.err, 0);
+    raw_write_page(&m, raw_table, &key, PAGE_REST, 0, 5);
+    for (size_t i = 0; i < l.payload_bytes[PAGE_REST]; i += 37) {
+        m.arena[PAGE_HEADER_BYTES + i] ^= (uint8_t) (1 << i % 8);
+        CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, 0, NULL), -EBADMSG);
+        m.arena[PAGE_HEADER_BYTES + i] ^= (uint8_t) (1 << i % 8);
+    }
+    CU_ASSERT_EQUAL(raw_commit(&m, &slot, &key, 0, NULL), 0);
+    page_layout_deinit(&l);
     raw_close_model(&m);
     raw_stop();
 }
@@ -502,6 +536,7 @@ const struct test_case test_cases[] = {
     TEST(test_publish_and_find),
     TEST(test_first_committer_wins),
     TEST(test_bad_pages_are_refused),
+    TEST(test_damaged_string),
     TEST(test_sinks_must_be_finite),
     TEST(test_foreign_and_stale_slots),
     TEST(test_lease_run_ends_with_a_reason),

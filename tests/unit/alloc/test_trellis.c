@@ -112,6 +112,27 @@ static void test_strings_are_circular_and_best(void)
         }
 }
 
+/* A book whose levels are all equal says nothing, and every string costs the same: still a circle, with the
+ * same bits on every instruction set. */
+static void test_equal_levels(void)
+{
+    for (unsigned state_bits = TRELLIS_STATE_BITS_MIN; state_bits <= TRELLIS_STATE_BITS_MAX; state_bits++)
+        for (unsigned b = 1; b <= TRELLIS_BITS_MAX; b++) {
+            struct levels l;
+
+            random_book(state_bits, &l);
+            for (unsigned s = 0; s < 1u << state_bits; s++)
+                l.value[s] = 127;
+            CU_ASSERT_TRUE(levels_valid(&l, b));
+            draw(&l);
+            trellis_encode_ref(&l, b, a.x, STRINGS, STRIDE, a.states, a.scratch);
+            trellis_encode_best()(&l, b, other.x, STRINGS, STRIDE, other.states, other.scratch);
+            CU_ASSERT_EQUAL(memcmp(a.states, other.states, sizeof(a.states)), 0);
+            for (unsigned i = 0; i < STRINGS; i += 7)
+                check_string(&l, b, i);
+        }
+}
+
 static void test_variants_have_the_same_bits(void)
 {
     for (unsigned b = 1; b <= TRELLIS_BITS_MAX; b++)
@@ -235,6 +256,7 @@ static void test_books_are_checked(void)
 
 const struct test_case test_cases[] = {
     TEST(test_strings_are_circular_and_best),
+    TEST(test_equal_levels),
     TEST(test_variants_have_the_same_bits),
     TEST(test_steps_round_and_clip),
     TEST(test_books_lose_less_than_scalar_levels),
