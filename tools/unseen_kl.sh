@@ -3,19 +3,21 @@
 # arithmetic. Prints the rows of alloc/EXPERIMENTS.md, "Texts that no table has seen".
 #
 #     sh tools/unseen_kl.sh [--model GGUF] [--kvcobra PATH] [--dir FOLDER] [--text FILE] [--bits LIST] [--windows N]
-#         [--kinds LIST] [--comparators LIST] [--lab PATH]
+#         [--kinds LIST] [--states LIST] [--recent N] [--comparators LIST] [--lab PATH]
 #
 # --dir: for texts, statistics, tables and results (default: kvcobra-unseen); its files are not made again, so a run
 # that ended early continues, and other options need another folder. --text: also calibrate on this text, without text
 # of the model, and judge both. --bits: of the tables (default: "2 3 4"). --windows: of 1024 tokens, of each text
-# (default: 8). --kinds: a part of
-# "german russian questions dialogue mathematics log perl xml". --comparators: also measure these formats (kvcobra-lab
-# eval --help; --lab: its path), calibrated on what the model writes. The floor of a kind is a table of 3 bits from other documents of its kind.
-# A kind whose documents are not on this machine is left out. Needs python3. More than an hour on two cores.
+# (default: 8). --kinds: a part of "german russian questions dialogue mathematics log perl xml". --states: also judge
+# tables of trellises with these numbers of states. --recent: newest tokens that a query sees exactly (default: 0).
+# --comparators: also measure these formats (kvcobra-lab eval --help; --lab: its path), calibrated on what the model
+# writes. The floor of a kind is a table of 3 bits from other documents of its kind. A kind whose documents are not on
+# this machine is left out. Needs python3. More than an hour on two cores.
 set -eu
 
 model=${XDG_CACHE_HOME:-$HOME/.cache}/kvcobra/SmolLM2-135M-Instruct.Q4_1.gguf
 kvcobra=kvcobra lab=kvcobra-lab dir=kvcobra-unseen text='' bits='2 3 4' windows=8 comparators=''
+states='' recent=0
 kinds='german russian questions dialogue mathematics log perl xml'
 
 die()
@@ -35,6 +37,8 @@ while [ $# -gt 0 ]; do
     --bits) bits=$2 ;;
     --windows) windows=$2 ;;
     --kinds) kinds=$2 ;;
+    --states) states=$2 ;;
+    --recent) recent=$2 ;;
     --comparators) comparators=$2 ;;
     *) die "$1 is no option; the top of $0 has the options" ;;
     esac
@@ -193,10 +197,11 @@ statistics()
     [ -s "$dir/$name.stats" ] || "$kvcobra" calibrate "$model" -o "$dir/$name.stats" "$@" >/dev/null
 }
 
-# $1: name of statistics; $2: bits.
+# $1: name of statistics; $2: bits; $3: states of trellises, or nothing for those of 'solve'.
 table()
 {
-    [ -s "$dir/$1-$2.table" ] || "$kvcobra" solve "$dir/$1.stats" --bpd "$2" -o "$dir/$1-$2.table" >/dev/null
+    file=$dir/$1-$2${3:+-$3}.table
+    [ -s "$file" ] || "$kvcobra" solve "$dir/$1.stats" --bpd "$2" ${3:+--trellis "$3"} -o "$file" >/dev/null
 }
 
 statistics own
@@ -204,6 +209,9 @@ statistics own
 for b in $bits; do
     table own "$b"
     [ -z "$text" ] || table text "$b"
+    for n in $states; do
+        table own "$b" "$n"
+    done
 done
 
 # ---- results ----
@@ -215,6 +223,9 @@ judge()
     for b in $bits; do
         set -- "$@" --table "$dir/own-$b.table"
         [ -z "$text" ] || set -- "$@" --table "$dir/text-$b.table"
+        for n in $states; do
+            set -- "$@" --table "$dir/own-$b-$n.table"
+        done
     done
     [ -z "$comparators" ] || set -- "$@" --comparator "$comparators"
     case $comparators in
@@ -222,7 +233,7 @@ judge()
     esac
     program=$kvcobra
     [ -z "$comparators" ] || program=$lab
-    "$program" eval "$model" --window 1024 --recent 0 --tokens $((1024 * windows)) --json "$@"
+    "$program" eval "$model" --window 1024 --recent "$recent" --tokens $((1024 * windows)) --json "$@"
 }
 
 for kind in $found; do
