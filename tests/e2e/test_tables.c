@@ -149,6 +149,35 @@ static int fetch_table(int fd, const struct table *t, uint64_t *ret_bytes, char 
     return r;
 }
 
+/* Lines of the daemon's log that hold @words. */
+static size_t count_events(const char *words)
+{
+    int fd = raw_open(raw_daemon.operator_socket);
+    uint64_t after = 0;
+    size_t found = 0;
+    bool more = true;
+
+    while (more) {
+        Kvcobra__ListEvents list = KVCOBRA__LIST_EVENTS__INIT;
+        Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_LIST_EVENTS, &list);
+        Kvcobra__Reply *reply;
+
+        list.after = after;
+        reply = raw_request(fd, &q, NULL, 0, NULL);
+        CU_ASSERT_FATAL(reply && reply->err == 0);
+        more = reply->list_events->n_events > 0;
+        for (size_t i = 0; i < reply->list_events->n_events; i++) {
+            const Kvcobra__LogEvent *e = reply->list_events->events[i];
+
+            found += memmem(e->json.data, e->json.len, words, strlen(words)) != NULL;
+            after = e->number;
+        }
+        wire_reply_free(reply);
+    }
+    (void) close(fd);
+    return found;
+}
+
 /* A connection whose HELLO has these features; *ret_features: those of the reply. */
 static int open_with_features(uint64_t features, uint64_t *ret_features)
 {
@@ -189,7 +218,9 @@ static void test_earlier_client(void)
     m = raw_model_open();
     CU_ASSERT_EQUAL(fetch_table(m.fd, raw_table, &bytes, why, sizeof(why)), 0);
     CU_ASSERT_EQUAL(bytes, raw_table->n_bytes);
+    CU_ASSERT_EQUAL(count_events("table-unread"), 0);
     raw_activate_table(next);
+    CU_ASSERT_EQUAL(count_events("table-unread"), 1); /* for this client */
     CU_ASSERT_EQUAL(fetch_table(m.fd, next, &bytes, why, sizeof(why)), -EOPNOTSUPP);
     CU_ASSERT_PTR_NOT_NULL(strstr(why, "format 3"));
     CU_ASSERT_PTR_NOT_NULL(strstr(why, "--trellis 0"));
