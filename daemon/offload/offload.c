@@ -218,7 +218,7 @@ int offload_flush_page(struct offload *o, const struct tenant *t, const struct o
 
         if (!offload_admits(&o->tiers[i], t))
             continue;
-        n_puts += offload_put_flush(&o->tiers[i], s);
+        n_puts += offload_put_flush(&o->tiers[i], s) + offload_copies_flush(&o->tiers[i], s);
         err = offload_forget(&o->tiers[i], s, TIER_REMOVE, done, ctx);
         n_pending += err == 0;
         r = err < 0 ? err : r;
@@ -365,6 +365,10 @@ struct offload *offload_free(struct offload *o, uint64_t wait_ms)
     assert(o->n_fetches == 0 && !o->fetch_tree);
     for (unsigned i = 0; i < o->n_tiers; i++) {
         assert(o->tiers[i].n_puts == 0 && !o->tiers[i].forgets);
+        if (o->tiers[i].shared) {
+            assert(o->tiers[i].shared->copies.n == 0);
+            offload_copies_deinit(&o->tiers[i].shared->copies);
+        }
         free(o->tiers[i].shared);
     }
     o->timer = ev_source_free(o->timer);

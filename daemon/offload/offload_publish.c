@@ -116,4 +116,5 @@ void offload_shared_tick(struct offload_tier *t)
     if (t->ops->touch)
         offload_refresh_go_on(t);
     offload_refill_go_on(t);
+    offload_copies_go_on(t);
 }

@@ -118,14 +118,13 @@ static void offload_put_conclude_host(struct offload_put *p, int result)
 
 /* ---- the end, at a shared tier ---- */
 
-static void offload_put_conclude_shared(struct offload_put *p, int result)
+void offload_put_note_shared(struct offload_tier *t, uint64_t page_bytes, int result)
 {
-    struct offload_tier *t = p->tier;
     struct offload_shared_counts *n = &t->shared->counts;
 
     if (result == 0) {
         n->n_written++;
-        n->written_bytes += p->page_bytes;
+        n->written_bytes += page_bytes;
     } else if (result == -EEXIST) {
         n->n_present++;
     } else {
@@ -145,7 +144,7 @@ static void offload_put_conclude_shared(struct offload_put *p, int result)
 static void offload_put_conclude(struct offload_put *p, int result)
 {
     if (p->tier->shared)
-        offload_put_conclude_shared(p, result);
+        offload_put_note_shared(p->tier, p->page_bytes, result);
     else
         offload_put_conclude_host(p, result);
     offload_put_free(p);

@@ -2,7 +2,8 @@
  * Pages that a shared tier lost. It says how often it may have lost some: a server came back without its
  * data, or is new, or all were emptied; and some PUTs fail. Then a pass over the pool asks it for every page,
  * and queues what it does not have as if a client had committed it now. A page that comes from the disk is
- * asked for, too. The pass waits where the queue has no room, so it writes no faster than commits do.
+ * asked for, too. The pass waits where the queue has no room, so it writes no faster than commits do. A pass
+ * over the tier of the host follows it (offload_copy.c).
  */
 #include <stddef.h>
 
@@ -72,6 +73,7 @@ static void offload_refill_begin(struct offload_tier *t)
     if (f->runs || now_ms < f->next_ms || (losses == f->losses && !f->repeats))
         return;
 
+    offload_copies_start(t);
     f->runs = true;
     f->repeats = false;
     f->losses = losses;

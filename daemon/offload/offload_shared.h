@@ -5,6 +5,7 @@
  *     offload_publish.c  the queue of pages that clients committed, on their way there
  *     offload_refresh.c  times to live of pages in use
  *     offload_refill.c   pages that the tier lost, and that are still in memory
+ *     offload_copy.c     pages that the tier lost, and that only the tier of the host has
  *
  * Only tenants that the configuration names reach a shared tier, and only pages in host memory. What the tier
  * does not answer is a miss, or a page that is not written.
@@ -55,6 +56,23 @@ struct offload_refill {
     struct offload_published pages[TIER_NAMES_MAX]; /* by name */
 };
 
+struct offload_copies {
+    struct offload_tier *tier;
+    bool runs, repeats; /* another pass is due */
+    bool is_asking;     /* the request or the look is on its way */
+    bool has_looked;    /* @found is of @list */
+    uint64_t from;
+    struct tier_list *list; /* the present part; NULL: it is to be asked for */
+    uint32_t at;            /* of its pages, the first that is not on its way */
+    struct offload_copy *first;
+    uint32_t n; /* on their way */
+    struct tier_share share;
+    struct tier_request request;
+    struct tier_look look;
+    uint8_t names[TIER_NAMES_MAX][TIER_NAME_BYTES];
+    bool found[TIER_NAMES_MAX];
+};
+
 struct offload_shared {
     bool was_ready;                                      /* as the control pages of tenants say */
     struct offload_published queue[OFFLOAD_PUBLISH_MAX]; /* a ring */
@@ -64,6 +82,7 @@ struct offload_shared {
     uint64_t look_pause_until_ms;
     struct offload_refresh refresh;
     struct offload_refill refill;
+    struct offload_copies copies;
     struct offload_shared_counts counts;
 };
 
@@ -103,3 +122,18 @@ void offload_refresh_note(struct offload_tier *t, const uint8_t name[static TIER
 void offload_refill_go_on(struct offload_tier *t);
 /* The page came from another tier: this one is asked whether it has it, too. */
 void offload_refill_note(struct offload_tier *t, const struct page_handle *h);
+
+/* ---- offload_copy.c ---- */
+
+/* A pass over the tier of the host is due. */
+void offload_copies_start(struct offload_tier *t);
+/* A part of it, if one is due. */
+void offload_copies_go_on(struct offload_tier *t);
+/* Copies of the page end without it, or the tier drops it after them. Return: how many there are. */
+uint32_t offload_copies_flush(struct offload_tier *t, const struct offload_subject *s);
+void offload_copies_deinit(struct offload_copies *c);
+
+/* ---- offload_put.c ---- */
+
+/* Counts a PUT to a shared tier that has ended. */
+void offload_put_note_shared(struct offload_tier *t, uint64_t page_bytes, int result);

@@ -452,6 +452,27 @@ int disk_map_adopt_done(struct disk_map *m)
     return 0;
 }
 
+/* ---- all pages ---- */
+
+bool disk_map_list(const struct disk_map *m, uint64_t from, struct tier_list *ret)
+{
+    uint32_t slot = (uint32_t) (from & 0xffff);
+
+    ret->n = 0;
+    for (uint64_t i = from >> 16; i < m->n_segments && ret->n == 0; i++, slot = 0) {
+        const struct disk_segment *s = &m->segments[i];
+
+        if (s->generation == 0 || s->ends)
+            continue;
+        for (; slot < s->n_filled && ret->n < TIER_NAMES_MAX; slot++)
+            if (s->slots[slot].state == DISK_SLOT_PRESENT)
+                ret->keys[ret->n++] = s->slots[slot].key;
+        ret->group = s->group->id;
+        ret->next = slot < s->n_filled ? i << 16 | slot : (i + 1) << 16;
+    }
+    return ret->n > 0;
+}
+
 /* ---- checks ---- */
 
 static bool disk_segment_is_valid(const struct disk_segment *s)

@@ -174,5 +174,11 @@ uint64_t disk_map_n_pages(const struct disk_map *m, const char *tenant);
 void disk_map_for_each(const struct disk_map *m, const char *tenant,
                        void (*f)(void *ctx, const struct chunk_key *key), void *ctx);
 
+/*
+ * Pages from the place @from on, of the first segment there that has any: 0, or next of the part before.
+ * False: there are none.
+ */
+bool disk_map_list(const struct disk_map *m, uint64_t from, struct tier_list *ret);
+
 /* Checks the counts against each other. For tests. */
 bool disk_map_is_valid(const struct disk_map *m, struct errmsg *e);

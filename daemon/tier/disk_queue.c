@@ -3,8 +3,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/fd_io.h"
 #include "daemon/tier/disk_state.h"
 #include "daemon/tier/seal.h"
@@ -204,6 +206,7 @@ struct disk_transfer *disk_queue_take(struct disk *d, bool writes)
                                     .group = r->group,
                                     .key = r->key,
                                     .family = r->family,
+                                    .list_from = r->list_from,
                                     .quota_bytes = r->quota_bytes,
                                     .drops_any_tenant = r->drops_any_tenant,
                                     .drops_any_table = r->drops_any_table,
@@ -218,6 +221,8 @@ struct disk_transfer *disk_queue_take(struct disk *d, bool writes)
 void disk_queue_end(struct disk *d, struct disk_transfer *t, int result)
 {
     (void) pthread_mutex_lock(&d->lock);
+    if (t->request)
+        t->request->list = take_ptr(t->list);
     if (t->request && t->kind == TIER_GET && result == 0) {
         disk_queue_finish(d, t->request, t->data, 0);
     } else {
@@ -228,6 +233,8 @@ void disk_queue_end(struct disk *d, struct disk_transfer *t, int result)
     }
     t->request = NULL;
     (void) pthread_mutex_unlock(&d->lock);
+    free(t->list); /* of a request that has ended */
+    t->list = NULL;
     t->data = NULL;
     t->is_used = false;
     d->n_transfers--;

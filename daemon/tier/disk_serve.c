@@ -2,8 +2,10 @@
 #include "daemon/tier/disk_serve.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "daemon/loop/work.h"
 #include "daemon/tier/disk_open.h"
@@ -166,6 +168,20 @@ static void disk_serve_ask_others(struct disk *d, struct disk_transfer *t)
     disk_queue_end(d, t, t->family.has_other ? 0 : -ENOENT);
 }
 
+static void disk_serve_list(struct disk *d, struct disk_transfer *t)
+{
+    _cleanup_(freep) struct tier_list *list = malloc(sizeof(*list));
+    bool any = list && disk_map_list(&d->map, t->list_from, list);
+
+    int result = list ? -ENOENT : -ENOMEM;
+
+    if (any) {
+        t->list = take_ptr(list);
+        result = 0;
+    }
+    disk_queue_end(d, t, result);
+}
+
 static int disk_serve_drop(struct disk *d, struct disk_transfer *t, struct errmsg *e)
 {
     uint32_t n = disk_map_end(&d->map, t->drops_any_tenant ? NULL : t->group.tenant,
@@ -195,6 +211,9 @@ int disk_serve_begin(struct disk *d, struct disk_transfer *t, struct errmsg *e)
         return 0;
     case TIER_ASK_OTHERS:
         disk_serve_ask_others(d, t);
+        return 0;
+    case TIER_LIST:
+        disk_serve_list(d, t);
         return 0;
     default:
         return disk_serve_drop(d, t, e);

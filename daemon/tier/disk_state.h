@@ -28,6 +28,8 @@ struct disk_transfer {
     struct tier_group group;
     struct chunk_key key;
     struct index_family family;
+    uint64_t list_from;
+    struct tier_list *list;
     uint64_t quota_bytes;
     bool drops_any_tenant, drops_any_table;
     uint8_t *data; /* the buffer, or NULL */

@@ -49,6 +49,14 @@ enum tier_kind {
     TIER_ASK = 4,        /* whether the tier has the page of group and key; tiers of the host only */
     TIER_REMOVE = 5,     /* drop the page of group and key, which an operator flushed */
     TIER_ASK_OTHERS = 6, /* whether further pages of the tenant continue a page, see index_find_others() */
+    TIER_LIST = 7,       /* which pages the tier has, a part at a time; tiers of the host only */
+};
+
+struct tier_list { /* pages of one group */
+    uint64_t next; /* where the next part begins */
+    struct tier_group group;
+    uint32_t n;
+    struct chunk_key keys[TIER_NAMES_MAX];
 };
 
 struct tier_share { /* of an account; zeroed at first, and without requests when it is freed */
@@ -66,6 +74,8 @@ struct tier_request {      /* embedded; belongs to the caller before submit() an
     struct chunk_key key;
     uint8_t name[TIER_NAME_BYTES]; /* of a shared tier: that of group and key */
     struct index_family family;    /* ASK_OTHERS */
+    uint64_t list_from;            /* LIST: 0, or where the next part begins */
+    struct tier_list *list;        /* LIST, result 0: the caller frees it */
     uint64_t quota_bytes;          /* of the tenant; PUT to a tier of the host */
     /* PUT: a buffer of take(), transferred. GET: the value, if the result is 0; then give_back() it. */
     uint8_t *data;
@@ -73,8 +83,8 @@ struct tier_request {      /* embedded; belongs to the caller before submit() an
     bool drops_any_tenant, drops_any_table; /* DROP: else the tenant and the table of the group */
     uint64_t deadline_ms;                   /* CLOCK_MONOTONIC */
     /*
-     * All but PUT: -ENOENT: the tier does not have the page; DROP, ASK_OTHERS: none. PUT: -EEXIST: the tier
-     * has it. Other errnos: those of the tier. -ETIMEDOUT; -ENODEV: the tier is off.
+     * All but PUT: -ENOENT: the tier does not have the page; DROP, ASK_OTHERS, LIST: none. PUT: -EEXIST: the
+     * tier has it. Other errnos: those of the tier. -ETIMEDOUT; -ENODEV: the tier is off.
      */
     int result;
     void (*done)(struct tier_request *r); /* on the loop; may free the request */

@@ -288,8 +288,13 @@ void folder_tier_damage(const struct folder_tier *t)
     (void) folder_tier_each(t, folder_tier_damage_file);
 }
 
-void folder_tier_lose(struct folder_tier *t)
+void folder_tier_empty(struct folder_tier *t)
 {
     (void) folder_tier_each(t, folder_tier_remove_file);
+}
+
+void folder_tier_lose(struct folder_tier *t)
+{
+    folder_tier_empty(t);
     t->n_losses++;
 }

@@ -19,5 +19,6 @@ struct folder_tier *folder_tier_new(struct ev *ev, const char *path);
 
 void folder_tier_set_ready(struct folder_tier *t, bool is_ready);
 unsigned folder_tier_files(const struct folder_tier *t);
-void folder_tier_lose(struct folder_tier *t);         /* all files, and says so */
+void folder_tier_empty(struct folder_tier *t);        /* all files */
+void folder_tier_lose(struct folder_tier *t);         /* the same, and says so */
 void folder_tier_damage(const struct folder_tier *t); /* changes a byte of each file */

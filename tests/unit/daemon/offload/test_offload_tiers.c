@@ -55,6 +55,13 @@ static bool has_no_put(struct offload_fixture *x)
     return tier->n_puts == 0 && (!x->offload->host || offload_fixture_is_idle(x));
 }
 
+/* Drops page @number from memory, when no tier has to seal it: a page that was fetched goes to the disk. */
+static void drop(uint64_t number)
+{
+    offload_fixture_run(&f, has_no_put);
+    offload_fixture_drop(&f, 0, number);
+}
+
 /*
  * Publishes page @number as a commit does, waits until all tiers have it, and drops it from memory. The disk
  * gets it although it passes over a page that is being sealed for another tier.
@@ -66,8 +73,7 @@ static void write_out(uint64_t number)
     evict_queue_note_use(pool_slot(&store()->pool, slot));
     offload_note_published(f.offload, PAGE(store(), slot));
     store_unhold(store(), PAGE(store(), slot));
-    offload_fixture_run(&f, has_no_put);
-    offload_fixture_drop(&f, 0, number);
+    drop(number);
 }
 
 /* ---- questions ---- */
@@ -209,7 +215,7 @@ static void test_beside_the_disk(void)
     CU_ASSERT_TRUE(fetches(3, tier));
     CU_ASSERT_EQUAL(offload_fixture_status(&f).disk.n_read, 1);
     CU_ASSERT_EQUAL(tier->shared->counts.n_read, 0);
-    offload_fixture_drop(&f, 0, 3);
+    drop(3);
 
     s.account = f.tenants[0]->account;
     offload_group_id(offload_fixture_group(&f, 0), &s.group);
@@ -269,6 +275,7 @@ static bool has_refilled(struct offload_fixture *x)
 {
     offload_shared_tick(tier);
     return !tier->shared->refill.runs && !tier->shared->refill.is_sent && tier->shared->refill.look.n == 0 &&
+           !tier->shared->copies.runs && !tier->shared->copies.repeats && tier->shared->copies.n == 0 &&
            tier->shared->n_queued == 0 && has_no_put(x);
 }
 
@@ -294,7 +301,7 @@ static void test_refill(void)
     CU_ASSERT_EQUAL(tier->shared->counts.n_refilled, PAGES);
     for (unsigned i = 0; i < PAGES; i++) {
         store_unhold(store(), PAGE(store(), slots[i]));
-        offload_fixture_drop(&f, 0, i);
+        drop(i);
         CU_ASSERT_TRUE(fetches(i, tier));
     }
     end();
@@ -309,16 +316,16 @@ static void test_refill_from_disk(void)
     CU_ASSERT_TRUE(fetches(3, NULL));
     offload_fixture_run(&f, has_refilled);
     CU_ASSERT_EQUAL(tier->shared->counts.n_refilled, 0);
-    offload_fixture_drop(&f, 0, 3);
+    drop(3);
 
-    folder_tier_lose(folder);
-    offload_fixture_run(&f, has_refilled); /* nothing is in memory */
+    folder_tier_empty(folder);
+    offload_fixture_run(&f, has_refilled);
     CU_ASSERT_EQUAL(folder_tier_files(folder), 0);
     CU_ASSERT_TRUE(fetches(3, NULL));
     offload_fixture_run(&f, has_refilled);
     CU_ASSERT_EQUAL(folder_tier_files(folder), 1);
     CU_ASSERT_EQUAL(tier->shared->counts.n_refilled, 1);
-    offload_fixture_drop(&f, 0, 3);
+    drop(3);
     CU_ASSERT_EQUAL(tier->shared->counts.n_read, 0);
     end();
 }
@@ -333,6 +340,72 @@ static void forget_on_disk(uint64_t number)
         offload_fixture_run(&f, has_no_put);
 }
 
+/* Pages that only the disk has are copied, and open from there. */
+static void test_copies(void)
+{
+    enum { PAGES = 20 }; /* more than are copied at a time, in several segments */
+
+    begin(true);
+    for (unsigned i = 0; i < PAGES; i++)
+        write_out(i);
+    offload_fixture_run(&f, has_refilled);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_refilled, 0);
+    folder_tier_lose(folder);
+    offload_fixture_run(&f, has_refilled);
+    CU_ASSERT_EQUAL(folder_tier_files(folder), PAGES);
+    CU_ASSERT_EQUAL(tier->shared->counts.n_refilled, PAGES);
+    forget_on_disk(0);
+    forget_on_disk(PAGES - 1);
+    CU_ASSERT_TRUE(fetches(0, NULL));
+    CU_ASSERT_TRUE(fetches(PAGES - 1, NULL));
+    CU_ASSERT_EQUAL(tier->shared->counts.n_read, 2);
+    drop(0);
+    drop(PAGES - 1);
+    end();
+}
+
+static bool is_copying(struct offload_fixture *x)
+{
+    (void) x;
+    offload_shared_tick(tier);
+    return tier->shared->copies.n > 0;
+}
+
+/* A page that an operator flushes while it is copied is nowhere afterwards. */
+static void test_flushed_while_copied(void)
+{
+    struct offload_subject s = {.key = offload_fixture_key(3)};
+    uint32_t n_puts;
+    unsigned n_pending;
+
+    begin(true);
+    write_out(3);
+    folder_tier_lose(folder);
+    offload_fixture_run(&f, is_copying);
+    s.account = f.tenants[0]->account;
+    offload_group_id(offload_fixture_group(&f, 0), &s.group);
+    CU_ASSERT_EQUAL(offload_flush_page(f.offload, f.tenants[0], &s, on_removed, NULL, &n_pending, &n_puts),
+                    0);
+    CU_ASSERT(n_pending == 2 && n_puts == 1);
+    offload_fixture_run(&f, has_refilled);
+    while (offload_is_forgetting(tier, &s.group, &s.key))
+        offload_fixture_run(&f, has_no_put);
+    CU_ASSERT_EQUAL(folder_tier_files(folder), 0);
+    CU_ASSERT_FALSE(fetches(3, NULL));
+    end();
+}
+
+/* The daemon ends while pages are copied. */
+static void test_end_while_copied(void)
+{
+    begin(true);
+    for (unsigned i = 0; i < 4; i++)
+        write_out(i);
+    folder_tier_lose(folder);
+    offload_fixture_run(&f, is_copying);
+    end();
+}
+
 /* The filter over the disk promises a page that the disk does not have: the other tier is asked. */
 static void test_promised_in_vain(void)
 {
@@ -344,7 +417,8 @@ static void test_promised_in_vain(void)
     CU_ASSERT_TRUE(offload_has(f.offload, f.tenants[0], &key));
     CU_ASSERT_TRUE(fetches(3, NULL));
     CU_ASSERT(tier->shared->counts.n_read == 1 && tier->shared->counts.n_found == 1);
-    offload_fixture_drop(&f, 0, 3);
+    drop(3); /* the disk had it again */
+    forget_on_disk(3);
 
     folder_tier_lose(folder);
     for (int i = 0; i < 2 * OFFLOAD_BROKEN_MAX; i++) /* a tier that promised nothing is not broken */
@@ -355,7 +429,10 @@ static void test_promised_in_vain(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_refill),    TEST(test_refill_from_disk), TEST(test_round_trip),
-    TEST(test_damaged),   TEST(test_beside_the_disk),  TEST(test_flushed_on_its_way),
-    TEST(test_not_ready), TEST(test_promised_in_vain), TEST_END,
+    TEST(test_refill),           TEST(test_refill_from_disk),
+    TEST(test_round_trip),       TEST(test_damaged),
+    TEST(test_beside_the_disk),  TEST(test_flushed_on_its_way),
+    TEST(test_not_ready),        TEST(test_promised_in_vain),
+    TEST(test_copies),           TEST(test_flushed_while_copied),
+    TEST(test_end_while_copied), TEST_END,
 };
