@@ -82,7 +82,7 @@ class Page(unittest.TestCase):
             self.script(programs, "python", f'exec {sys.executable} "$@"')
             self.script(programs, "pip", f'exec {sys.executable} -m pip "$@" --no-deps --target {package}')
             self.script(programs, "vllm", f'shift\nexec {sys.executable} -m vllm.entrypoints.openai.api_server --model "$@"')
-            environment = {**vllm_engine.ENVIRONMENT, **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": package,
+            environment = {**vllm_engine.ENVIRONMENT, **os.environ, "PATH": f"{programs}:{package}/bin:{os.environ['PATH']}", "PYTHONPATH": package,
                            "XDG_RUNTIME_DIR": runtime, "XDG_STATE_HOME": os.path.join(folder, "state"),
                            "XDG_CONFIG_HOME": os.path.join(folder, "config"), "MODEL": os.path.join(os.environ["KVC_ENGINE_MODELS"], "bf16"),
                            "KVCOBRA_PYTHON": sys.executable, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
