@@ -1,6 +1,6 @@
 """How long attention takes in one build of kvcobra-lab compared with another: both run in turn, since a machine's speed drifts.
 
-    python3 attend.py LAB LAB [ROUNDS]    LAB: kvcobra-lab. ROUNDS: 4 at most, by default; fewer if all means are near enough before
+    python3 attend.py LAB LAB [ROUNDS]    LAB: kvcobra-lab. ROUNDS: 6 at most, by default; fewer if all means are near enough before
 
 Prints, for each cache and instruction set, the time of the first over that of the second, each the least of all rounds. Exit status 1:
 with one instruction set the first takes more than 5 % longer, in the geometric mean of all caches. Single rows vary by more on a busy machine.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 RATIO_MAX = 1.05
-OPTIONS = ["bench", "attend", "--json", "--quiet", "--mib", "32", "--repeat", "15"]
+OPTIONS = ["bench", "attend", "--json", "--quiet", "--mib", "8", "--repeat", "60"]  # short runs, which other programs seldom interrupt
 
 
 def least(lab, times):
@@ -32,7 +32,7 @@ def means(times):
 
 
 def main(arguments):
-    labs, n_rounds = arguments[:2], int(arguments[2]) if len(arguments) > 2 else 4
+    labs, n_rounds = arguments[:2], int(arguments[2]) if len(arguments) > 2 else 6
     times = {}, {}
     of_sets = ratios = {}
     for n in range(n_rounds):
