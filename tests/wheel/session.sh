@@ -46,6 +46,7 @@ else
     check "the two lines of the README" lines_of_readme
 fi
 check "kvcobra down" kvcobra down
+rm -r .local/state/kvcobra # the table of that model, which stays
 check "uninstall" pip --disable-pip-version-check uninstall --yes kvcobra
 
 # ---- each step
