@@ -6,7 +6,7 @@
  * input at the end. Clients may find nothing and meet errors, but no wrong bit.
  *
  * Environment, from chaos.py: KVC_CHAOS_SERVERS: the servers; KVC_CHAOS_CLOCK: the library of
- * stepped_clock.c; KVC_CHAOS_FOLDER: for files.
+ * stepped_clock.c; KVC_CHAOS_READY: a file that is made when all clients work.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -462,6 +462,15 @@ static void report(void)
                    events.refused, events.longest_start_ms);
 }
 
+static void say_ready(void)
+{
+    const char *path = getenv("KVC_CHAOS_READY");
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+    CU_ASSERT_FATAL(fd >= 0);
+    (void) close(fd);
+}
+
 static void start_clients(struct child *clients, struct child *sleeper, const struct chaos_host *both)
 {
     for (unsigned i = 0; i < CLIENTS; i++) {
@@ -471,6 +480,7 @@ static void start_clients(struct child *clients, struct child *sleeper, const st
     }
     *sleeper = child_start(run_sleeper, &both[0].h.scene);
     CU_ASSERT_TRUE(pipe_wait(sleeper->from));
+    say_ready();
 }
 
 static void test_chaos(void)

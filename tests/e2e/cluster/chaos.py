@@ -101,46 +101,37 @@ class Chaos:
                 server.forget_connection()
 
     def heal(self):
-        """All servers begin anew, empty and with the right time, and know each other."""
-        for server in self.cluster.servers:
-            server.stop()
+        """All servers begin anew with the right time. What an hour left of the cluster may not come together again."""
         for clock in self.clocks:
             clock.set(0)
-        for server in self.cluster.servers:
-            server.start()
-        for server in self.cluster.servers:
-            wait_until(f"server {server.port} knows a whole cluster", lambda s=server: self.is_whole(s))
-
-    @staticmethod
-    def is_whole(server):
-        try:
-            return "cluster_state:ok" in server.ask("CLUSTER", "INFO").decode()
-        except (OSError, ServerError):  # it does not listen yet, or loads
-            server.forget_connection()
-            return False
+        self.cluster.form_again()
 
 
 def run(program, test, clock_library, folder):
     paths = [os.path.join(folder, f"clock{i}") for i in range(6)]
     clocks = [Clock(path) for path in paths]
-    cluster = Cluster(program, folder, [{"LD_PRELOAD": clock_library, "KVC_TEST_CLOCK": path} for path in paths])
-    for server in cluster.servers:
-        server.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    cluster = Cluster(program, folder, "--cluster-require-full-coverage", "no",
+                      environments=[{"LD_PRELOAD": clock_library, "KVC_TEST_CLOCK": path} for path in paths])
     seed = os.environ.get("KVC_TEST_SEED") or hex(random.getrandbits(64))
     print(f"servers: KVC_TEST_SEED={seed}", flush=True)
     chaos = Chaos(cluster, clocks, random.Random(seed))
     hosts = subprocess.Popen([test], stdin=subprocess.PIPE, env={
         **os.environ, "KVC_CHAOS_SERVERS": ", ".join(f"127.0.0.1:{s.port}" for s in cluster.servers),
-        "KVC_CHAOS_CLOCK": clock_library, "KVC_CHAOS_FOLDER": folder})
+        "KVC_CHAOS_CLOCK": clock_library, "KVC_CHAOS_READY": os.path.join(folder, "ready")})
     started.append(hosts)
+    while hosts.poll() is None and not os.path.exists(os.path.join(folder, "ready")):
+        time.sleep(0.05)  # clients encode their texts, which takes long in a sanitized build
     end = time.monotonic() + float(os.environ.get("KVC_CHAOS_S", "60"))
     while time.monotonic() < end and hosts.poll() is None:
         chaos.happen()
         time.sleep(PAUSE_S)
-    chaos.heal()
     print("servers:", ", ".join(f"{n} {name}" for name, n in sorted(chaos.counts.items())), flush=True)
-    hosts.stdin.close()  # the hosts end their chaos, and look whether they share pages again
-    return hosts.wait()
+    try:
+        chaos.heal()
+    finally:  # the hosts end their chaos, say what they counted, and look whether they share pages again
+        hosts.stdin.close()
+        status = hosts.wait()
+    return status
 
 
 def main(test, clock_library):

@@ -134,9 +134,21 @@ def slot_of(key):
 class Cluster:
     """Three masters, and a replica of each."""
 
-    def __init__(self, program, folder, environments=(None,) * 6):
-        self.servers = [Server(program, folder, True, environment=e) for e in environments]
+    def __init__(self, program, folder, *options, environments=(None,) * 6):
+        self.servers = [Server(program, folder, True, *options, environment=e) for e in environments]
         self.masters, self.replicas = self.servers[:3], self.servers[3:]
+        self.form()
+
+    def form_again(self):
+        """New servers at the same ports: empty, and without what they knew of each other."""
+        for server in self.servers:
+            server.stop()
+            os.unlink(os.path.join(server.folder, "nodes.conf"))
+        for server in self.servers:
+            server.start()
+        self.form()
+
+    def form(self):
         for server in self.servers:
             server.wait()
         bounds = [0, 5461, 10923, 16384]
