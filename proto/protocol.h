@@ -30,6 +30,7 @@ static inline uint32_t protocol_common(uint32_t own_min, uint32_t own_max, uint3
  * so that a newer version may add a field to each item of a list */
 #define WIRE_UNKNOWN_FIELDS_MAX 16
 #define WIRE_LIST_ITEMS_MAX 64 /* per page of LIST and STATUS */
+#define WIRE_TABLES_MAX 64     /* of one ACTIVATE */
 #define WIRE_ALIASES_MAX 256   /* of a daemon, all in one reply */
 #define WIRE_SESSIONS_MAX 64   /* per page of LIST_SESSIONS */
 #define WIRE_EVENTS_MAX 16     /* per page of LIST_EVENTS */

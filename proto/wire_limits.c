@@ -101,6 +101,8 @@ static uint32_t wire_limits_items_max(const ProtobufCFieldDescriptor *field)
         return FREQ_ITEMS_MAX;
     if (field->type == PROTOBUF_C_TYPE_STRING)
         return WIRE_LIST_ITEMS_MAX;
+    if (field->type == PROTOBUF_C_TYPE_BYTES)
+        return WIRE_TABLES_MAX;
     if (field->descriptor == &kvcobra__table_info__descriptor ||
         field->descriptor == &kvcobra__tenant_status__descriptor ||
         field->descriptor == &kvcobra__space_status__descriptor)
@@ -140,7 +142,7 @@ static int wire_limits_count_repeated(struct frame *f, const ProtobufCFieldDescr
     size_t items = 1;
 
     if (wire_type == WIRE_LENGTH && field->type != PROTOBUF_C_TYPE_MESSAGE &&
-        field->type != PROTOBUF_C_TYPE_STRING)
+        field->type != PROTOBUF_C_TYPE_STRING && field->type != PROTOBUF_C_TYPE_BYTES)
         items = wire_limits_packed_items(field, value, bytes);
     if (items == 0)
         items = 1; /* a piece without items costs the decoder as much as one with an item */

@@ -180,6 +180,7 @@ struct reply_scratch {
     Kvcobra__Limits limits;
     Kvcobra__Device device;
     uint8_t digest[32];
+    uint64_t revisions[WIRE_TABLES_MAX]; /* of ACTIVATE's other tables */
     uint8_t packet[WIRE_PACKET_BYTES_MAX];
 };
 

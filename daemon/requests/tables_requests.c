@@ -174,13 +174,12 @@ int tables_requests_handle_unref(struct request *rq)
 
 /* Says which clients cannot follow to a table: their running sequences keep the earlier one, new ones
  * fail. */
-static void tables_requests_warn_readers(struct request *rq)
+static void tables_requests_warn_readers(const struct server *s, const uint8_t digest[static DIGEST_BYTES])
 {
-    const struct server *s = rq->server;
+    const struct table_entry *t = table_find(&s->tables, digest);
     char hex[DIGEST_HEX_BYTES];
-    struct table_entry *t;
 
-    if (request_find_table(rq, &rq->message->activate_table->digest, &t) < 0 || !t->table)
+    if (!t || !t->table)
         return;
 
     for (uint32_t i = 0; i < s->sessions.n_max; i++) {
@@ -194,33 +193,59 @@ static void tables_requests_warn_readers(struct request *rq)
     }
 }
 
+/* The tables of an ACTIVATE, the first one and the others. */
+static int tables_requests_read_set(struct request *rq, struct table_activation *set)
+{
+    const Kvcobra__ActivateTable *m = rq->message->activate_table;
+    int r = request_digest(rq, &m->digest, "table digest", &set[0].digest);
+
+    if (m->n_others >= WIRE_TABLES_MAX)
+        return fail(&rq->error, -EINVAL, "%zu tables; at most %d change together", m->n_others + 1,
+                    WIRE_TABLES_MAX);
+    if (m->n_others > 0 && m->revision != 0)
+        return fail(&rq->error, -EINVAL, "a revision is of one model, and the tables are of %zu",
+                    m->n_others + 1);
+
+    set[0].revision = m->revision;
+    for (size_t i = 0; r == 0 && i < m->n_others; i++)
+        r = request_digest(rq, &m->others[i], "table digest", &set[i + 1].digest);
+    return r;
+}
+
 int tables_requests_handle_activate(struct request *rq)
 {
     const Kvcobra__ActivateTable *m = rq->message->activate_table;
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__ActivateTableReply *reply = &scratch->body.activate_table;
+    struct table_activation set[WIRE_TABLES_MAX] = {{0}};
     enum table_outcome outcome;
-    const uint8_t *digest;
-    uint64_t revision;
     int r;
 
-    r = request_digest(rq, &m->digest, "table digest", &digest);
+    r = tables_requests_read_set(rq, set);
+    if (r == 0)
+        r = tables_activate(&rq->server->tables, set, m->n_others + 1, ev_now_ms(rq->server->ev), &rq->error);
     if (r < 0)
         return r;
 
-    r = tables_activate(&rq->server->tables, digest, m->revision, ev_now_ms(rq->server->ev), &outcome,
-                        &revision, scratch->digest, &rq->error);
-    if (r < 0)
-        return r;
+    for (size_t i = 0; i <= m->n_others; i++)
+        tables_requests_warn_readers(rq->server, set[i].digest);
+    outcome = set[0].outcome;
+    for (size_t i = 0; i < m->n_others; i++) {
+        scratch->revisions[i] = set[i + 1].revision;
+        if (set[i + 1].outcome == OUTCOME_APPLIED)
+            outcome = OUTCOME_APPLIED;
+    }
 
-    tables_requests_warn_readers(rq);
+    memcpy(scratch->digest, set[0].previous, DIGEST_BYTES);
     kvcobra__activate_table_reply__init(reply);
     reply->outcome = (Kvcobra__Outcome) outcome;
-    reply->revision = revision;
+    reply->revision = set[0].revision;
     reply->previous = bytes_view(scratch->digest, DIGEST_BYTES);
+    reply->other_revisions = scratch->revisions;
+    reply->n_other_revisions = m->n_others;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_ACTIVATE_TABLE;
     rq->reply.activate_table = reply;
-    return request_outcome(rq, outcome, m->revision, revision, "activated another table");
+    return request_outcome(rq, outcome, m->revision, set[0].revision, "activated another table");
 }
 
 int tables_requests_handle_rollback(struct request *rq)

@@ -13,6 +13,7 @@
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
 #include "daemon/tables/trial.h"
+#include "proto/protocol.h"
 
 /* ---- activation ---- */
 
@@ -56,113 +57,153 @@ static void tables_activate_undo(struct table_entry *t, const struct tables_acti
     t->rolled_back = b->rolled_back;
 }
 
-/*
- * The file decides at the next start, so it is written first; if that fails, nothing has changed. The
- * states are set for the file; tables_activate_change_active() announces them.
- */
-static int tables_activate_switch_active(struct tables *ts, struct table_model *m, struct table_entry *t,
-                                         uint64_t revision, bool rolling_back, uint64_t now_ms,
-                                         struct errmsg *e)
-{
-    struct table_entry *old = m->active;
-    struct tables_activate_saved t_saved = tables_activate_remember(t),
-                                 old_saved = old ? tables_activate_remember(old) : t_saved;
-    uint64_t old_revision = m->revision;
-    int r;
+/* The change of one model's active table. */
+struct tables_activate_switch {
+    struct table_model *m; /* NULL: a new model */
+    struct table_entry *t, *old;
+    uint64_t revision, old_revision;
+    struct tables_activate_saved t_saved, old_saved;
+};
 
-    if (old && old != t) {
-        old->state = TABLE_DRAINING;
-        old->revision = revision;
-        old->drain_until_ms = now_ms + ts->config->drain_ms;
-        old->rolled_back = rolling_back;
+/* Sets what the file says of the model and of both tables. */
+static void tables_activate_set(struct tables *ts, struct tables_activate_switch *w, bool rolling_back,
+                                uint64_t now_ms)
+{
+    struct table_model *m = w->m;
+
+    w->old = m->active;
+    w->old_revision = m->revision;
+    w->t_saved = tables_activate_remember(w->t);
+    if (w->old && w->old != w->t) {
+        w->old_saved = tables_activate_remember(w->old);
+        w->old->state = TABLE_DRAINING;
+        w->old->revision = w->revision;
+        w->old->drain_until_ms = now_ms + ts->config->drain_ms;
+        w->old->rolled_back = rolling_back;
     }
 
-    t->state = TABLE_ACTIVE;
-    t->revision = t->activated = revision;
-    t->rolled_back = false;
-    m->active = t;
-    m->revision = revision;
-    r = state_writer_write(&ts->state, STATE_ACTIVE, e);
-    t->state = t_saved.state;
-    if (old && old != t)
-        old->state = old_saved.state;
-    if (r == 0)
-        return 0;
+    w->t->state = TABLE_ACTIVE;
+    w->t->revision = w->t->activated = w->revision;
+    w->t->rolled_back = false;
+    m->active = w->t;
+    m->revision = w->revision;
+}
 
-    tables_activate_undo(t, &t_saved);
-    if (old && old != t)
-        tables_activate_undo(old, &old_saved);
-    m->active = old;
-    m->revision = old_revision;
+static void tables_activate_unset(const struct tables_activate_switch *w)
+{
+    tables_activate_undo(w->t, &w->t_saved);
+    if (w->old && w->old != w->t)
+        tables_activate_undo(w->old, &w->old_saved);
+    w->m->active = w->old;
+    w->m->revision = w->old_revision;
+}
+
+/* New sequences of the model use the table from now on; the one that was active drains. */
+static void tables_activate_announce(struct tables *ts, const struct tables_activate_switch *w)
+{
+    w->t->state = w->t_saved.state;
+    if (w->old && w->old != w->t)
+        w->old->state = w->old_saved.state;
+    for (struct space *s = w->t->spaces; s; s = s->next)
+        s->leaves_first = false;
+    trial_end_all(ts, w->t); /* an active table is not tried */
+    table_set_state(ts, w->t, TABLE_ACTIVE);
+    trial_publish(ts, w->m);
+    if (w->old && w->old != w->t)
+        table_set_state(ts, w->old, TABLE_DRAINING);
+}
+
+static int tables_activate_add_model(struct tables *ts, struct tables_activate_switch *w, struct errmsg *e)
+{
+    if (w->revision > REVISION_MAX)
+        return fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", w->revision);
+    return w->m ? 0 : table_model_new(ts, w->t->model_digest, &w->m, e);
+}
+
+/* The file decides at the next start, so it is written first; if that fails, nothing has changed. */
+static int tables_activate_switch_all(struct tables *ts, struct tables_activate_switch *all, size_t n,
+                                      bool rolling_back, uint64_t now_ms, struct errmsg *e)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = tables_activate_add_model(ts, &all[i], e);
+    if (r == 0) {
+        for (size_t i = 0; i < n; i++)
+            tables_activate_set(ts, &all[i], rolling_back, now_ms);
+        r = state_writer_write(&ts->state, STATE_ACTIVE, e);
+        for (size_t i = 0; r < 0 && i < n; i++)
+            tables_activate_unset(&all[i]);
+    }
+
+    for (size_t i = 0; i < n; i++)
+        if (r == 0)
+            tables_activate_announce(ts, &all[i]);
+        else if (all[i].m && !all[i].m->active)
+            table_model_drop(ts, all[i].m);
     return r;
 }
 
-/*
- * New sequences of the model use @t from now on; the table that was active drains. @m: NULL for a new model.
- */
-static int tables_activate_change_active(struct tables *ts, struct table_model *m, struct table_entry *t,
-                                         uint64_t revision, bool rolling_back, uint64_t now_ms,
-                                         struct errmsg *e)
+/* Checks table @i of the set and computes its outcome. */
+static int tables_activate_check(struct tables *ts, struct table_activation *set, size_t i,
+                                 struct tables_activate_switch *all, struct errmsg *e)
 {
-    struct table_entry *old = m ? m->active : NULL;
-    int r = 0;
-
-    if (revision > REVISION_MAX)
-        return fail(e, -ERANGE, "revision %" PRIu64 " does not fit a control word (40 bits)", revision);
-    if (!m)
-        r = table_model_new(ts, t->model_digest, &m, e);
-    if (r == 0)
-        r = tables_activate_switch_active(ts, m, t, revision, rolling_back, now_ms, e);
-    if (r < 0) {
-        if (m && !m->active)
-            table_model_drop(ts, m);
-        return r;
-    }
-
-    for (struct space *s = t->spaces; s; s = s->next)
-        s->leaves_first = false;
-    trial_end_all(ts, t); /* an active table is not tried */
-    table_set_state(ts, t, TABLE_ACTIVE);
-    trial_publish(ts, m);
-    if (old && old != t)
-        table_set_state(ts, old, TABLE_DRAINING);
-    return 0;
-}
-
-int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
-                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous,
-                    struct errmsg *e)
-{
-    struct table_entry *t = table_find(ts, digest), *old;
+    struct table_entry *t = table_find(ts, set[i].digest);
     struct table_model *m;
-    enum table_outcome outcome;
     int r;
 
     if (!t)
         return fail(e, -ENOENT, "no such table is staged");
     if (!t->table)
         return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
+    for (size_t j = 0; j < i; j++)
+        if (memcmp(all[j].t->model_digest, t->model_digest, DIGEST_BYTES) == 0)
+            return fail(e, -EINVAL, "two of the tables are of one model, which has one active table");
 
     m = table_model_find(ts, t->model_digest);
     r = table_check_geometry(m, t, e);
     if (r < 0)
         return r;
 
-    outcome = tables_activate_compare_revision(m, t, &revision);
-    old = m ? m->active : NULL;
-    if (outcome == OUTCOME_APPLIED) {
-        r = tables_activate_change_active(ts, m, t, revision, false, now_ms, e);
+    all[i] = (struct tables_activate_switch){.m = m, .t = t, .old = m ? m->active : NULL};
+    all[i].revision = set[i].revision;
+    set[i].outcome = tables_activate_compare_revision(m, t, &all[i].revision);
+    return 0;
+}
+
+int tables_activate(struct tables *ts, struct table_activation *set, size_t n, uint64_t now_ms,
+                    struct errmsg *e)
+{
+    struct tables_activate_switch all[WIRE_TABLES_MAX], changes[WIRE_TABLES_MAX];
+    size_t n_changes = 0;
+    bool may_change = true;
+    int r = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        r = tables_activate_check(ts, set, i, all, e);
         if (r < 0)
             return r;
 
-        m = table_model_find(ts, t->model_digest);
+        may_change = may_change && (set[i].outcome == OUTCOME_APPLIED || set[i].outcome == OUTCOME_ALREADY);
+        if (set[i].outcome == OUTCOME_APPLIED)
+            changes[n_changes++] = all[i];
     }
 
-    *ret_outcome = outcome;
-    *ret_revision = m->revision;
-    memset(ret_previous, 0, DIGEST_BYTES);
-    if (old && old != t && outcome == OUTCOME_APPLIED)
-        memcpy(ret_previous, old->digest, DIGEST_BYTES);
+    if (may_change && n_changes > 0)
+        r = tables_activate_switch_all(ts, changes, n_changes, false, now_ms, e);
+    if (r < 0)
+        return r;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct table_model *m = table_model_find(ts, all[i].t->model_digest);
+        bool changed = may_change && set[i].outcome == OUTCOME_APPLIED;
+
+        set[i].revision = m ? m->revision : 0;
+        memset(set[i].previous, 0, DIGEST_BYTES);
+        if (changed && all[i].old && all[i].old != all[i].t)
+            memcpy(set[i].previous, all[i].old->digest, DIGEST_BYTES);
+    }
+
     return 0;
 }
 
@@ -192,7 +233,11 @@ int tables_rollback(struct tables *ts, const uint8_t *digest, uint64_t revision,
         if (!to)
             return fail(e, -ENODATA, "no earlier table of this model is draining: activate the one you want");
 
-        r = tables_activate_change_active(ts, m, to, revision ? revision : m->revision + 1, true, now_ms, e);
+        r = tables_activate_switch_all(
+            ts,
+            &(struct tables_activate_switch){
+                .m = m, .t = to, .revision = revision ? revision : m->revision + 1},
+            1, true, now_ms, e);
         if (r < 0)
             return r;
     }

@@ -7,17 +7,23 @@
 
 struct errmsg;
 
+/* A table to make the one that new sequences of its model use, and what came of it. */
+struct table_activation {
+    const uint8_t *digest;
+    uint64_t revision; /* 0 = the next one; afterwards the model's, whatever the outcome */
+    enum table_outcome outcome;
+    uint8_t previous[DIGEST_BYTES]; /* the table that drains now; zeros: none */
+};
+
 /**
- * tables_activate() - make a table the one that new sequences of its model use
- * @revision:     0 = the next one
- * @ret_revision: the model's revision afterwards, whatever the outcome
- * @ret_previous: [DIGEST_BYTES] the table that drains now; zeros: none
+ * tables_activate() - make tables the ones that new sequences of their models use
+ * @set: @n from 1 to WIRE_TABLES_MAX, of different models. They change together: after a restart all or none
+ *       are active, and none changes if the outcome of one is STALE or CONFLICT.
  *
- * Return: 0, see *ret_outcome; -ENOENT: no such table; -EBADMSG: rejected or retired; errno of the
- * active-set file.
+ * Return: 0, see the outcomes; -EINVAL: two of one model; -ENOENT: no such table; -EBADMSG: rejected or
+ * retired; errno of the active-set file.
  */
-int tables_activate(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
-                    enum table_outcome *ret_outcome, uint64_t *ret_revision, uint8_t *ret_previous,
+int tables_activate(struct tables *ts, struct table_activation *set, size_t n, uint64_t now_ms,
                     struct errmsg *e);
 
 /**

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "proto/protocol.h"
 #include "tests/e2e/client_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
@@ -195,6 +196,33 @@ static void test_swap_formats_in_a_loop(void)
     check_swap_in_a_loop(6);
 }
 
+/* Tables of as many models as one request may name, in one request. */
+static void test_activation_of_a_set(void)
+{
+    uint8_t digests[WIRE_TABLES_MAX][KVC_DIGEST_BYTES], model[KVC_DIGEST_BYTES] = {0};
+    uint64_t revisions[WIRE_TABLES_MAX] = {0};
+    struct errmsg e = {""};
+    struct scene sc;
+    void *bytes;
+    size_t n_bytes;
+
+    scene_start(&sc, small(), 3, 1, NULL);
+    for (unsigned i = 0; i < WIRE_TABLES_MAX; i++) {
+        model[0] = (uint8_t) i;
+        assert(random_table_bytes_of(&sc.g, model, i + 1, 3, &bytes, &n_bytes) == 0);
+        CU_ASSERT_EQUAL(operator_stage_table(sc.control, bytes, n_bytes, digests[i], &e), 0);
+        free(bytes);
+    }
+    CU_ASSERT_EQUAL(operator_activate_tables(sc.control, digests, WIRE_TABLES_MAX, 0, revisions, &e), 0);
+    for (unsigned i = 0; i < WIRE_TABLES_MAX; i++)
+        CU_ASSERT_EQUAL(revisions[i], 1);
+    CU_ASSERT_EQUAL(operator_activate_tables(sc.control, digests, WIRE_TABLES_MAX, 0, revisions, &e), 1);
+    CU_ASSERT_EQUAL(operator_activate_tables(sc.control, digests, 2, 5, revisions, &e), -EINVAL);
+    CU_ASSERT_EQUAL(operator_activate_tables(sc.control, digests, WIRE_TABLES_MAX + 1, 0, revisions, &e),
+                    -EINVAL);
+    scene_end(&sc);
+}
+
 static void test_activation_outcomes(void)
 {
     struct scene sc;
@@ -275,6 +303,7 @@ const struct test_case test_cases[] = {
     TEST(test_swap_to_format_3),
     TEST(test_swap_formats_in_a_loop),
     TEST(test_activation_outcomes),
+    TEST(test_activation_of_a_set),
     TEST_END,
 };
 const char test_suite[] = "client_swap";

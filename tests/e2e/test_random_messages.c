@@ -115,6 +115,8 @@ static void fill_value(const ProtobufCFieldDescriptor *f, void *at)
 static size_t element_bytes(const ProtobufCFieldDescriptor *f)
 {
     switch (f->type) {
+    case PROTOBUF_C_TYPE_BYTES:
+        return sizeof(ProtobufCBinaryData);
     case PROTOBUF_C_TYPE_STRING:
     case PROTOBUF_C_TYPE_MESSAGE:
     case PROTOBUF_C_TYPE_UINT64:

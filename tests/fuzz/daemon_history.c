@@ -498,11 +498,9 @@ static void start_daemon(unsigned how, const char *state_dir)
 {
     static void *table;
     static size_t n_table;
-    uint8_t previous[DIGEST_BYTES];
     enum table_outcome outcome;
     struct table_entry *t;
     struct space *space;
-    uint64_t revision;
 
     if (!table) {
         log_open(LOG_EMERG);
@@ -535,7 +533,8 @@ static void start_daemon(unsigned how, const char *state_dir)
     rig_check(tables_stage(&m.server->tables, table, n_table, 0, &outcome, &t, NULL) == 0);
     memcpy(m.table_digest, t->digest, DIGEST_BYTES);
     memcpy(m.model_digest, t->model_digest, DIGEST_BYTES);
-    rig_check(tables_activate(&m.server->tables, t->digest, 0, 0, &outcome, &revision, previous, NULL) == 0);
+    rig_check(
+        tables_activate(&m.server->tables, &(struct table_activation){.digest = t->digest}, 1, 0, NULL) == 0);
     rig_check(tables_space(&m.server->tables, t, (struct shard){0, 1}, &space, NULL) == 0);
     m.layout = &space->layout;
 }

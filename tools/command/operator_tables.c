@@ -13,6 +13,7 @@
 #include "base/errmsg.h"
 #include "base/fd_io.h"
 #include "base/memory_file.h"
+#include "proto/protocol.h"
 
 #define MOMENTS_BYTES_MAX ((uint64_t) 8 << 30)
 
@@ -219,14 +220,38 @@ static int operator_changed(Kvcobra__Outcome outcome, uint64_t revision, uint64_
 int operator_activate_table(kvc_client *c, const uint8_t digest[static KVC_DIGEST_BYTES], uint64_t revision,
                             uint64_t *ret_revision, struct errmsg *e)
 {
+    uint8_t one[1][KVC_DIGEST_BYTES];
+
+    memcpy(one[0], digest, KVC_DIGEST_BYTES);
+    return operator_activate_tables(c, one, 1, revision, ret_revision, e);
+}
+
+int operator_activate_tables(kvc_client *c, uint8_t (*digests)[KVC_DIGEST_BYTES], size_t n, uint64_t revision,
+                             uint64_t *ret_revisions, struct errmsg *e)
+{
     _cleanup_(operator_message_freep) Kvcobra__ActivateTableReply *got = NULL;
     Kvcobra__ActivateTable activate = KVCOBRA__ACTIVATE_TABLE__INIT;
+    ProtobufCBinaryData others[WIRE_TABLES_MAX];
     int r;
 
-    activate.digest = operator_digest(digest);
+    if (n > WIRE_TABLES_MAX)
+        return fail(e, -EINVAL, "%zu tables; at most %d change together", n, WIRE_TABLES_MAX);
+
+    activate.digest = operator_digest(digests[0]);
     activate.revision = revision;
+    activate.others = others;
+    activate.n_others = n - 1;
+    for (size_t i = 1; i < n; i++)
+        others[i - 1] = operator_digest(digests[i]);
     r = operator_call(c, KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE, &activate.base, &got, e);
-    return r < 0 ? r : operator_changed(got->outcome, got->revision, ret_revision, e);
+    if (r < 0)
+        return r;
+    if (got->n_other_revisions != n - 1)
+        return fail(e, -EPROTO, "this kvcobrad activates one table at a time: the others did not change");
+
+    for (size_t i = 1; i < n; i++)
+        ret_revisions[i] = got->other_revisions[i - 1];
+    return operator_changed(got->outcome, got->revision, ret_revisions, e);
 }
 
 int operator_shadow_table(kvc_client *c, const uint8_t digest[static KVC_DIGEST_BYTES], uint32_t ppm,

@@ -29,6 +29,13 @@ int operator_stage_table(kvc_client *c, const void *bytes, size_t n_bytes,
 int operator_activate_table(kvc_client *c, const uint8_t digest[static KVC_DIGEST_BYTES], uint64_t revision,
                             uint64_t *ret_revision, struct errmsg *e);
 
+/*
+ * The same for @n tables of different models, which change together. @revision: 0, unless there is one table.
+ * @ret_revisions: [n].
+ */
+int operator_activate_tables(kvc_client *c, uint8_t (*digests)[KVC_DIGEST_BYTES], size_t n, uint64_t revision,
+                             uint64_t *ret_revisions, struct errmsg *e);
+
 /* ---- trials on live traffic ---- */
 
 /* Clients encode @ppm millionths of new chunks with the table, too; 0 ends it. Return: 1, too: no change. */

@@ -9,7 +9,7 @@ _kvcobra_options() {
 }
 
 _kvcobra_actions() { # the actions of a command: lines of "  name ARGUMENT   what it does" behind the options
-    "$@" --help 2>/dev/null | sed -n '/^      --usage /,$s/^  \([a-z]\{4,\}\)\( [A-Z]\{1,\}\)*  .*/\1/p'
+    "$@" --help 2>/dev/null | sed -n '/^      --usage /,$s/^  \([a-z]\{4,\}\)\( [A-Z]\{1,\}[.]*\)*  .*/\1/p'
 }
 
 # what an option takes, if these are names

@@ -17,7 +17,7 @@ function __kvcobra_options
 end
 
 function __kvcobra_actions # lines of "  name ARGUMENT   what it does" behind the options
-    command kvcobra $argv --help 2>/dev/null | sed -n '/^      --usage /,$s/^  \([a-z]\{4,\}\)\( [A-Z]\{1,\}\)*  .*/\1/p'
+    command kvcobra $argv --help 2>/dev/null | sed -n '/^      --usage /,$s/^  \([a-z]\{4,\}\)\( [A-Z]\{1,\}[.]*\)*  .*/\1/p'
 end
 
 # what an option takes, if these are names

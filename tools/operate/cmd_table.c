@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
+#include "proto/protocol.h"
 #include "tools/command/operator.h"
 #include "tools/command/operator_tables.h"
 #include "tools/command/option.h"
@@ -28,6 +29,7 @@ struct table_action {
     const char *name;
     int (*run)(kvc_client *c, const struct table_options *o);
     bool takes_table, takes_share, takes_tenant, takes_revision, takes_output;
+    bool takes_tables;     /* several */
     const char *arguments; /* as its usage line shows them */
     const char *doc;
 };
@@ -35,7 +37,9 @@ struct table_action {
 struct table_options {
     struct operator_options operator;
     const struct table_action *action;
-    const char *table;  /* the argument TABLE or FILE; NULL: not given */
+    const char *table; /* the first argument TABLE or FILE; NULL: not given */
+    const char *tables[WIRE_TABLES_MAX];
+    size_t n_tables;
     const char *output; /* NULL: not given */
     uint64_t revision;
     double share; /* percent; negative: not given */
@@ -54,28 +58,51 @@ static int cmd_table_list(kvc_client *c, const struct table_options *o)
     return o->operator.common.json ? table_list_print_json(list) : table_list_print_text(list);
 }
 
-static int cmd_table_stage(kvc_client *c, const struct table_options *o)
+/* Appends to @json, or prints. */
+static int cmd_table_stage_one(kvc_client *c, const char *path, json_t *json)
 {
     _cleanup_(table_unrefp) struct table *t = NULL;
     uint8_t digest[KVC_DIGEST_BYTES];
     char hex[DIGEST_HEX_BYTES];
     struct errmsg e = {""};
-    int r;
+    int r = table_load(path, &t, &e); /* what is no table is not sent */
 
-    r = table_load(o->table, &t, &e); /* what is no table is not sent */
     if (r < 0)
         return command_fail("%s", e.text);
 
     r = operator_stage_table(c, t->bytes, t->n_bytes, digest, &e);
     if (r < 0)
-        return command_fail("cannot stage %s: %s", o->table, e.text);
+        return command_fail("cannot stage %s: %s", path, e.text);
 
     (void) digest_hex(digest, hex);
-    if (o->operator.common.json)
-        return report_json(json_pack("{s:s, s:b}", "digest", hex, "already", r > 0));
-
-    printf("%s %s\n", r > 0 ? "already staged:" : "staged", hex);
+    if (json)
+        (void) json_array_append_new(json, json_pack("{s:s, s:b}", "digest", hex, "already", r > 0));
+    else
+        printf("%s %s\n", r > 0 ? "already staged:" : "staged", hex);
     return COMMAND_OK;
+}
+
+/* One table as an object, several as an array of them. Takes over @list. */
+static int cmd_table_print_json(json_t *list)
+{
+    json_t *one = json_incref(json_array_size(list) == 1 ? json_array_get(list, 0) : list);
+
+    json_decref(list);
+    return report_json(one);
+}
+
+static int cmd_table_stage(kvc_client *c, const struct table_options *o)
+{
+    json_t *json = o->operator.common.json ? json_array() : NULL;
+    int code = COMMAND_OK;
+
+    for (size_t i = 0; code == COMMAND_OK && i < o->n_tables; i++)
+        code = cmd_table_stage_one(c, o->tables[i], json);
+    if (json && code == COMMAND_OK)
+        return cmd_table_print_json(json);
+
+    json_decref(json);
+    return code;
 }
 
 static int cmd_table_fetch(kvc_client *c, const struct table_options *o)
@@ -118,25 +145,36 @@ static int cmd_table_find(kvc_client *c, const char *text, struct table_target *
 
 static int cmd_table_activate(kvc_client *c, const struct table_options *o)
 {
-    struct table_target t;
+    uint8_t digests[WIRE_TABLES_MAX][KVC_DIGEST_BYTES];
+    struct table_target targets[WIRE_TABLES_MAX];
+    uint64_t revisions[WIRE_TABLES_MAX] = {0};
     struct errmsg e = {""};
-    uint64_t revision = 0;
+    json_t *json;
     int r;
 
-    r = cmd_table_find(c, o->table, &t);
-    if (r != COMMAND_OK)
-        return r;
+    for (size_t i = 0; i < o->n_tables; i++) {
+        r = cmd_table_find(c, o->tables[i], &targets[i]);
+        if (r != COMMAND_OK)
+            return r;
 
-    r = operator_activate_table(c, t.digest, o->revision, &revision, &e);
+        memcpy(digests[i], targets[i].digest, KVC_DIGEST_BYTES);
+    }
+
+    r = operator_activate_tables(c, digests, o->n_tables, o->revision, revisions, &e);
     if (r < 0)
-        return command_fail("cannot activate %s: %s", o->table, e.text);
+        return command_fail("cannot activate %s%s: %s", o->table, o->n_tables > 1 ? " and the others" : "",
+                            e.text);
 
-    if (o->operator.common.json)
-        return report_json(json_pack("{s:s, s:I, s:b}", "digest", t.hex, "revision", (json_int_t) revision,
-                                     "already", r > 0));
-
-    printf("%s %s, revision %ju\n", r > 0 ? "already active:" : "active", t.hex, (uintmax_t) revision);
-    return COMMAND_OK;
+    json = o->operator.common.json ? json_array() : NULL;
+    for (size_t i = 0; i < o->n_tables; i++)
+        if (json)
+            (void) json_array_append_new(json,
+                                         json_pack("{s:s, s:I, s:b}", "digest", targets[i].hex, "revision",
+                                                   (json_int_t) revisions[i], "already", r > 0));
+        else
+            printf("%s %s, revision %ju\n", r > 0 ? "already active:" : "active", targets[i].hex,
+                   (uintmax_t) revisions[i]);
+    return json ? cmd_table_print_json(json) : COMMAND_OK;
 }
 
 /* Prints that a shadow or a canary was set or, with @ends, ended. @name: "shadow" or "canary"; @r > 0: no
@@ -334,42 +372,43 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
     "has.\n\n"
 
 static const struct table_action actions[] = {
-    {"list", cmd_table_list, false, false, false, false, false, "list",
+    {"list", cmd_table_list, false, false, false, false, false, false, "list",
      "Print the daemon's tables: their models, states and bits, the references of sessions, their pages, and "
      "the error that clients measured beside the expected one.\v"
      "Examples:\n\n"
      "  kvcobra table list\n"
      "  kvcobra table list --json"},
-    {"stage", cmd_table_stage, true, false, false, false, false, "stage FILE",
-     "Send a table file to the daemon, which verifies it and answers. No sequence uses the table until it is "
+    {"stage", cmd_table_stage, true, false, false, false, false, true, "stage FILE...",
+     "Send table files to the daemon, which verifies them and answers. No sequence uses a table until it is "
      "tried or activated.\v"
      "Example:\n\n"
      "  kvcobra table stage model-3.table"},
-    {"fetch", cmd_table_fetch, true, false, false, false, true, "fetch DIGEST",
+    {"fetch", cmd_table_fetch, true, false, false, false, true, false, "fetch DIGEST",
      "Write a table of the daemon to a file, by at least the first six digits of its digest. The file is "
      "verified before it gets its name. Clients may fetch tables too: with --socket and the path of the "
      "clients' socket. A table that retired is gone.\v"
      "Example:\n\n"
      "  kvcobra table fetch 651ed3 -o active.table"},
-    {"shadow", cmd_table_shadow, true, true, false, true, false, "shadow TABLE",
+    {"shadow", cmd_table_shadow, true, true, false, true, false, false, "shadow TABLE",
      "Measure a table on live traffic without using it: clients encode --share percent of their new chunks "
      "with TABLE as well and report both errors, which 'kvcobra table list' prints. --share 0 ends "
      "it.\v" TABLE_IS "Example:\n\n"
      "  kvcobra table shadow model-2.table --share 5"},
-    {"canary", cmd_table_canary, true, true, true, true, false, "canary TABLE",
+    {"canary", cmd_table_canary, true, true, true, true, false, false, "canary TABLE",
      "Use a table that is not active for some new sequences: for --share percent of them, and for all of "
      "each "
      "--tenant. They share no pages with the others. --share 0 ends it.\v" TABLE_IS "Example:\n\n"
      "  kvcobra table canary model-2.table --share 10"},
-    {"activate", cmd_table_activate, true, false, false, true, false, "activate TABLE",
+    {"activate", cmd_table_activate, true, false, false, true, false, true, "activate TABLE...",
      "Use a table for all new sequences of its model. Running sequences keep the table that they began with, "
-     "so no sequence is interrupted.\v" TABLE_IS "Example:\n\n"
+     "so no sequence is interrupted. Several tables, such as those of a model's groups of layers, change "
+     "together: all, or none.\v" TABLE_IS "Example:\n\n"
      "  kvcobra table activate model-3.table"},
-    {"rollback", cmd_table_rollback, true, false, false, true, false, "rollback TABLE",
+    {"rollback", cmd_table_rollback, true, false, false, true, false, false, "rollback TABLE",
      "Leave TABLE, which is active, and use the table that was active before it. This is possible while the "
      "earlier table drains: kvcobrad's drain-ms, 10 minutes by default.\v" TABLE_IS "Example:\n\n"
      "  kvcobra table rollback model-3.table"},
-    {"retire", cmd_table_retire, true, false, false, true, false, "retire TABLE",
+    {"retire", cmd_table_retire, true, false, false, true, false, false, "retire TABLE",
      "End the use of a table that is not active: it takes no new pages, and is removed when no sequence uses "
      "it.\v" TABLE_IS "Example:\n\n"
      "  kvcobra table retire model-2.table"},
@@ -382,14 +421,14 @@ static const struct table_action actions[] = {
 static const char doc[] =
     "List the allocation tables of a daemon, add one, or change which one is in use.\v  list            "
     "print the daemon's tables and their states\n"
-    "  stage FILE      send a table file; the daemon verifies it and answers\n"
+    "  stage FILE...   send table files; the daemon verifies them and answers\n"
     "  fetch DIGEST    write a table of the daemon to the file --output\n"
     "  shadow TABLE    clients encode --share percent of their new chunks with\n"
     "                  TABLE as well and report both errors, which list prints;\n"
     "                  --share 0 ends it\n"
     "  canary TABLE    --share percent of new sequences, and all new sequences\n"
     "                  of each --tenant, use TABLE; --share 0 ends it\n"
-    "  activate TABLE  new sequences use TABLE\n"
+    "  activate TABLE...  new sequences use TABLE; several change together\n"
     "  rollback TABLE  new sequences use the table that was active before TABLE,\n"
     "                  which is active now\n"
     "  retire TABLE    no new pages for TABLE, which is not active; it is removed\n"
@@ -447,6 +486,8 @@ static void cmd_table_check(const struct table_options *o, const struct argp_sta
         argp_error(state, "shadow needs --share");
     if (a->takes_tenant && o->share < 0 && o->tenants.n == 0)
         argp_error(state, "canary needs --share or --tenant");
+    if (o->n_tables > 1 && o->revision > 0)
+        argp_error(state, "--revision is for one table");
     if (a->takes_tenant && o->share >= 100)
         argp_error(state, "--share %g: a canary must be below 100; use activate for all new sequences",
                    o->share);
@@ -461,9 +502,13 @@ static void cmd_table_take_argument(struct table_options *o, const char *arg, co
         return;
     }
 
-    if (o->table)
+    if (o->n_tables > 0 && !o->action->takes_tables)
         argp_error(state, "'%s' is one argument too many", arg);
-    o->table = arg;
+    if (o->n_tables == WIRE_TABLES_MAX)
+        argp_error(state, "more than %d tables", WIRE_TABLES_MAX);
+    if (o->n_tables == 0)
+        o->table = arg;
+    o->tables[o->n_tables++] = arg;
 }
 
 static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)
@@ -497,7 +542,7 @@ static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, cmd_table_parse, "ACTION [TABLE]", doc, operator_children, NULL,
+static const struct argp argp = {options, cmd_table_parse, "ACTION [TABLE...]", doc, operator_children, NULL,
                                  NULL};
 
 /* Whether an action takes the option @key. */

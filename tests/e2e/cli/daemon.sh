@@ -62,7 +62,13 @@ expect_json "status --json" pid pool_bytes waste_bytes tenants spaces
 expect_true "the pages are listed" "sum(t['pages'] for t in j['tenants']) == 22"
 expect_true "spaces have room" "j['spaces'] and all(s['tokens_free'] > 0 for s in j['spaces'])"
 
-expect "stage another" 0 "$KVCOBRA" table stage "$dir/2.table" --socket "$operator"
+expect "stage another, and one again" 0 "$KVCOBRA" table stage "$dir/2.table" "$dir/3.table" --socket "$operator" --json
+expect_true "two answers" "[t['already'] for t in j] == [False, True]"
+expect_sentence "two tables of one model" "of one model" "$KVCOBRA" table activate "$dir/2.table" "$dir/3.table" --socket "$operator"
+expect "a revision of two" 2 "$KVCOBRA" table activate "$dir/2.table" "$dir/3.table" --revision 9 \
+    --socket "$operator"
+# shellcheck disable=SC2046 # 65 names
+expect "too many tables" 2 "$KVCOBRA" table activate $(seq -f "$dir/%.0f.table" 65) --socket "$operator"
 expect "activate it" 0 "$KVCOBRA" table activate "$dir/2.table" --socket "$operator" --json
 expect_true "the revision is higher" "not j['already'] and j['revision'] >= 2"
 expect_sentence "an old revision" "$dir/3.table" "$KVCOBRA" table activate "$dir/3.table" --revision 1 \

@@ -30,6 +30,8 @@ static uint32_t limit_of(const ProtobufCFieldDescriptor *f)
 {
     if (f->type == PROTOBUF_C_TYPE_DOUBLE)
         return 128;
+    if (strcmp(f->name, "others") == 0 || strcmp(f->name, "other_revisions") == 0)
+        return WIRE_TABLES_MAX - 1;
     if (f->type == PROTOBUF_C_TYPE_STRING)
         return WIRE_LIST_ITEMS_MAX;
     if (f->type == PROTOBUF_C_TYPE_MESSAGE && strstr(f->name, "tables"))
@@ -80,6 +82,8 @@ static size_t element_bytes(const ProtobufCFieldDescriptor *f)
     case PROTOBUF_C_TYPE_MESSAGE:
     case PROTOBUF_C_TYPE_STRING:
         return sizeof(void *);
+    case PROTOBUF_C_TYPE_BYTES:
+        return sizeof(ProtobufCBinaryData);
     default:
         assert(!"repeated field of a type that no message uses");
         return 0;

@@ -99,14 +99,21 @@ static struct table_entry *staged(uint64_t seed)
     return t;
 }
 
+/* ACTIVATE of one table at time @now_ms. */
+static int activate_at(const struct table_entry *t, uint64_t revision, uint64_t now_ms, struct errmsg *e)
+{
+    struct table_activation one = {.digest = t->digest, .revision = revision};
+
+    return tables_activate(&tables, &one, 1, now_ms, e);
+}
+
 static enum table_outcome activate(const struct table_entry *t, uint64_t revision, uint64_t *ret_revision)
 {
-    uint8_t previous[DIGEST_BYTES];
-    enum table_outcome outcome;
+    struct table_activation one = {.digest = t->digest, .revision = revision};
 
-    CU_ASSERT_EQUAL_FATAL(
-        tables_activate(&tables, t->digest, revision, 0, &outcome, ret_revision, previous, NULL), 0);
-    return outcome;
+    CU_ASSERT_EQUAL_FATAL(tables_activate(&tables, &one, 1, 0, NULL), 0);
+    *ret_revision = one.revision;
+    return one.outcome;
 }
 
 static void test_stage_is_idempotent(void)
@@ -129,9 +136,7 @@ static void test_stage_is_idempotent(void)
  */
 static void test_damaged_bytes_are_rejected(void)
 {
-    uint8_t previous[DIGEST_BYTES];
     enum table_outcome outcome;
-    uint64_t revision;
     struct errmsg e;
     size_t n;
 
@@ -143,8 +148,7 @@ static void test_damaged_bytes_are_rejected(void)
         bytes[test_rand_below(n)] ^= (uint8_t) (1u << test_rand_below(8));
         CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), -EBADMSG);
         CU_ASSERT_FATAL(t && t->state == TABLE_REJECTED && t->reason[0] && !t->table);
-        CU_ASSERT_EQUAL(tables_activate(&tables, t->digest, 0, 0, &outcome, &revision, previous, &e),
-                        -EBADMSG);
+        CU_ASSERT_EQUAL(activate_at(t, 0, 0, &e), -EBADMSG);
         free(bytes);
     }
     CU_ASSERT_EQUAL(tables_stage(&tables, "", 0, 0, &outcome, &(struct table_entry *){NULL}, &e), -EBADMSG);
@@ -182,16 +186,12 @@ static void test_revisions(void)
 
 static void test_revision_fits_the_word(void)
 {
-    uint8_t previous[DIGEST_BYTES];
-    enum table_outcome outcome;
     struct table_entry *a;
     uint64_t revision;
 
     setup(false);
     a = staged(1);
-    CU_ASSERT_EQUAL(
-        tables_activate(&tables, a->digest, UINT64_C(1) << 40, 0, &outcome, &revision, previous, NULL),
-        -ERANGE);
+    CU_ASSERT_EQUAL(activate_at(a, UINT64_C(1) << 40, 0, NULL), -ERANGE);
     CU_ASSERT_PTR_NULL(tables.models);
     CU_ASSERT_EQUAL(activate(a, (UINT64_C(1) << 40) - 1, &revision), OUTCOME_APPLIED);
     teardown();
@@ -464,8 +464,6 @@ static void block_active_file(void)
 /* If the active set cannot be written, the word stays and nothing has changed. */
 static void test_activation_that_cannot_be_stored(void)
 {
-    uint8_t previous[DIGEST_BYTES];
-    enum table_outcome outcome;
     struct table_entry *a, *b;
     uint64_t revision;
     struct errmsg e = {""};
@@ -475,7 +473,7 @@ static void test_activation_that_cannot_be_stored(void)
     b = staged(2);
     (void) activate(a, 0, &revision);
     block_active_file();
-    CU_ASSERT(tables_activate(&tables, b->digest, 0, 1000, &outcome, &revision, previous, &e) < 0);
+    CU_ASSERT(activate_at(b, 0, 1000, &e) < 0);
     CU_ASSERT(e.text[0] != '\0');
     CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_VERIFIED && tables.models->revision == 1);
     CU_ASSERT_PTR_EQUAL(tables.models->active, a);
@@ -496,7 +494,7 @@ static void test_first_activation_that_cannot_be_stored(void)
     setup(true);
     a = staged(1);
     block_active_file();
-    CU_ASSERT(tables_activate(&tables, a->digest, 0, 0, &outcome, &revision, previous, &e) < 0);
+    CU_ASSERT(activate_at(a, 0, 0, &e) < 0);
     CU_ASSERT_PTR_NULL(tables.models);
     CU_ASSERT_EQUAL(a->state, TABLE_VERIFIED);
     CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, previous, &e), -ENODATA);

@@ -52,10 +52,10 @@ static struct table_entry *stage(uint64_t seed)
 
 static void activate(const struct table_entry *t)
 {
-    uint8_t previous[DIGEST_BYTES];
-    enum table_outcome outcome;
+    struct table_activation one = {.digest = t->digest};
 
-    CU_ASSERT_EQUAL(tables_activate(&tables, t->digest, 0, 0, &outcome, &revision, previous, NULL), 0);
+    CU_ASSERT_EQUAL(tables_activate(&tables, &one, 1, 0, NULL), 0);
+    revision = one.revision;
 }
 
 /* Three tables of one model, the first of which is active at revision 1. */
