@@ -63,7 +63,7 @@ def make_table(kit, model, path, bits):
     from kvcobra.hf import _geometry
 
     g = _geometry.model_geometry(model)
-    values = [path, 1, bits, g.n_layers, g.n_heads, g.n_kv_heads, g.head_dim, repr(g.attn_scale), *map(repr, g.rope_freq)]
+    values = [path, 1, bits, "-", g.n_layers, g.n_heads, g.n_kv_heads, g.head_dim, repr(g.attn_scale), *map(repr, g.rope_freq)]
     done = subprocess.run([os.path.join(kit, "bin/write_table"), *map(str, values)], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 

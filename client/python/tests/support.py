@@ -34,11 +34,11 @@ def program(variable):
     return path
 
 
-def write_table(path, g=None, seed=1, bpd=4.0, state_bits=0):
-    """Writes a random table file for a model of geometry @g. @state_bits: of trellises; 0: scalar levels. Returns the model's digest,
-    which is the same for all."""
+def write_table(path, g=None, seed=1, bpd=4.0, state_bits=0, model=None):
+    """Writes a random table file for a model of geometry @g. @state_bits: of trellises; 0: scalar levels. @model: its digest; None: one
+    that is the same for all. Returns it."""
     g = g or geometry()
-    arguments = [path, seed, f"{bpd}:{state_bits}", g.n_layers, g.n_heads, g.n_kv_heads, g.head_dim, repr(g.attn_scale), *map(repr, g.rope_freq)]
+    arguments = [path, seed, f"{bpd}:{state_bits}", model.hex() if model else "-", g.n_layers, g.n_heads, g.n_kv_heads, g.head_dim, repr(g.attn_scale), *map(repr, g.rope_freq)]
     done = subprocess.run([program("KVC_WRITE_TABLE"), *map(str, arguments)], check=True, capture_output=True, text=True)
     return bytes.fromhex(done.stdout.strip())
 

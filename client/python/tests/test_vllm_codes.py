@@ -54,8 +54,8 @@ class Attention(support.Case):
         self.codes = self.new_codes()
 
     def new_codes(self, repeatable=False):
-        daemon = Daemon(self.daemon.socket, self.model_id.hex(), geometry.Geometry(**support.geometry()._asdict()),
-                        [geometry.Shard(0, H, 0)], 4096, Service(self.log), 2)
+        daemon = Daemon(self.daemon.socket, self.model_id.hex(),
+                        [(geometry.Geometry(**support.geometry()._asdict()), [geometry.Shard(0, H, 0)])], 4096, Service(self.log), 2)
         codes = Codes(daemon, repeatable, self.counters)
         self.addCleanup(codes.close)
         return codes
@@ -109,7 +109,7 @@ class Attention(support.Case):
         other = self.new_codes()
         again = Request("z", 7, 300, self.model)
         again.tokens, again.q, again.k, again.v = a.tokens, a.q, a.k, a.v
-        load = Load("z", Text(a.tokens, b"", self.digest), 0, 192, (7, 8, 9))
+        load = Load("z", Text(a.tokens, b"", (self.digest,)), 0, 192, ((7, 8, 9),))
         out, failed = self.step([(again, 192, 300)], loads=[load], codes=other)
         self.assertEqual(failed, set())
         _, model = self.connected(self.daemon)
@@ -123,14 +123,14 @@ class Attention(support.Case):
         cold, _ = self.step([(a, 0, 300)], codes=self.new_codes(repeatable=True))
         again = Request("z", 7, 300, self.model)
         again.tokens, again.q, again.k, again.v = a.tokens, a.q, a.k, a.v
-        load = Load("z", Text(a.tokens, b"", self.digest), 0, 192, (7, 8, 9))
+        load = Load("z", Text(a.tokens, b"", (self.digest,)), 0, 192, ((7, 8, 9),))
         hit, failed = self.step([(again, 192, 300)], loads=[load], codes=self.new_codes(repeatable=True))
         self.assertEqual(failed, set())
         self.assert_close(hit, cold[:, 192:])
 
     def test_load_that_fails_is_computed_again(self):
         a = Request("a", 1, 300, self.model)
-        load = Load("a", Text(a.tokens, b"", self.digest), 0, 192, (1, 8, 9))
+        load = Load("a", Text(a.tokens, b"", (self.digest,)), 0, 192, ((1, 8, 9),))
         out, failed = self.step([(a, 192, 300)], loads=[load])
         self.assertEqual(failed, {1, 8, 9})
         self.assertEqual(int(out.abs().sum()), 0)
@@ -152,7 +152,7 @@ class Attention(support.Case):
         self.assert_close(out, self.expected(a, 0, 300)[:, 100:])
         again = Request("z", 7, 300, self.model)
         again.tokens = b.tokens
-        _, failed = self.step([(again, 192, 300)], loads=[Load("z", Text(b.tokens, b"", self.digest), 0, 192, (7, 8, 9))])
+        _, failed = self.step([(again, 192, 300)], loads=[Load("z", Text(b.tokens, b"", (self.digest,)), 0, 192, ((7, 8, 9),))])
         self.assertEqual(failed, {7, 8, 9})
         again.sent = 0
         self.step([(again, 0, 300)])

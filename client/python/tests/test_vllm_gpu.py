@@ -23,10 +23,11 @@ from kvcobra.vllm.publisher import Publisher
 from kvcobra.vllm.recording import Recorder, slots
 from test_gpu import UUID, Driver
 from torch_on_standin import DEVICE
-from vllm_standin import FakeLog
+from vllm_standin import FakeLog, one_list
 
 L, H, D = support.N_LAYERS, support.N_KV_HEADS, support.HEAD_DIM
 BLOCK = 32
+BLOCKS = one_list(BLOCK, L)
 NEIGHBOURS = 3  # rows of other requests before and behind those of a prompt
 
 
@@ -43,12 +44,12 @@ class Worker(support.Case):
 
     def connector(self, gpu):
         g = geometry.Geometry(**support.geometry()._asdict())
-        return Daemon(self.daemon.socket, self.model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(self.log),
+        return Daemon(self.daemon.socket, self.model_id.hex(), [(g, [geometry.Shard(0, H, 0)])], 4096, Service(self.log),
                       gpu=DEVICE if gpu else None)
 
     def text(self, n, salt):
         _, model = self.connected(self.daemon)
-        return Text(tuple(range(1, n + 1)), salt, model.info.table_digest)
+        return Text(tuple(range(1, n + 1)), salt, (model.info.table_digest,))
 
     def vectors(self, n):
         generator = torch.Generator().manual_seed(n)
@@ -57,7 +58,7 @@ class Worker(support.Case):
     def publish(self, text, vectors, pieces, gpu=True, queue_bytes=1 << 24, shift=0):
         """Steps of @pieces tokens. @shift: of the slots that vLLM writes to, from those that were announced."""
         publisher = Publisher(self.connector(gpu), queue_bytes, self.counters)
-        recorder = Recorder(BLOCK, L, publisher.reserve, self.counters)
+        recorder = Recorder(BLOCKS, 0, range(L), publisher.reserve, self.counters)
         recorder.start("a", text, 0)
         blocks = tuple(range(100, 100 + len(text.tokens) // BLOCK))
         place = DEVICE if gpu else torch.device("cpu")
@@ -66,14 +67,14 @@ class Worker(support.Case):
             others = torch.ones((NEIGHBOURS, H, D), dtype=torch.bfloat16)
             rows = [[torch.cat([others, vectors[layer, side, at:at + n], others]).to(place) for side in range(2)] for layer in range(L)]
             mapping = torch.cat([torch.arange(NEIGHBOURS), slots(blocks, BLOCK, at, n) + shift, 9000 + torch.arange(NEIGHBOURS)]).to(place)
-            recorder.expect([Rows("a", at, n, blocks)])
+            recorder.expect([Rows("a", at, n, (blocks,))])
             with self.step():
                 for layer in range(L):
                     recorder.take(layer, *rows[layer], mapping)
                 copies = recorder.end()
             for copy in copies:
                 self.assertEqual(copy.memory.device.type, place.type)
-            publisher.put(copies, L)
+            publisher.put(copies)
             at += n
         publisher.close()  # waits for some seconds only
         publisher._thread.join(support.TIMEOUT_S)
@@ -101,8 +102,8 @@ class Worker(support.Case):
             self.assertEqual({x.device.type for x in (key, value, where)}, {"cuda"})
             cache[layer, 0, where], cache[layer, 1, where] = key, value
 
-        loader = Loader(self.connector(True), store, L, BLOCK, torch.bfloat16, DEVICE, self.counters)
-        failed = loader.load(Load("a", Text(there.tokens + (7,), there.salt, there.table), 64, 192, tuple(range(1, 7))))
+        loader = Loader(self.connector(True), store, BLOCKS, torch.bfloat16, DEVICE, self.counters)
+        failed = loader.load(Load("a", Text(there.tokens + (7,), there.salt, there.tables), 64, 192, (tuple(range(1, 7)),)))
         loader.close()
         self.assertEqual(failed, set(), self.log.lines)
         got = cache.cpu().float()
@@ -135,8 +136,8 @@ class Worker(support.Case):
 
     def test_pages_that_are_gone(self):
         text = self.text(128, b"")
-        loader = Loader(self.connector(True), None, L, BLOCK, torch.bfloat16, DEVICE, self.counters)
-        self.assertEqual(loader.load(Load("a", Text(text.tokens + (7,), b"", text.table), 0, 128, (4, 5, 6, 7))), {4, 5, 6, 7})
+        loader = Loader(self.connector(True), None, BLOCKS, torch.bfloat16, DEVICE, self.counters)
+        self.assertEqual(loader.load(Load("a", Text(text.tokens + (7,), b"", text.tables), 0, 128, ((4, 5, 6, 7),))), {4, 5, 6, 7})
         loader.close()
 
 

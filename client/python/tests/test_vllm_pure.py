@@ -111,19 +111,34 @@ class Rows(list):
 class Ropes(unittest.TestCase):
     """What vLLM rotates, against what the geometry says."""
 
-    def check(self, n_rot=8, neox=True, factor=1.0, base=100.0, **geometry_changes):
-        def frequencies(theta):
-            return [theta ** (-2 * i / n_rot) for i in range(n_rot // 2)]
-
-        cache = Rows([[factor * f(n * x) for f in (math.cos, math.sin) for x in frequencies(base)] for n in range(32)])
+    @staticmethod
+    def rope(n_rot=8, neox=True, factor=1.0, base=100.0):
+        frequencies = [base ** (-2 * i / n_rot) for i in range(n_rot // 2)]
+        cache = Rows([[factor * f(n * x) for f in (math.cos, math.sin) for x in frequencies] for n in range(32)])
         cache.shape = (32, n_rot)
-        g = geometry.Geometry(1, 2, 1, 8, 8, 0.5, tuple(100.0 ** (-2 * i / 8) for i in range(4)), **geometry_changes)
-        geometry.check_ropes(g, [types.SimpleNamespace(is_neox_style=neox, cos_sin_cache=cache)])
+        return types.SimpleNamespace(is_neox_style=neox, cos_sin_cache=cache)
+
+    @staticmethod
+    def group(base=100.0, **changes):
+        return geometry.Geometry(1, 2, 1, 8, 8, 0.5, tuple(base ** (-2 * i / 8) for i in range(4)), **changes)
+
+    def check(self, pairs="half-split", **rope):
+        geometry.check_ropes([self.group(pairs=pairs)], [self.rope(**rope)])
 
     def test_same(self):
         self.check()
         self.check(neox=False, pairs="interleaved")
-        geometry.check_ropes(geometry.Geometry(1, 2, 1, 8, 0, 0.5, ()), [])
+        geometry.check_ropes([geometry.Geometry(1, 2, 1, 8, 0, 0.5, ())], [])
+
+    def test_groups(self):
+        """A model may rotate the keys of its layers in several ways, or those of some not at all."""
+        groups = [self.group(), self.group(base=120.0, layers=(1, 3)), geometry.Geometry(1, 2, 1, 8, 0, 0.5, ())]
+        ropes = [self.rope(), self.rope(base=120.0)]
+        geometry.check_ropes(groups, ropes)
+        with self.assertRaisesRegex(ValueError, "no rotary embedding that rotates the keys of layers 1, 3 as"):
+            geometry.check_ropes(groups, ropes[:1])
+        with self.assertRaisesRegex(ValueError, "other angles"):
+            geometry.check_ropes(groups, [*ropes, self.rope(base=140.0)])
 
     def test_refusals(self):
         for words, changes in [("rotates interleaved pairs", dict(neox=False)), ("rotates half-split pairs", dict(pairs="interleaved")),
@@ -132,7 +147,31 @@ class Ropes(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, words):
                 self.check(**changes)
         with self.assertRaisesRegex(ValueError, "made no rotary embedding"):
-            geometry.check_ropes(geometry.Geometry(1, 2, 1, 8, 2, 0.5, (1.0,)), [])
+            geometry.check_ropes([geometry.Geometry(1, 2, 1, 8, 2, 0.5, (1.0,))], [])
+
+
+class Blocks(unittest.TestCase):
+    """vLLM's lists of blocks, one for each of its own groups of layers."""
+
+    def groups(self, *groups):
+        return [types.SimpleNamespace(kv_cache_spec=types.SimpleNamespace(block_size=tokens),
+                                      layer_names=[f"model.layers.{i}.self_attn.attn" for i in layers]) for tokens, layers in groups]
+
+    def test_lists_of_layers(self):
+        blocks = geometry.blocks_of(self.groups((32, (0, 2)), (48, (1, 3))))
+        self.assertEqual(blocks, geometry.Blocks((0, 1, 0, 1), (32, 48)))
+        self.assertEqual(blocks.common, 96)
+        for name in ("model.norm", "model.layers.1.experts.2"):
+            with self.assertRaisesRegex(ValueError, "not one number"):
+                geometry.layer_number(name)
+
+    def test_positions_that_are_needed(self):
+        blocks = geometry.Blocks((0, 1), (32, 32))
+        lists = ((0, 0, 0, 7, 8), (1, 2, 3, 4, 5))
+        self.assertEqual(blocks.needed(lists, (0,), 0, 160), 96, "the first blocks are outside of the window")
+        self.assertEqual(blocks.needed(lists, (0,), 128, 160), 128)
+        self.assertEqual(blocks.needed(lists, (1,), 32, 160), 32)
+        self.assertEqual(blocks.needed(lists, (0, 1), 32, 160), 32, "one of its layers needs them")
 
 
 def config(**changes):
@@ -141,7 +180,7 @@ def config(**changes):
                                           "head_size": 64, "head_size_v": 64})()
     new = types.SimpleNamespace
     c = new(kv_transfer_config=new(kv_load_failure_policy="recompute", kv_role="kv_both"),
-            parallel_config=new(pipeline_parallel_size=1, decode_context_parallel_size=1, prefill_context_parallel_size=1),
+            parallel_config=new(tensor_parallel_size=1, pipeline_parallel_size=1, decode_context_parallel_size=1, prefill_context_parallel_size=1),
             model_config=new(is_encoder_decoder=False, use_mla=False, is_hybrid=False, is_attention_free=False, uses_mrope=False,
                              quantization=None, hf_config=new(), hf_text_config=new(num_hidden_layers=2)),
             load_config=new(load_format="auto"),
@@ -157,7 +196,7 @@ def config(**changes):
 
 
 class Requirements(unittest.TestCase):
-    refusal, factor = "", 1.0
+    refusal, factor, groups = "", 1.0, None
 
     def check(self, codes=False, chosen=None, **changes):
         c = config(**changes)
@@ -166,7 +205,7 @@ class Requirements(unittest.TestCase):
     def of_model(self, model_config):
         if self.refusal:
             raise ValueError(self.refusal)
-        return geometry.Geometry(2, 2, 1, 8, 2, 0.5, (1.0,), factor=self.factor)
+        return self.groups or [geometry.Geometry(2, 2, 1, 8, 2, 0.5, (1.0,), factor=self.factor)]
 
     def test_accepted(self):
         self.check()
@@ -193,12 +232,11 @@ class Requirements(unittest.TestCase):
                 ("weights are random", {"load_config__load_format": "dummy"}),
                 ("layers of its own", {"speculative_config": types.SimpleNamespace(method="eagle")}),
                 ("kv_cache_dtype is 'fp8'", {"cache_config__cache_dtype": "fp8"}),
-                ("2 forms", {"kv_cache__kv_cache_groups": [full, full]}),
-                ("a sliding window of 64 tokens, and with a state instead of keys and values$",
-                 {"kv_cache__kv_cache_groups": [full, group("SlidingWindowSpec", sliding_window=64), group("MambaSpec")]}),
+                ("in chunks of 32 tokens, and with a state instead of keys and values$",
+                 {"kv_cache__kv_cache_groups": [full, group("ChunkedLocalAttentionSpec", attention_chunk_size=32), group("MambaSpec")]}),
                 ("in chunks of 32 tokens", {"kv_cache__kv_cache_groups": [group("ChunkedLocalAttentionSpec", attention_chunk_size=32)]}),
                 ("a cache of kind CrossAttentionSpec", {"kv_cache__kv_cache_groups": [group("CrossAttentionSpec")]}),
-                ("a sliding window of 128 tokens", {"kv_cache__kv_cache_spec__sliding_window": 128}),
+                ("layer 0 a window of 128 tokens, transformers none", {"kv_cache__kv_cache_spec__sliding_window": 128}),
                 ("later tokens", {"kv_cache__kv_cache_spec__non_causal": True}),
                 ("values 32", {"kv_cache__kv_cache_spec__head_size_v": 32}),
                 ("2 of 3 layers", {"model_config__hf_text_config__num_hidden_layers": 3})]:
@@ -209,6 +247,30 @@ class Requirements(unittest.TestCase):
         self.refusal = "layer 3: no reason"
         with self.assertRaisesRegex(ValueError, "^KvCobraConnector: layer 3: no reason$"):
             self.check()
+
+    def test_windows(self):
+        def group(name, layers, window, n_kv_heads=1):
+            return geometry.Geometry(1, 2, n_kv_heads, 8, 2, 0.5, (1.0,), name=name, layers=layers, window=window)
+
+        def of_vllm(kind, names, window):
+            spec = type(kind, (), {"sliding_window": window, "head_size": 8, "head_size_v": 8})()
+            return types.SimpleNamespace(kv_cache_spec=spec, layer_names=names)
+
+        self.groups = [group("window-64", (0,), 64), group("full", (1,), None)]
+        two = [of_vllm("SlidingWindowSpec", ["layers.0.attn"], 64), of_vllm("FullAttentionSpec", ["layers.1.attn"], None)]
+        self.check(kv_cache__kv_cache_groups=two)
+        one = [of_vllm("FullAttentionSpec", ["layers.0.attn", "layers.1.attn"], None)]  # all blocks are kept
+        self.check(kv_cache__kv_cache_groups=one)
+        two[0].kv_cache_spec.sliding_window = 63
+        with self.assertRaisesRegex(ValueError, "layer 0 a window of 63 tokens, transformers one of 64"):
+            self.check(kv_cache__kv_cache_groups=two)
+        for reason in ("attention of 2 kinds", "layers 0 have a window of 64 tokens"):
+            with self.assertRaisesRegex(ValueError, reason):
+                self.check(codes=True, kv_cache__kv_cache_groups=one, cache_config__enable_prefix_caching=False)
+        self.groups = [group("window-64", (0,), 64), group("full", (1,), None, n_kv_heads=2)]
+        self.check(kv_cache__kv_cache_groups=one)
+        with self.assertRaisesRegex(ValueError, "different numbers of KV heads"):
+            self.check(kv_cache__kv_cache_groups=one, parallel_config__tensor_parallel_size=2)
 
     def test_attention_on_codes(self):
         good = {"cache_config__enable_prefix_caching": False}

@@ -1,11 +1,13 @@
 """The scheduler's side of KvCobraConnector: promises, their limit, and what the workers are sent. Without vLLM and kvcobrad."""
 import time
+import types
 import unittest
 
 import support
-from vllm_standin import TIMEOUT_S, FakeDaemon, FakePool, answer, output, request, until
+from vllm_standin import TIMEOUT_S, FakeDaemon, FakePool, answer, one_list, output, request, until
 
 from kvcobra.vllm.counters import COUNTERS, Counters
+from kvcobra.vllm.geometry import Blocks
 from kvcobra.vllm.lookups import Lookups
 from kvcobra.vllm.scheduler import ComputeRate, Scheduler
 
@@ -18,7 +20,7 @@ def scheduler(pools, block_tokens=64, waiting_leases=4, takes=True, publishes=Tr
     if at_once:
         post = lookups._post
         lookups._post = lambda *work: (post(*work), lookups.flush())
-    return Scheduler(lookups, salt, block_tokens, waiting_leases, takes, publishes, async_load, counters), counters
+    return Scheduler(lookups, salt, one_list(block_tokens), waiting_leases, takes, publishes, async_load, counters), counters
 
 
 def counts(counters):
@@ -58,7 +60,7 @@ class Rates(unittest.TestCase):
     def test_questions_have_it(self):
         now = [0.0]
         daemon, counters = FakeDaemon([FakePool(256)]), Counters()
-        s = Scheduler(Lookups(daemon, 1000 * TIMEOUT_S), lambda r: b"", 64, 4, True, False, False, counters, clock=lambda: now[0])
+        s = Scheduler(Lookups(daemon, 1000 * TIMEOUT_S), lambda r: b"", one_list(64), 4, True, False, False, counters, clock=lambda: now[0])
         answer(s, request("a", 300), 0)
         self.assertEqual(daemon.compute_tokens_per_s, 0)
         for _ in range(6):
@@ -125,7 +127,7 @@ class Asks(unittest.TestCase):
         for name in "abc":
             answer(s, request(name, 300), 0)
         until(lambda: pool.n_open == 2)
-        s.allocated(request("b", 300), [1, 2, 3, 4, 5], 256)
+        s.allocated(request("b", 300), ([1, 2, 3, 4, 5],), 256)
         answer(s, request("d", 300), 0)
         until(lambda: pool.n_open == 3)  # a scheduled request is not counted
         s.close()
@@ -174,6 +176,45 @@ class Asks(unittest.TestCase):
         s, _ = scheduler([FakePool(256)], async_load=True)
         self.assertEqual(answer(s, request("a", 300), 0), (256, True))
         self.assertEqual(answer(s, request("a", 300), 256), (0, False), "vLLM requires False with 0 tokens")
+
+
+class Groups(unittest.TestCase):
+    """A model whose layers have two kinds of attention, and blocks of 32 and of 48 tokens."""
+
+    def setUp(self):
+        self.full, self.window = FakePool(640), FakePool(512)
+        self.window.info = types.SimpleNamespace(table_digest=bytes(32))
+        self.s = Scheduler(Lookups(FakeDaemon([self.full], [[self.window]]), 1000 * TIMEOUT_S), lambda r: b"", Blocks((0, 1), (32, 48)), 4, True,
+                           True, True, Counters())
+        self.addCleanup(self.s.close)
+
+    def test_a_promise_is_what_all_groups_have(self):
+        r = request("a", 700)
+        self.assertEqual(answer(self.s, r, 0), (480, True), "whole blocks of both lists")
+        self.assertEqual((self.full.tables, self.window.tables), ({FakePool.table}, {bytes(32)}))
+        self.s.allocated(r, (range(1, 23), [0] * 8 + list(range(31, 38))), 480)
+        load, = self.s.step(output()).loads
+        self.assertEqual((load.text.tables, load.end), ((FakePool.table, bytes(32)), 480))
+        self.assertEqual([list(blocks) for blocks in load.blocks], [list(range(1, 16)), [0] * 8 + [31, 32]])
+
+    def test_rows(self):
+        r = request("a", 700)
+        answer(self.s, r, 0)
+        step = self.s.step(output(new=[("a", 480, 100)], blocks={"a": (range(1, 23), range(31, 46))}))
+        rows, = step.rows
+        self.assertEqual((step.starts[0].n_published, rows.first, rows.n), (512, 480, 100))
+        self.assertEqual([len(blocks) for blocks in rows.blocks], [19, 13])
+
+    def test_a_load_that_failed_is_not_promised_again(self):
+        r = request("a", 700)
+        answer(self.s, r, 0)
+        self.s.allocated(r, (range(1, 23), range(31, 46)), 480)
+        self.s.load_failed("a")
+        for _ in range(2):
+            self.assertEqual(answer(self.s, r, 0), (0, False))
+        until(lambda: self.full.n_open == self.window.n_open == 0)
+        self.s.finished("a")
+        self.assertEqual(answer(self.s, r, 0), (480, True), "another request of that name")
 
 
 class Waits(unittest.TestCase):
@@ -276,15 +317,15 @@ class Steps(unittest.TestCase):
         s, _ = scheduler([FakePool(128)])
         r = request("a", 300)
         self.assertEqual(answer(s, r, 64), (64, False))
-        s.allocated(r, [7, 8, 9, 10, 11], 64)
+        s.allocated(r, ([7, 8, 9, 10, 11],), 64)
         step = s.step(output(new=[("a", 128, 172)], blocks={"a": [7, 8, 9, 10, 11]}))
         load, = step.loads
-        self.assertEqual((load.first, load.end, load.blocks), (64, 128, (7, 8)))
-        self.assertEqual(load.text.table, FakePool.table)
+        self.assertEqual((load.first, load.end, load.blocks), (64, 128, ((7, 8),)))
+        self.assertEqual(load.text.tables, (FakePool.table,))
         start, = step.starts
         self.assertEqual((start.n_published, len(start.text.tokens)), (128, 256))
         rows, = step.rows
-        self.assertEqual((rows.first, rows.n, rows.blocks), (128, 128, (7, 8, 9, 10)))
+        self.assertEqual((rows.first, rows.n, rows.blocks), (128, 128, ((7, 8, 9, 10),)))
         self.assertEqual(s.step(output()).loads, [], "a load is sent once")
 
     def test_nothing_is_loaded_without_external_tokens(self):
@@ -303,7 +344,7 @@ class Steps(unittest.TestCase):
         decode = s.step(output(cached=[("a", 300, 1)], blocks={"a": [1, 2, 3, 4, 5]}))
         self.assertEqual([len(x.starts) for x in (first, second, third, decode)], [1, 0, 0, 0])
         self.assertEqual([[(r.first, r.n, r.blocks) for r in x.rows] for x in (first, second, third, decode)],
-                         [[(0, 100, (1, 2))], [(100, 100, (1, 2, 3, 4))], [(200, 56, (1, 2, 3, 4))], []])
+                         [[(0, 100, ((1, 2),))], [(100, 100, ((1, 2, 3, 4),))], [(200, 56, ((1, 2, 3, 4),))], []])
 
     def test_own_hit_beyond_the_pool_is_not_published(self):
         s, counters = scheduler([FakePool(64)])
@@ -337,7 +378,7 @@ class Steps(unittest.TestCase):
         answer(s, request("a", 300), 0)
         step = s.step(output(cached=[("a", 0, 300)], blocks={"a": [20, 21, 22, 23, 24]}))
         self.assertEqual(step.starts, [], "the recording continues")
-        self.assertEqual((step.rows[0].first, step.rows[0].n, step.rows[0].blocks), (0, 256, (20, 21, 22, 23)))
+        self.assertEqual((step.rows[0].first, step.rows[0].n, step.rows[0].blocks), (0, 256, ((20, 21, 22, 23),)))
 
     def test_finished(self):
         s, _ = scheduler([FakePool(0)])

@@ -1,6 +1,8 @@
 """vLLM with a tiny random model and a random table: how the connector is named, what vLLM does after a load that fails, MultiConnector,
-weights that are replaced, and what an engine costs that waits for kvcobrad. Takes minutes; needs vllm and transformers."""
+weights that are replaced, what an engine costs that waits for kvcobrad, and models with groups of layers. Takes minutes; needs vllm and transformers."""
+import copy
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,28 +15,27 @@ import support
 
 try:
     import vllm  # noqa: F401
+    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 except ImportError as e:
     print(f"skipped: the Python module {e.name} is missing")
     sys.exit(support.SKIPPED)
+
+import kvcobra
+from test_hf import make_model
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHAPE, PROMPT, FOUND = (2, 4, 2, 64), 700, 640
 WAIT_MS, CORE_SHARE_MAX = 5000, 0.2
 
 
-class Tiny(unittest.TestCase):
+class Engines(unittest.TestCase):
+    """Engines on models in a folder."""
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.model = os.path.join(cls.folder.name, "model")
-        parameters = LlamaConfig(hidden_size=256, intermediate_size=256, num_hidden_layers=SHAPE[0], num_attention_heads=SHAPE[1],
-                                 num_key_value_heads=SHAPE[2], head_dim=SHAPE[3], vocab_size=512, max_position_embeddings=2048,
-                                 rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, tie_word_embeddings=True)
-        LlamaForCausalLM(parameters).bfloat16().save_pretrained(cls.model)
-        cls.table = os.path.join(cls.folder.name, "random.table")
-        cls.model_id = support.write_table(cls.table, support.geometry(SHAPE)).hex()
 
     def engine(self, connector, **changes):
         return {"model": self.model, "skip_tokenizer_init": True, "dtype": "bfloat16", "enforce_eager": True, "max_model_len": 2048,
@@ -57,6 +58,19 @@ class Tiny(unittest.TestCase):
         for result in results:
             self.assertNotIn("error", result, done.stdout[-4000:])
         return results, done.stdout
+
+
+class Tiny(Engines):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = os.path.join(cls.folder.name, "model")
+        parameters = LlamaConfig(hidden_size=256, intermediate_size=256, num_hidden_layers=SHAPE[0], num_attention_heads=SHAPE[1],
+                                 num_key_value_heads=SHAPE[2], head_dim=SHAPE[3], vocab_size=512, max_position_embeddings=2048,
+                                 rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, tie_word_embeddings=True)
+        LlamaForCausalLM(parameters).bfloat16().save_pretrained(cls.model)
+        cls.table = os.path.join(cls.folder.name, "random.table")
+        cls.model_id = support.write_table(cls.table, support.geometry(SHAPE)).hex()
 
     def test_engines(self):
         prompt = [{"tokens": [i % 500 for i in range(PROMPT)]}]
@@ -98,6 +112,85 @@ class Tiny(unittest.TestCase):
         self.assertLess(waited["first_cpu"], CORE_SHARE_MAX * waited["first_wall"])
         for text in ("prefixes are shared through", "kv_load_failure_policy is set to 'recompute'"):
             self.assertIn(text, log)
+
+
+class Ids:
+    """A tokeniser: each text is random tokens, as many as words. A text of few different tokens would fit layers whose keys and values depend
+    on the token alone, and no other text."""
+
+    bos_token_id = 1
+
+    def __init__(self, vocabulary):
+        self.vocabulary = vocabulary
+
+    def __call__(self, text, add_special_tokens=True, verbose=True):
+        generator = torch.Generator().manual_seed(len(text))
+        return {"input_ids": torch.randint(3, self.vocabulary, (len(text.split()),), generator=generator).tolist()}
+
+
+class Groups(Engines):
+    """Models whose layers have attention of several kinds. What the first engine computed, the second takes."""
+
+    PROMPT, WINDOW, VOCABULARY = 1100, 128, 512
+
+    def make(self, kind, **changes):
+        return make_model(kind, hidden_size=256, intermediate_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+                          vocab_size=self.VOCABULARY, max_position_embeddings=2048, sliding_window=self.WINDOW, **changes)
+
+    @staticmethod
+    def kl(a, b):
+        """KL(a || b) of the next token."""
+        a, b = a["logprobs"][0], b["logprobs"][0]
+        return sum(math.exp(p) * (p - b[token]) for token, p in a.items())
+
+    def tables(self, model, name):
+        """Calibrated tables of the model's groups of layers."""
+        self.model = os.path.join(self.folder.name, name)
+        copy.deepcopy(model).bfloat16().save_pretrained(self.model)
+        self.model_id = (name.encode() + bytes(32))[:32].hex()
+        done = kvcobra.calibrate(model, [2200 * "word "], output=os.path.join(self.folder.name, name + ".stats"),
+                                 tokenizer=Ids(self.VOCABULARY), tokens=2000, window=250, metric="mse", model_id=bytes.fromhex(self.model_id), own_share=0,
+                                 progress=False)
+        paths = []
+        for path in done.outputs:
+            paths.append(path[:-len("stats")] + "table")
+            subprocess.run([support.program("KVC_KVCOBRA"), "solve", path, "--bpd", "8", "-o", paths[-1]], check=True, capture_output=True)
+        return paths
+
+    def share(self, model, name, block_tokens, found, **changes):
+        """@found: tokens of the prompt that the second engine takes. Returns the second engine's results and the log."""
+        torch.manual_seed(2)
+        prompt, start = torch.randint(3, self.VOCABULARY, (2, self.PROMPT)).tolist()
+        other = start[:found] + prompt[found:]
+        prompts = [[{"tokens": tokens}] for tokens in (prompt, other)]
+        with support.Daemon("--pool-bytes=1G") as daemon:
+            for path in self.tables(model, name):
+                daemon.activate(path)
+            engine = self.engine(self.connector(daemon), block_size=block_tokens, enable_prefix_caching=False, max_logprobs=self.VOCABULARY,
+                                 **changes)
+            plan = [{"engine": engine, "prompts": prompts, "logprobs": self.VOCABULARY},
+                    {"engine": engine, "prompts": 2 * prompts[:1], "logprobs": self.VOCABULARY, "fail_loads": 1}]
+            (publish, take), log = self.run_plan(plan)
+        self.assertEqual(publish["metrics"]["published_tokens"], 2 * (self.PROMPT // 64 * 64), log[-4000:])
+        (cold,), (far,), (failed,), (hit,) = (call["answers"] for call in publish["calls"] + take["calls"])
+        self.assertEqual((failed["cached"], take["metrics"]["load_failures"]), (0, 1), "a request whose load failed is computed")
+        self.assertEqual((hit["cached"], take["metrics"]["loaded_tokens"]), (found, found), log[-4000:])
+        after_hit, after_failure, of_other = (self.kl(cold, answer) for answer in (hit, failed, far))
+        print(f"{name}, blocks of {block_tokens}: KL of the next token {after_hit:.2e} after a hit, {after_failure:.2e} after a load that failed, "
+              f"{of_other:.2e} behind another beginning", flush=True)
+        self.assertLess(after_hit, 0.1 * of_other)
+        self.assertLess(after_failure, 0.01 * of_other)
+        return log
+
+    def test_gemma_3(self):
+        log = self.share(self.make("gemma3_text", num_hidden_layers=6), "gemma", 64, 1088)
+        self.assertIn("pages are loaded between steps", log)
+
+    def test_gpt_oss(self):
+        for block_tokens, found in ((32, 1088), (96, 1056)):
+            with self.subTest(block_tokens):
+                model = self.make("gpt_oss", num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=2)
+                self.share(model, "gpt-oss", block_tokens, found)
 
 
 if __name__ == "__main__":

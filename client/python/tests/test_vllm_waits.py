@@ -19,7 +19,7 @@ import time
 import unittest
 
 import support
-from vllm_standin import FakeDaemon, FakeLog, FakePool, output, request, until
+from vllm_standin import FakeDaemon, FakeLog, FakePool, one_list, output, request, until
 
 import kvcobra
 from kvcobra.vllm import geometry
@@ -33,7 +33,7 @@ TEST_SECONDS, LONGEST_SECONDS = 1.0, 0.2  # wait_ms is longer
 
 
 def new_scheduler(lookups):
-    return Scheduler(lookups, lambda r: b"", 64, 64, True, True, False, Counters())
+    return Scheduler(lookups, lambda r: b"", one_list(64), 64, True, True, False, Counters())
 
 
 def row(seconds):
@@ -101,7 +101,7 @@ class Waits(support.Case):
 
     def scheduler(self, daemon):
         g = geometry.Geometry(**support.geometry()._asdict())
-        of_engine = Daemon(daemon.socket, self.model_id.hex(), g, [geometry.Shard(0, support.N_KV_HEADS, 0)], 4096, Service(FakeLog()))
+        of_engine = Daemon(daemon.socket, self.model_id.hex(), [(g, [geometry.Shard(0, support.N_KV_HEADS, 0)])], 4096, Service(FakeLog()))
         self.assertTrue(of_engine.open())
         s = new_scheduler(Lookups(of_engine, WAIT_MS))
         self.addCleanup(s.close)

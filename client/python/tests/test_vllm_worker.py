@@ -14,6 +14,7 @@ except ImportError:
     sys.exit(support.SKIPPED)
 
 import kvcobra
+from kvcobra._groups import group_digest
 from kvcobra.vllm import geometry
 from kvcobra.vllm.counters import Counters
 from kvcobra.vllm.daemon import Daemon, Refused, Service
@@ -23,17 +24,18 @@ from kvcobra.vllm.publisher import Publisher
 from kvcobra.vllm.recording import Recorder, find_row, slots
 from kvcobra.vllm.weights import Watch, classes_of
 from kvcobra.vllm.worker import Worker
-from vllm_standin import FakeLog
+from vllm_standin import FakeLog, one_list
 
 L, H, D = support.N_LAYERS, support.N_KV_HEADS, support.HEAD_DIM
 BLOCK = 32
+BLOCKS = one_list(BLOCK, L)
 
 
 def new_daemon(socket, model_id, log=None, base=10000.0, clock=None, **extra):
     g = geometry.Geometry(**support.geometry(base=base)._asdict())
     if clock is not None:
         extra["clock"] = clock
-    return Daemon(socket, model_id.hex(), g, [geometry.Shard(0, H, 0)], 4096, Service(log or FakeLog()), **extra)
+    return Daemon(socket, model_id.hex(), [(g, [geometry.Shard(0, H, 0)])], 4096, Service(log or FakeLog()), **extra)
 
 
 def prompt(seed, n):
@@ -46,7 +48,7 @@ class Recording(unittest.TestCase):
     def setUp(self):
         self.counters = Counters()
         self.allowed = True
-        self.recorder = Recorder(BLOCK, L, lambda n, like: torch.empty(n, dtype=like.dtype) if self.allowed else None,
+        self.recorder = Recorder(BLOCKS, 0, range(L), lambda n, like: torch.empty(n, dtype=like.dtype) if self.allowed else None,
                                  self.counters)
 
     def step(self, rows, text, mapping=None):
@@ -54,7 +56,7 @@ class Recording(unittest.TestCase):
         self.recorder.expect(rows)
         for layer in range(L):
             for r in rows:
-                mine = slots(r.blocks, BLOCK, r.first, r.n)
+                mine = slots(r.blocks[0], BLOCK, r.first, r.n)
                 batch = torch.cat([torch.tensor([5000, 5001]), mine, torch.tensor([6000])]) if mapping is None else mapping
                 padded = [torch.cat([torch.zeros(2, H, D), text[layer, side, r.first:r.first + r.n].float(),
                                      torch.ones(1, H, D)]).to(text.dtype) for side in range(2)]
@@ -72,68 +74,68 @@ class Recording(unittest.TestCase):
 
     def test_chunks_of_a_prompt_in_order(self):
         text = prompt(1, 160)
-        self.recorder.start("a", Text(tuple(range(128)), b"", b"t"), 0)
-        first, = self.step([Rows("a", 0, 100, (4, 5, 6, 7))], text)
+        self.recorder.start("a", Text(tuple(range(128)), b"", (b"t",)), 0)
+        first, = self.step([Rows("a", 0, 100, ((4, 5, 6, 7),))], text)
         self.assertTrue(torch.equal(first.vectors, text[:, :, :100]))
-        again = self.step([Rows("a", 0, 50, (4, 5))], text)
+        again = self.step([Rows("a", 0, 50, ((4, 5),))], text)
         self.assertEqual(again, [], "positions that were recorded are skipped")
-        second, = self.step([Rows("a", 90, 70, (9, 8, 7, 6, 5))], text)
+        second, = self.step([Rows("a", 90, 70, ((9, 8, 7, 6, 5),))], text)
         self.assertEqual((second.first, second.n), (100, 28))
         self.assertTrue(torch.equal(second.vectors, text[:, :, 100:128]))
-        self.assertEqual(self.step([Rows("a", 128, 1, (4, 5, 6, 7, 8))], text), [], "the whole chunks are recorded")
+        self.assertEqual(self.step([Rows("a", 128, 1, ((4, 5, 6, 7, 8),))], text), [], "the whole chunks are recorded")
         self.assertIsNone(self.recorder.finish("a"))
 
     def test_gap(self):
         text = prompt(2, 256)
-        self.recorder.start("a", Text(tuple(range(256)), b"", b"t"), 64)
-        self.assertEqual(self.step([Rows("a", 128, 64, tuple(range(6)))], text), [])
-        copy, = self.step([Rows("a", 64, 64, tuple(range(4)))], text)
+        self.recorder.start("a", Text(tuple(range(256)), b"", (b"t",)), 64)
+        self.assertEqual(self.step([Rows("a", 128, 64, (tuple(range(6)),))], text), [])
+        copy, = self.step([Rows("a", 64, 64, (tuple(range(4)),))], text)
         self.assertEqual((copy.first, copy.n), (64, 64))
 
     def test_rows_of_failed_loads_are_ignored(self):
         text = prompt(3, 128)
-        self.recorder.start("a", Text(tuple(range(128)), b"", b"t"), 0)
-        self.recorder.expect([Rows("a", 0, 64, (4, 5))])
+        self.recorder.start("a", Text(tuple(range(128)), b"", (b"t",)), 0)
+        self.recorder.expect([Rows("a", 0, 64, ((4, 5),))])
         self.recorder.fail({5})
         self.assertFalse(self.recorder.active)
         self.assertEqual(self.recorder.end(), [])
-        self.assertEqual(self.step([Rows("a", 0, 128, (1, 2, 3, 4))], text), [], "the prompt is not published")
+        self.assertEqual(self.step([Rows("a", 0, 128, ((1, 2, 3, 4),))], text), [], "the prompt is not published")
         for name, blocks, n in (("b", (5, 6), 0), ("c", (6, 7), 1)):  # scheduled before vLLM saw the failure
-            self.recorder.start(name, Text(tuple(range(64)), b"", b"t"), 0)
-            self.assertEqual(len(self.step([Rows(name, 0, 64, blocks)], text)), n)
+            self.recorder.start(name, Text(tuple(range(64)), b"", (b"t",)), 0)
+            self.assertEqual(len(self.step([Rows(name, 0, 64, (blocks,))], text)), n)
         self.step([], text)
-        self.recorder.start("d", Text(tuple(range(64)), b"", b"t"), 0)
-        copy, = self.step([Rows("d", 0, 64, (5, 6))], text)
+        self.recorder.start("d", Text(tuple(range(64)), b"", (b"t",)), 0)
+        copy, = self.step([Rows("d", 0, 64, ((5, 6),))], text)
         self.assertEqual(copy.n, 64, "the block was computed again")
 
     def test_stop(self):
         text = prompt(3, 256)
-        self.recorder.start("a", Text(tuple(range(256)), b"", b"t"), 0)
-        copy, = self.step([Rows("a", 0, 128, (4, 5, 6, 7))], text)
+        self.recorder.start("a", Text(tuple(range(256)), b"", (b"t",)), 0)
+        copy, = self.step([Rows("a", 0, 128, ((4, 5, 6, 7),))], text)
         stopped, = self.recorder.stop()
         self.assertIs(stopped, copy.recording)
         self.assertTrue(stopped.dropped, "the publisher drops what waits for it, too")
-        self.assertEqual(self.step([Rows("a", 128, 128, tuple(range(4, 12)))], text), [])
+        self.assertEqual(self.step([Rows("a", 128, 128, (tuple(range(4, 12)),))], text), [])
 
     def test_step_without_all_layers(self):
         text = prompt(4, 64)
-        self.recorder.start("a", Text(tuple(range(64)), b"", b"t"), 0)
-        self.recorder.expect([Rows("a", 0, 64, (0, 1))])
+        self.recorder.start("a", Text(tuple(range(64)), b"", (b"t",)), 0)
+        self.recorder.expect([Rows("a", 0, 64, ((0, 1),))])
         self.recorder.take(0, text[0, 0], text[0, 1], slots((0, 1), BLOCK, 0, 64))
         copy, = self.recorder.end()
         self.assertTrue(copy.recording.dropped)
-        self.assertEqual(self.step([Rows("a", 0, 64, (0, 1))], text), [])
+        self.assertEqual(self.step([Rows("a", 0, 64, ((0, 1),))], text), [])
         self.assertIs(self.recorder.finish("a"), copy.recording, "the publisher has to forget it")
 
     def test_full_queue(self):
         self.allowed = False
-        self.recorder.start("a", Text(tuple(range(64)), b"", b"t"), 0)
-        self.assertEqual(self.step([Rows("a", 0, 64, (0, 1))], prompt(5, 64)), [])
+        self.recorder.start("a", Text(tuple(range(64)), b"", (b"t",)), 0)
+        self.assertEqual(self.step([Rows("a", 0, 64, ((0, 1),))], prompt(5, 64)), [])
         self.assertEqual(self.counters.take(), {"prompts_queue_full": 1})
 
     def test_other_slots_than_announced(self):
-        self.recorder.start("a", Text(tuple(range(64)), b"", b"t"), 0)
-        self.assertEqual(self.step([Rows("a", 0, 64, (0, 1))], prompt(5, 64), torch.arange(100, 167)), [])
+        self.recorder.start("a", Text(tuple(range(64)), b"", (b"t",)), 0)
+        self.assertEqual(self.step([Rows("a", 0, 64, ((0, 1),))], prompt(5, 64), torch.arange(100, 167)), [])
 
 
 class Lines(unittest.TestCase):
@@ -204,19 +206,19 @@ class WithDaemon(support.Case):
 
     def text(self, n, salt=b""):
         _, model = self.connected(self.daemon)
-        return Text(tuple(range(1, n + 1)), salt, model.info.table_digest)
+        return Text(tuple(range(1, n + 1)), salt, (model.info.table_digest,))
 
     def publish(self, text, vectors, pieces, n_published=0):
         publisher = Publisher(new_daemon(self.daemon.socket, self.model_id, self.log), 1 << 24, self.counters)
-        recorder = Recorder(BLOCK, L, publisher.reserve, self.counters)
+        recorder = Recorder(BLOCKS, 0, range(L), publisher.reserve, self.counters)
         recorder.start("a", text, n_published)
         at = n_published
         blocks = tuple(range(100, 100 + len(text.tokens) // BLOCK))
         for n in pieces:
-            recorder.expect([Rows("a", at, n, blocks)])
+            recorder.expect([Rows("a", at, n, (blocks,))])
             for layer in range(L):
                 recorder.take(layer, vectors[layer, 0, at:at + n], vectors[layer, 1, at:at + n], slots(blocks, BLOCK, at, n))
-            publisher.put(recorder.end(), L)
+            publisher.put(recorder.end())
             at += n
         publisher.close()
         return self.counters.take()
@@ -229,8 +231,8 @@ class WithDaemon(support.Case):
             cache[layer, 0, where], cache[layer, 1, where] = key, value
 
         daemon = daemon or new_daemon(self.daemon.socket, self.model_id, self.log)
-        loader = Loader(daemon, store, L, BLOCK, torch.bfloat16, torch.device("cpu"), self.counters)
-        load = Load("a", text, first, end, tuple(range(1, 1 + -(-end // BLOCK))))
+        loader = Loader(daemon, store, BLOCKS, torch.bfloat16, torch.device("cpu"), self.counters)
+        load = Load("a", text, first, end, (tuple(range(1, 1 + -(-end // BLOCK))),))
         if not thread:
             failed = loader.load(load)
             loader.close()
@@ -242,13 +244,13 @@ class WithDaemon(support.Case):
             finished, failed = loads.finished(support.TIMEOUT_S)
         self.assertEqual(finished, {"a"})
         loads.close()
-        return cache, failed
+        return cache, failed  # the requests, whatever their blocks
 
     def test_publish_and_load(self):
         text, vectors = self.text(256), prompt(6, 256)
         counts = self.publish(text, vectors, [100, 1, 155])
         self.assertEqual(counts["published_tokens"], 256)
-        longer = Text(text.tokens + (7,), b"", text.table)
+        longer = Text(text.tokens + (7,), b"", text.tables)
         _, model = self.connected(self.daemon)
         with kvcobra.Sequence(model, keys="after", publish_all=True) as sequence:
             self.assertEqual(sequence.match(longer.tokens), 256)
@@ -265,10 +267,10 @@ class WithDaemon(support.Case):
 
     def test_continue_what_is_published(self):
         text, vectors = self.text(256), prompt(7, 256)
-        self.publish(Text(text.tokens[:128], b"", text.table), vectors, [128])
+        self.publish(Text(text.tokens[:128], b"", text.tables), vectors, [128])
         counts = self.publish(text, vectors, [128], n_published=128)
         self.assertEqual(counts["published_tokens"], 128)
-        counts = self.publish(Text(text.tokens, b"other salt", text.table), vectors, [128], n_published=128)
+        counts = self.publish(Text(text.tokens, b"other salt", text.tables), vectors, [128], n_published=128)
         self.assertEqual((counts.get("published_tokens"), counts["publish_failures"]), (None, 1))
 
     def test_pages_that_are_on_the_disk_only(self):
@@ -282,7 +284,7 @@ class WithDaemon(support.Case):
             self.publish(text, prompt(6, 256), [256])
             daemon.command("tier", "write")
             daemon.command("evict", "--yes")
-            longer = Text(text.tokens + (7,), b"", text.table)
+            longer = Text(text.tokens + (7,), b"", text.tables)
             _, failed = self.load(longer, 0, 256)
             self.assertEqual(len(failed), 256 // BLOCK)
             _, model = self.connected(daemon)
@@ -294,9 +296,9 @@ class WithDaemon(support.Case):
         self.publish(text, prompt(6, 128), [128])
         daemon = new_daemon(self.daemon.socket, self.model_id, self.log, timeout=limit)
         self.assertTrue(daemon.open())
-        loader = Loader(daemon, None, L, BLOCK, torch.bfloat16, torch.device("cpu"), self.counters)
-        longer = Text(text.tokens + (7,), b"", text.table)
-        loads = [Load(str(i), longer, 0, 128, tuple(range(10 * i, 10 * i + 4))) for i in range(20)]
+        loader = Loader(daemon, None, BLOCKS, torch.bfloat16, torch.device("cpu"), self.counters)
+        longer = Text(text.tokens + (7,), b"", text.tables)
+        loads = [Load(str(i), longer, 0, 128, (tuple(range(10 * i, 10 * i + 4)),)) for i in range(20)]
         self.daemon.process.send_signal(signal.SIGSTOP)
         try:
             before = time.monotonic()
@@ -304,7 +306,7 @@ class WithDaemon(support.Case):
             seconds = time.monotonic() - before
         finally:
             self.daemon.process.send_signal(signal.SIGCONT)
-        self.assertEqual(failed, {block for load in loads for block in load.blocks})
+        self.assertEqual(failed, {block for load in loads for block in load.blocks[0]})
         self.assertLess(seconds, 20 * limit, "all loads of a step wait once")
         self.assertEqual(self.counters.take()["load_failures"], 20)
         self.assertEqual(len(self.log.lines), 1, self.log.lines)
@@ -314,22 +316,22 @@ class WithDaemon(support.Case):
         text = self.text(256)
         self.publish(text, prompt(6, 256), [256])
         changes = [None, "reload_weights"]  # while the load reads
-        loader = Loader(new_daemon(self.daemon.socket, self.model_id, self.log), lambda *arguments: None, L, BLOCK, torch.bfloat16,
+        loader = Loader(new_daemon(self.daemon.socket, self.model_id, self.log), lambda *arguments: None, BLOCKS, torch.bfloat16,
                         torch.device("cpu"), self.counters, lambda: changes.pop(0) if len(changes) > 1 else changes[0])
-        load = Load("a", Text(text.tokens + (7,), b"", text.table), 0, 256, tuple(range(8)))
+        load = Load("a", Text(text.tokens + (7,), b"", text.tables), 0, 256, (tuple(range(8)),))
         for _ in range(2):
             self.assertEqual(loader.load(load), set(range(8)))
         self.assertIn("reload_weights() may have changed the weights", self.log.lines[-1])
         loader.close()
         changed = []
-        worker = Worker(lambda threads, timeout: new_daemon(self.daemon.socket, self.model_id, self.log), L, BLOCK, 1, False, True, 1 << 24,
-                        self.counters, changed_by=lambda: changed[-1] if changed else None)
-        other = Text(tuple(range(500, 756)), b"", text.table)
-        worker.bind(Step(starts=[Start("b", other, 0)], rows=[Rows("b", 0, 256, tuple(range(8)))]))
-        self.assertTrue(worker._recorder.active)
+        worker = Worker(lambda threads, timeout: new_daemon(self.daemon.socket, self.model_id, self.log),
+                        [geometry.Geometry(**support.geometry()._asdict())], BLOCKS, 1, False, True, 1 << 24, self.counters, changed_by=lambda: changed[-1] if changed else None)
+        other = Text(tuple(range(500, 756)), b"", text.tables)
+        worker.bind(Step(starts=[Start("b", other, 0)], rows=[Rows("b", 0, 256, (tuple(range(8)),))]))
+        self.assertTrue(worker._recorders[0].active)
         changed.append("apply_model")
-        worker.bind(Step(starts=[Start("c", other, 0)], rows=[Rows("b", 0, 256, tuple(range(8))), Rows("c", 0, 256, tuple(range(8)))]))
-        self.assertFalse(worker._recorder.active, "neither the prompt before nor that behind is recorded")
+        worker.bind(Step(starts=[Start("c", other, 0)], rows=[Rows("b", 0, 256, (tuple(range(8)),)), Rows("c", 0, 256, (tuple(range(8)),))]))
+        self.assertFalse(worker._recorders[0].active, "neither the prompt before nor that behind is recorded")
         worker.close()
 
     def test_publisher_survives_any_exception(self):
@@ -354,9 +356,9 @@ class WithDaemon(support.Case):
     def test_pages_that_are_gone(self):
         text = self.text(256)
         for thread in (False, True):
-            _, failed = self.load(Text(text.tokens + (7,), b"", text.table), 64, 256, thread)
-            self.assertEqual(failed, {3, 4, 5, 6, 7, 8})
-        _, failed = self.load(Text(text.tokens + (7,), b"", bytes(32)), 64, 256)
+            _, failed = self.load(Text(text.tokens + (7,), b"", text.tables), 64, 256, thread)
+            self.assertEqual(failed, {"a"} if thread else {3, 4, 5, 6, 7, 8})
+        _, failed = self.load(Text(text.tokens + (7,), b"", (bytes(32),)), 64, 256)
         self.assertEqual(failed, {3, 4, 5, 6, 7, 8}, "a table that the daemon does not have")
         self.assertEqual(self.counters.take()["load_failures"], 3)
 
@@ -368,7 +370,7 @@ class WithDaemon(support.Case):
         other = os.path.join(self.folder, "other.table")
         self.assertEqual(support.write_table(other, seed=2), self.model_id)
         self.daemon.activate(other)
-        _, failed = self.load(Text(text.tokens + (7,), b"", text.table), 0, 128, daemon=daemon)
+        _, failed = self.load(Text(text.tokens + (7,), b"", text.tables), 0, 128, daemon=daemon)
         self.assertEqual(failed, set(), self.log.lines)
 
     def test_daemon_that_ends(self):
@@ -378,7 +380,7 @@ class WithDaemon(support.Case):
         self.assertTrue(daemon.open())
         self.daemon.kill()
         self.log.lines.clear()
-        _, failed = self.load(Text(text.tokens + (7,), b"", text.table), 0, 128, daemon=daemon)
+        _, failed = self.load(Text(text.tokens + (7,), b"", text.tables), 0, 128, daemon=daemon)
         self.assertEqual(failed, {1, 2, 3, 4})
         self.assertEqual(len(self.log.lines), 1, self.log.lines)
 
@@ -393,6 +395,89 @@ class WithDaemon(support.Case):
         now[0] = 33.0
         self.assertEqual(len(missing.models()), 1)
         self.assertIn("shared again", self.log.lines[1])
+
+    def test_groups_of_layers(self):
+        """Layers 0, 2 and 3 have a window, 1 and 4 have none; vLLM keeps their keys and values in three lists of blocks."""
+        blocks = geometry.Blocks((0, 2, 0, 1, 2), (32, 32, 64))
+        kinds = [geometry.Geometry(**support.geometry((3, 4, H, D))._asdict(), name="window-70", layers=(0, 2, 3), window=70),
+                 geometry.Geometry(**support.geometry((2, 4, 1, D), base=500.0)._asdict(), layers=(1, 4))]
+        tables = []
+        for g in kinds:
+            path = os.path.join(self.folder, f"{g.name}.table")
+            support.write_table(path, g.of_table, bpd=6.0, model=group_digest(self.model_id, g.name, 2))
+            self.daemon.activate(path)
+        heads = {layer: g.n_kv_heads for g in kinds for layer in g.layers}
+
+        def daemon(threads, timeout):
+            return Daemon(self.daemon.socket, self.model_id.hex(), [(g, [geometry.Shard(0, g.n_kv_heads, 0)]) for g in kinds], 4096,
+                          Service(self.log), threads, timeout=timeout)
+
+        first = daemon(1, None)
+        for shards in first.models():
+            tables.append(shards[0].info.table_digest)
+        self.assertEqual(len(tables), 2, self.log.lines)
+        first.describe()
+        self.assertRegex(self.log.lines[-1], "table .* and table .* room for [0-9]+ tokens")
+        first.close()
+
+        class Impl:
+            def do_kv_cache_update(self, layer, key, value, cache, slot_mapping):
+                cache[0, slot_mapping], cache[1, slot_mapping] = key, value
+
+        class Layer:
+            kv_cache_torch_dtype = torch.bfloat16
+
+            def __init__(self, n_heads):
+                self.impl, self.kv_cache = Impl(), torch.zeros((2, 4000, n_heads, D), dtype=torch.bfloat16)
+
+        def engine(publishes):
+            worker = Worker(daemon, kinds, blocks, 1, True, publishes, 1 << 26, self.counters)
+            layers = {f"model.layers.{i}.self_attn.attn": Layer(heads[i]) for i in range(5)}
+            worker.register(layers)
+            return worker, list(layers.values())
+
+        n = 256
+        text = Text(tuple(range(1, n + 1)), b"", tuple(tables))
+        generator = torch.Generator().manual_seed(1)
+        vectors = [torch.randn((2, n, heads[i], D), generator=generator).to(torch.bfloat16) for i in range(5)]
+        lists = (tuple(range(1, 9)), tuple(range(21, 29)), tuple(range(31, 35)))
+        worker, layers = engine(True)
+        worker.bind(Step(starts=[Start("a", text, 0)], rows=[Rows("a", 0, n, lists)], n_tokens=n))
+        for i, layer in enumerate(layers):
+            where = slots(lists[blocks.of_layer[i]], blocks.tokens[blocks.of_layer[i]], 0, n)
+            layer.impl.do_kv_cache_update(layer, vectors[i][0], vectors[i][1], layer.kv_cache, where)
+        worker.end_step()
+        worker.close()
+        self.assertEqual(self.counters.take()["published_tokens"], n, self.log.lines)
+
+        worker, layers = engine(False)
+        lists = ((0, 0, 0, 0, 0, 5, 6, 7), (0, 0, 0, 0, 0, 45, 46, 47), (11, 12, 13, 14))  # a window needs the last 70 tokens
+        for request_id, tokens in (("b", text.tokens + (7,)), ("c", (9,) + text.tokens)):
+            worker.bind(Step(loads=[Load(request_id, Text(tokens, b"", text.tables), 0, n, lists)]))
+            worker.load()
+            end = time.monotonic() + support.TIMEOUT_S
+            while not (finished := worker.finished_loads()):
+                self.assertLess(time.monotonic(), end)
+            self.assertEqual((finished, worker.failed_requests()), ({request_id}, {"c"} & finished))
+            self.assertEqual(worker.failed_blocks(), set(), "vLLM cannot tell whose they are")
+        client = kvcobra.Client(self.daemon.socket)
+        self.addCleanup(client.close)
+        for g in kinds:
+            model = kvcobra.Model(client, group_digest(self.model_id, g.name, 2), g.of_table)
+            with kvcobra.Sequence(model, keys="after", publish_all=True) as sequence:
+                self.assertEqual(sequence.match(text.tokens + (7,)), n)
+                for place, i in enumerate(g.layers):
+                    of_vllm, first = blocks.of_layer[i], 160 if g.window else 0
+                    where = slots(lists[of_vllm], blocks.tokens[of_vllm], first, n - first)
+                    for side in range(2):
+                        decoded = torch.from_numpy(sequence.read(place, "kv"[side], first, n - first)).to(torch.bfloat16)
+                        self.assertTrue(torch.equal(layers[i].kv_cache[side, where], decoded), (i, side))
+                        near = torch.nn.functional.cosine_similarity(decoded.float(), vectors[i][side, first:].float(), dim=-1).mean()
+                        self.assertGreater(float(near), 0.8, (i, side))  # a random table's codec, of this layer's vectors
+                    others = torch.ones(4000, dtype=torch.bool)
+                    others[where] = False
+                    self.assertEqual(int(layers[i].kv_cache[:, others].count_nonzero()), 0, "nothing is written besides")
+        worker.close()
 
     def test_other_geometry_is_refused(self):
         daemon = new_daemon(self.daemon.socket, self.model_id, self.log, base=20000.0)

@@ -5,7 +5,7 @@
 
 The plan is a list of runs, one after another: {"engine": {arguments of vllm.LLM}, "prompts": [[{"tokens": [...]}, ...], ...],
 "max_tokens": n, "environment": {...}, "rest": seconds, "before": {"1": shell command}, "rpc": {"1": method of the workers},
-"until_cached": {"1": tokens}, "fail_loads": n}. Each inner list of prompts arrives together. Before the prompts of a number its command
+"until_cached": {"1": tokens}, "fail_loads": n, "logprobs": n}. Each inner list of prompts arrives together. Before the prompts of a number its command
 runs and its method is called; they are repeated until the first of them finds that many tokens. Importing vLLM takes 25 s of processor time, so that a test of many engines starts
 here.
 """
@@ -22,12 +22,12 @@ ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobi
 UNTIL_SECONDS = 120
 
 
-def generate(llm, prompts, max_tokens):
+def generate(llm, prompts, max_tokens, logprobs):
     """Answers to prompts that arrive together. Times are of the whole call, and of the steps after all first tokens."""
     from vllm import SamplingParams
 
     engine = llm.llm_engine
-    parameters = SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=5)
+    parameters = SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=logprobs)
     wall, cpu = time.perf_counter(), time.process_time()
     for i, prompt in enumerate(prompts):
         text = {"prompt_token_ids": prompt["tokens"]}
@@ -52,10 +52,10 @@ def generate(llm, prompts, max_tokens):
     return result
 
 
-def generate_until_cached(llm, prompts, max_tokens, n_cached):
+def generate_until_cached(llm, prompts, max_tokens, logprobs, n_cached):
     """Repeats the prompts, which a thread publishes, until the first of them finds @n_cached tokens."""
     end = time.monotonic() + UNTIL_SECONDS
-    while (result := generate(llm, prompts, max_tokens))["answers"][0]["cached"] != n_cached:
+    while (result := generate(llm, prompts, max_tokens, logprobs))["answers"][0]["cached"] != n_cached:
         if time.monotonic() > end:
             raise TimeoutError(f"{n_cached} tokens were not found in {UNTIL_SECONDS} s, but "
                                f"{result['answers'][0]['cached']}")
@@ -123,7 +123,7 @@ def run(plan):
         if method:
             llm.collective_rpc(method)
         n_cached = plan.get("until_cached", {}).get(str(i))
-        arguments = llm, prompts, plan.get("max_tokens", 1)
+        arguments = llm, prompts, plan.get("max_tokens", 1), plan.get("logprobs", 5)
         result["calls"].append(generate(*arguments) if n_cached is None else generate_until_cached(*arguments, n_cached))
     before = time.process_time()
     time.sleep(plan.get("rest", 0))

@@ -4,8 +4,14 @@ import time
 import types
 
 import kvcobra
+from kvcobra.vllm.geometry import Blocks
 
 TIMEOUT_S = 60
+
+
+def one_list(block_tokens, n_layers=1):
+    """The blocks of a model whose layers have one list of them."""
+    return Blocks(n_layers * (0,), (block_tokens,))
 
 
 class FakePool:
@@ -94,14 +100,17 @@ class FakeService:
 
 
 class FakeDaemon:
-    def __init__(self, pools):
+    """@pools: of the shards of a model's one group of layers. @others: the same of its other groups."""
+
+    def __init__(self, pools, others=()):
         self.pools = pools
+        self.others = others
         self.service = FakeService()
 
     def models(self):
-        return self.pools
+        return [self.pools, *self.others] if self.pools else []
 
-    def sequence(self, model, salt, table, counted=False, fetch_ms=None, compute_tokens_per_s=0):
+    def sequence(self, group, model, salt, table, counted=False, fetch_ms=None, compute_tokens_per_s=0):
         self.fetch_ms = fetch_ms
         self.compute_tokens_per_s = compute_tokens_per_s
         return FakeSequence(model, table)
@@ -136,14 +145,18 @@ def request(request_id, n_tokens):
 
 
 def output(new=(), cached=(), blocks=None):
-    """vLLM's SchedulerOutput. @new, @cached: (request id, tokens computed before, tokens of this step)."""
+    """vLLM's SchedulerOutput. @new, @cached: (request id, tokens computed before, tokens of this step). @blocks: by request, one list or
+    a tuple of lists."""
+    def lists(of_request):
+        return of_request if isinstance(of_request, tuple) else (list(of_request),)
+
     n_tokens = {request_id: n for request_id, _, n in [*new, *cached]}
     return types.SimpleNamespace(
         scheduled_new_reqs=[types.SimpleNamespace(req_id=i, num_computed_tokens=first) for i, first, _ in new],
         scheduled_cached_reqs=types.SimpleNamespace(req_ids=[i for i, _, _ in cached],
                                                     num_computed_tokens=[first for _, first, _ in cached]),
         num_scheduled_tokens=n_tokens, total_num_scheduled_tokens=sum(n_tokens.values()),
-        kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda request_id: (list(blocks[request_id]),)))
+        kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda request_id: lists(blocks[request_id])))
 
 
 class FakeLog:

@@ -49,7 +49,7 @@ class Codes:
         if not models:
             raise ValueError("KvCobraConnector: attention on codes needs a table: kvcobrad must have one for the model when the "
                              "engine starts")
-        self._model = models[0]
+        self._model = models[0][0]
         self._kept: Dict[str, Kept] = {}
         self._tokens: Dict[str, List[int]] = {}  # by request, as far as they are known here
         self._failed: Set[str] = set()
@@ -91,11 +91,11 @@ class Codes:
         self._counters.add("load_failures")
         self._daemon.service.lost(f"vLLM computes {load.end - load.first} tokens that could not be loaded: {reason}")
         self._failed.add(load.request_id)
-        return set(load.blocks[load.first // block_tokens:])
+        return set(load.blocks[0][load.first // block_tokens:])
 
     def _match(self, load: Load) -> Optional[str]:
         """None: the request has its sequence."""
-        sequence = self._new(load.text.salt, load.text.table)
+        sequence = self._new(load.text.salt, load.text.tables[0])
         n = sequence.match(load.text.tokens[:load.end + 1])
         if n != load.end:
             sequence.close()
@@ -149,7 +149,7 @@ class Codes:
         return Kept(self._new(os.urandom(SALT_BYTES), None), True)
 
     def _new(self, salt: bytes, table: Optional[bytes]) -> kvcobra.Sequence:
-        return kvcobra.Sequence(self._model, salt=salt, table=table, keys="after", pairs=self._daemon.geometry.pairs,
+        return kvcobra.Sequence(self._model, salt=salt, table=table, keys="after", pairs=self._daemon.geometry(0).pairs,
                                 repeatable=self._repeatable, counted=True, fetch_ms=0)
 
     def end_step(self) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 import atexit
 import logging
 from dataclasses import fields
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
-                                                                KVConnectorWorkerMetadata, SupportsHMA)
+                                                                KVConnectorTransferResults, KVConnectorWorkerMetadata, SupportsHMA)
 from vllm.model_executor.layers.rotary_embedding import _ROPE_DICT
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.worker.worker_base import WorkerBase
@@ -56,7 +56,12 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
                          "their requests would fail")
         requirements.check(vllm_config, kv_cache_config, self._options, self._attends)
         self._model_id = _model_id_of(vllm_config, self._options)
-        self._geometry = geometry.of_model(vllm_config.model_config)
+        self._groups = geometry.of_model(vllm_config.model_config)
+        self._blocks = geometry.blocks_of(kv_cache_config.kv_cache_groups)
+        self._async_load = self._options.async_load or len(self._blocks.tokens) > 1
+        if self._async_load and not self._options.async_load:
+            SERVICE.note(f"pages are loaded between steps (async_load): vLLM keeps {len(self._blocks.tokens)} lists of blocks for the model's "
+                         "layers, and computes the tokens of a load that failed only if it was one between steps")
         self._counters = Counters()
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
@@ -68,37 +73,37 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     # ---- the sides ----
 
-    def _daemon(self, shards: List[geometry.Shard], threads: int, gpu: Any = None, timeout: Optional[float] = None) -> Daemon:
-        return Daemon(self._options.socket, self._model_id, self._geometry, shards,
+    def _daemon(self, shards: Callable[[int, int], List[geometry.Shard]], threads: int, gpu: Any = None,
+                timeout: Optional[float] = None) -> Daemon:
+        """@shards(KV heads, ranks): those to open."""
+        n_ranks = self._vllm_config.parallel_config.tensor_parallel_size
+        return Daemon(self._options.socket, self._model_id, [(g, shards(g.n_kv_heads, n_ranks)) for g in self._groups],
                       self._vllm_config.model_config.max_model_len, SERVICE, threads, gpu=gpu, timeout=timeout)
 
     def _new_scheduler(self) -> Scheduler:
-        parallel = self._vllm_config.parallel_config
-        daemon = self._daemon(geometry.shards(self._geometry.n_kv_heads, parallel.tensor_parallel_size), 1)
+        daemon = self._daemon(geometry.shards, 1)
         if daemon.open():  # raises if the daemon's table does not fit the model; without a daemon the engine starts
             daemon.describe()
         adapters = salt.Adapters()
-        return Scheduler(Lookups(daemon, self._options.wait_ms), lambda request: salt.of_request(request, adapters), self._vllm_config.cache_config.block_size,
+        return Scheduler(Lookups(daemon, self._options.wait_ms), lambda request: salt.of_request(request, adapters), self._blocks,
                          self._options.waiting_leases, self._kv_transfer_config.is_kv_consumer,
-                         self._kv_transfer_config.is_kv_producer, self._options.async_load, self._counters, self._attends)
+                         self._kv_transfer_config.is_kv_producer, self._async_load, self._counters, self._attends)
 
     def _new_worker(self) -> Worker:
         rank = get_tensor_model_parallel_rank()
-        shard = geometry.shard(self._geometry.n_kv_heads, self._vllm_config.parallel_config.tensor_parallel_size, rank)
-
+        owner = geometry.shard(self._groups[0].n_kv_heads, self._vllm_config.parallel_config.tensor_parallel_size, rank).owner
         on_gpu = self._vllm_config.device_config.device_type == "cuda"
         gpu = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
 
         def daemon(threads: int, timeout: Optional[float]) -> Daemon:
-            return self._daemon([shard], threads, gpu, timeout)
+            return self._daemon(lambda n_kv_heads, n_ranks: [geometry.shard(n_kv_heads, n_ranks, rank)], threads, gpu, timeout)
 
         codes = None
         if self._attends:
             codes = Codes(daemon(self._options.threads, self._options.load_seconds), self._options.repeatable, self._counters)
         weights.WATCH.wrap(weights.classes_of(WorkerBase))
-        return Worker(daemon, self._geometry.n_layers,
-                      self._vllm_config.cache_config.block_size, self._options.threads, self._options.async_load,
-                      self._kv_transfer_config.is_kv_producer and shard.owner == rank, self._options.queue_mib << 20,
+        return Worker(daemon, self._groups, self._blocks, self._options.threads, self._async_load,
+                      self._kv_transfer_config.is_kv_producer and owner == rank, self._options.queue_mib << 20,
                       self._counters, codes, self._options.load_seconds, weights.WATCH.since_now())
 
     @property
@@ -125,7 +130,7 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         return self._of_scheduler.ask(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        self._of_scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
+        self._of_scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Step:
         return self._of_scheduler.step(scheduler_output)
@@ -140,6 +145,8 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         return False, None
 
     def update_connector_output(self, connector_output: Any) -> None:
+        for request_id in connector_output.failed_recving:
+            self._of_scheduler.load_failed(request_id)
         changed = connector_output.kv_connector_worker_meta
         if isinstance(changed, Changed):
             self._stop(f"{changed.method}() of vLLM's worker may have changed the weights that pages are named by")
@@ -157,7 +164,7 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
     def register_kv_caches(self, kv_caches: Dict[str, torch.Tensor]) -> None:
         layers = self._vllm_config.compilation_config.static_forward_context
         try:
-            geometry.check_ropes(self._geometry, _ROPE_DICT.values())
+            geometry.check_ropes(self._groups, _ROPE_DICT.values())
         except ValueError as e:
             raise ValueError(f"KvCobraConnector: {e}") from None
         self._of_worker.register({name: layers[name] for name in kv_caches})
@@ -178,8 +185,9 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
     def wait_for_save(self) -> None:
         self._of_worker.end_step()
 
-    def get_finished(self, finished_req_ids: Set[str]) -> Tuple[Optional[Set[str]], Optional[Set[str]]]:
-        return None, self._of_worker.finished_loads() or None
+    def get_transfer_results(self, finished_req_ids: Set[str]) -> KVConnectorTransferResults:
+        finished = self._of_worker.finished_loads()
+        return KVConnectorTransferResults(finished_recving=finished, failed_recving=self._of_worker.failed_requests())
 
     def get_block_ids_with_load_errors(self) -> Set[int]:
         return self._of_worker.failed_blocks()
@@ -236,14 +244,17 @@ def bytes_per_state(vllm_config: Any) -> int:
 
     chosen = options.parse(vllm_config.kv_transfer_config.kv_connector_extra_config)
     parallel = vllm_config.parallel_config
-    g = geometry.of_model(vllm_config.model_config)
+    groups = geometry.of_model(vllm_config.model_config)
+    if len(groups) > 1:
+        raise ValueError(f"attention on codes supports layers with attention of one kind, and the model's have {len(groups)} kinds")
+    g = groups[0]
     shard = geometry.shard(g.n_kv_heads, parallel.tensor_parallel_size, get_tensor_model_parallel_rank())
-    daemon = Daemon(chosen.socket, _model_id_of(vllm_config, chosen), g, [shard],
+    daemon = Daemon(chosen.socket, _model_id_of(vllm_config, chosen), [(g, [shard])],
                     vllm_config.model_config.max_model_len, SERVICE)
     try:
         if not daemon.open():
             raise ValueError("KVCOBRA_ATTENTION=1 needs a table: kvcobrad must run and have one for the model when the engine "
                              "starts")
-        return of_codes(daemon.models()[0])
+        return of_codes(daemon.models()[0][0])
     finally:
         daemon.close()

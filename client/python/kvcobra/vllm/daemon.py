@@ -1,4 +1,5 @@
-"""kvcobrad as one side of the connector sees it: a client with one model per shard, or nothing while there is no daemon.
+"""kvcobrad as one side of the connector sees it: a client with one model per group of layers and shard, or nothing while there is no
+daemon.
 
 Nothing here raises because of the daemon: an engine works without it. The log gets one line when the daemon's service is
 lost, with the reason, and one when it is back. Used by one thread; every thread has a Daemon of its own.
@@ -8,11 +9,12 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from typing import Any, Callable, List, Optional, Sequence as Items, Set
+from typing import Any, Callable, List, Optional, Sequence as Items, Set, Tuple
 
 import kvcobra
 from kvcobra._client import socket_path
 from kvcobra._gpus import host_codec
+from kvcobra._groups import group_digest, numbers
 
 from .geometry import Geometry, Shard
 from .metadata import CHUNK
@@ -74,17 +76,17 @@ class Service:
 
 
 class Daemon:
-    """@shards: the ranges of KV heads to open; @n_positions: the longest sequence of the engine. @gpu: the torch.device that has the
+    """@groups: the groups of layers of the model @model_id, and the ranges of KV heads to open of each; @n_positions: the longest
+    sequence of the engine. @gpu: the torch.device that has the
     engine's cache, if it is a CUDA device: pages are encoded and decoded there if the library can, on the host if not. @timeout: seconds
     that a call may wait for kvcobrad; None: the library's default."""
 
-    def __init__(self, socket: Optional[str], model_id: str, geometry: Geometry, shards: Items[Shard], n_positions: int,
+    def __init__(self, socket: Optional[str], model_id: str, groups: Items[Tuple[Geometry, Items[Shard]]], n_positions: int,
                  service: Service, threads: int = 1, clock: Callable[[], float] = time.monotonic, gpu: Any = None,
                  timeout: Optional[float] = None) -> None:
         self._socket = socket
         self._model_id = model_id
-        self._geometry = geometry
-        self._shards = list(shards)
+        self._groups = list(groups)
         self._n_positions = n_positions
         self._threads = threads
         self._timeout = timeout
@@ -93,16 +95,19 @@ class Daemon:
         self._gpu = gpu
         self._stream: Any = None
         self._client: Optional[kvcobra.Client] = None
-        self._models: List[kvcobra.Model] = []
+        self._models: List[List[kvcobra.Model]] = []
         self._next_attempt = 0.0
         self._refused = False
 
-    @property
-    def geometry(self) -> Geometry:
-        return self._geometry
+    def geometry(self, group: int) -> Geometry:
+        return self._groups[group][0]
 
-    def models(self) -> List[kvcobra.Model]:
-        """One model per shard, or an empty list while the daemon cannot be used."""
+    @property
+    def n_groups(self) -> int:
+        return len(self._groups)
+
+    def models(self) -> List[List[kvcobra.Model]]:
+        """By group and shard, or an empty list while the daemon cannot be used."""
         if self._models or self._refused or self._clock() < self._next_attempt:
             return self._models
         try:
@@ -117,13 +122,11 @@ class Daemon:
         try:
             if self._client is None:
                 self._client = self._connect()
-            geometry = self._geometry.of_table
-            self._models = [kvcobra.Model(self._client, self._model_id, geometry, n_positions=self._n_positions,
-                                          shard=(shard.first, shard.n)) for shard in self._shards]
+            self._models = [self._open_group(self._client, geometry, shards) for geometry, shards in self._groups]
         except kvcobra.Error as e:
             self._models = []
             if e.errno in REFUSALS and self._client is not None:
-                raise Refused(f"the table of model {self._model_id} does not fit this engine: {e.strerror}") from None
+                raise Refused(f"a table of model {self._model_id} does not fit this engine: {e.strerror}") from None
             if e.errno == errno.ENOENT and self._client is None and e.strerror.find("could not be loaded") >= 0:
                 raise Refused(e.strerror) from None
             self._next_attempt = self._clock() + RETRY_SECONDS
@@ -132,18 +135,29 @@ class Daemon:
         self.service.back()
         return True
 
+    def _open_group(self, client: kvcobra.Client, g: Geometry, shards: Items[Shard]) -> List[kvcobra.Model]:
+        digest = group_digest(bytes.fromhex(self._model_id), g.name, len(self._groups))
+        try:
+            return [kvcobra.Model(client, digest, g.of_table, n_positions=self._n_positions, shard=(shard.first, shard.n))
+                    for shard in shards]
+        except kvcobra.Error as e:
+            if len(self._groups) == 1:
+                raise
+            raise kvcobra.Error(e.errno, f"layers {numbers(g.layers)} (group {g.name}): {e.strerror}") from None
+
     def describe(self) -> None:
         """A line about what is shared, and through which daemon."""
         try:
             assert self._client is not None
-            info = self._models[0].info
-            bytes_of_chunk = sum(model.info.page_bytes for model in self._models)
+            infos = [shards[0].info for shards in self._models]
+            bytes_of_chunk = sum(model.info.page_bytes for shards in self._models for model in shards)
             n_tokens = self._client.quota_bytes() // bytes_of_chunk * CHUNK
         except (kvcobra.Error, ValueError) as e:
             self.service.lost(getattr(e, "strerror", e))
             return
-        self.service.note(f"prefixes are shared through {socket_path(self._socket)}: model {self._model_id[:12]}, table "
-                          f"{info.table_digest.hex()[:12]}, {info.bpd_code:.2f} bits per number, room for {n_tokens} tokens")
+        tables = " and ".join(f"table {info.table_digest.hex()[:12]}, {info.bpd_code:.2f} bits per number" for info in infos)
+        self.service.note(f"prefixes are shared through {socket_path(self._socket)}: model {self._model_id[:12]}, {tables}, "
+                          f"room for {n_tokens} tokens")
 
     def _connect(self) -> kvcobra.Client:
         if self._gpu is not None:
@@ -175,14 +189,15 @@ class Daemon:
         self.service.back()
         return True
 
-    def sequence(self, model: kvcobra.Model, salt: bytes, table: bytes, counted: bool = False,
+    def sequence(self, group: int, model: kvcobra.Model, salt: bytes, table: bytes, counted: bool = False,
                  fetch_ms: Optional[int] = None, compute_tokens_per_s: int = 0) -> kvcobra.Sequence:
-        """A sequence of an engine that keeps keys after RoPE and an exact cache of its own. @counted: the scheduler counted
-        the hits of the request. @fetch_ms: how long its match waits for slower tiers. @compute_tokens_per_s: of the engine; 0: unknown."""
+        """A sequence of an engine that keeps keys after RoPE and an exact cache of its own. @model: of @group. @counted: the scheduler
+        counted the hits of the request. @fetch_ms: how long its match waits for slower tiers. @compute_tokens_per_s: of the engine; 0:
+        unknown."""
         slower = host_codec(model)
         if slower is not None:
             self.service.note(slower)
-        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", pairs=self._geometry.pairs, publish_all=True, counted=counted,
+        return kvcobra.Sequence(model, salt=salt, table=table, keys="after", pairs=self.geometry(group).pairs, publish_all=True, counted=counted,
                                 fetch_ms=fetch_ms, compute_tokens_per_s=compute_tokens_per_s)
 
     def close(self) -> None:

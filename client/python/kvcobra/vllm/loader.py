@@ -2,7 +2,8 @@
 there, on a stream of the loader, which the load waits for.
 
 The method is the one that was there before the connector wrapped it, so that decoded vectors are never recorded. A load that
-fails reports its blocks, and vLLM computes their tokens. Pages are in memory, since the scheduler leases them: a load asks neither the
+fails reports its blocks, or between steps its request, and vLLM computes their tokens. Of layers with a window only the blocks that vLLM
+has for them are filled. Pages are in memory, since the scheduler leases them: a load asks neither the
 disk nor the cluster, and waits for a daemon that does not answer for a limited time, once.
 """
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from typing import Callable, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
@@ -19,6 +20,7 @@ import kvcobra
 
 from .counters import Counters
 from .daemon import Daemon
+from .geometry import Blocks, Geometry
 from .metadata import CHUNK, Load
 from .recording import slots
 
@@ -32,15 +34,14 @@ Store = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 
 class Loader:
-    """@daemon: used by one thread only. @changed_by: what has changed the engine's weights, whose pages then have other names; or None."""
+    """@daemon: used by one thread only. @store: its layers are those of the model. @changed_by: what has changed the engine's weights, whose pages then have other names; or None."""
 
-    def __init__(self, daemon: Daemon, store: Store, n_layers: int, block_tokens: int, dtype: torch.dtype,
+    def __init__(self, daemon: Daemon, store: Store, blocks: Blocks, dtype: torch.dtype,
                  device: torch.device, counters: Counters, changed_by: Callable[[], Optional[str]] = lambda: None) -> None:
         self._changed_by = changed_by
         self._daemon = daemon
         self._store = store
-        self._n_layers = n_layers
-        self._block_tokens = block_tokens
+        self._blocks = blocks
         self._dtype = dtype
         self._device = device
         self._counters = counters
@@ -79,49 +80,53 @@ class Loader:
 
     def unfilled(self, load: Load) -> Set[int]:
         """The blocks of a load that failed."""
-        return set(load.blocks[load.first // self._block_tokens:])
+        return {block for blocks, tokens in zip(load.blocks, self._blocks.tokens) for block in blocks[load.first // tokens:]}
 
     def _read(self, load: Load) -> Optional[str]:
         models = self._daemon.models()
         if not models:
             return "there is no connection to kvcobrad"
         text = load.text
-        with self._daemon.sequence(models[0], text.salt, text.table, counted=True, fetch_ms=0) as sequence:
-            # one token more than the chunks that are needed: a match leaves one
-            if sequence.match(text.tokens[:-(-load.end // CHUNK) * CHUNK + 1]) < load.end:
-                return "kvcobrad no longer has the pages"
-            for first in range(load.first, load.end, PIECE_TOKENS):
-                self._piece(sequence, load, first, min(PIECE_TOKENS, load.end - first))
+        for group, shards in enumerate(models):
+            first_needed = self._blocks.needed(load.blocks, self._daemon.geometry(group).layers, load.first, load.end)
+            with self._daemon.sequence(group, shards[0], text.salt, text.tables[group], counted=True, fetch_ms=0) as sequence:
+                # one token more than the chunks that are needed: a match leaves one
+                if sequence.match(text.tokens[:-(-load.end // CHUNK) * CHUNK + 1]) < load.end:
+                    return "kvcobrad no longer has the pages"
+                for first in range(first_needed, load.end, PIECE_TOKENS):
+                    self._piece(group, sequence, load, first, min(PIECE_TOKENS, load.end - first))
         self._daemon.service.back()
         return None
 
-    def _piece(self, sequence: kvcobra.Sequence, load: Load, first: int, n: int) -> None:
-        model = sequence.model
-        shape = (self._n_layers, 2, n, model.n_kv_heads, model.geometry.head_dim)
+    def _piece(self, group: int, sequence: kvcobra.Sequence, load: Load, first: int, n: int) -> None:
+        model, g = sequence.model, self._daemon.geometry(group)
+        shape = (g.n_layers, 2, n, model.n_kv_heads, g.head_dim)
         n_numbers = shape[0] * 2 * n * shape[3] * shape[4]
         on_gpu = model.client.gpu is not None
         if self._memory is None or self._memory.numel() < n_numbers:
             self._memory = torch.empty(n_numbers, dtype=self._dtype, device=self._device if on_gpu else "cpu",
                                        pin_memory=self._device.type == "cuda" and not on_gpu)
         vectors = self._memory[:n_numbers].view(shape)
-        sequence.read_blocks(first, n, [vectors[i, 0] for i in range(self._n_layers)],
-                             [vectors[i, 1] for i in range(self._n_layers)])
-        if self._daemon.geometry.factor != 1.0:
-            vectors[:, 0] *= self._daemon.geometry.factor
-        where = slots(load.blocks, self._block_tokens, first, n)
+        sequence.read_blocks(first, n, [vectors[i, 0] for i in range(g.n_layers)],
+                             [vectors[i, 1] for i in range(g.n_layers)])
+        if g.factor != 1.0:
+            vectors[:, 0] *= g.factor
         if self._device.type != "cuda":
-            self._store_layers(vectors, where)
+            self._store_layers(g, vectors, load, first, n)
             return
         stream = self._daemon.follow(self._device)
         with torch.cuda.stream(stream):
-            self._store_layers(vectors, where)
+            self._store_layers(g, vectors, load, first, n)
         stream.synchronize()  # the memory is used again, and vLLM computes with what was stored
 
-    def _store_layers(self, vectors: torch.Tensor, where: torch.Tensor) -> None:
-        there = where.to(self._device)
-        for layer in range(self._n_layers):
-            self._store(layer, vectors[layer, 0].to(self._device, non_blocking=True),
-                        vectors[layer, 1].to(self._device, non_blocking=True), there)
+    def _store_layers(self, g: Geometry, vectors: torch.Tensor, load: Load, first: int, n: int) -> None:
+        there: Dict[int, torch.Tensor] = {}
+        for i, layer in enumerate(g.layers):
+            of_vllm = self._blocks.of_layer[layer]
+            if of_vllm not in there:
+                there[of_vllm] = slots(load.blocks[of_vllm], self._blocks.tokens[of_vllm], first, n).to(self._device)
+            self._store(layer, vectors[i, 0].to(self._device, non_blocking=True), vectors[i, 1].to(self._device, non_blocking=True),
+                        there[of_vllm])
 
     def close(self) -> None:
         self._memory = None
@@ -136,7 +141,7 @@ class LoadThread:
         self._changed = threading.Condition()
         self._n_open = 0
         self._finished: Set[str] = set()
-        self._failed: Set[int] = set()
+        self._failed: Set[str] = set()
         self._work: "queue.SimpleQueue[Optional[Load]]" = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="kvcobra-load", daemon=True)
         self._thread.start()
@@ -153,8 +158,8 @@ class LoadThread:
         with self._changed:
             return self._n_open + len(self._finished)
 
-    def finished(self, wait_seconds: float) -> Tuple[Set[str], Set[int]]:
-        """The requests whose loads have ended since the last call, and their blocks without keys and values.
+    def finished(self, wait_seconds: float) -> Tuple[Set[str], Set[str]]:
+        """The requests whose loads have ended since the last call, and those of them that do not have their keys and values.
         @wait_seconds: the longest wait for the first one, if a load is running."""
         with self._changed:
             if wait_seconds and self._n_open and not self._finished:
@@ -173,7 +178,7 @@ class LoadThread:
             with self._changed:
                 self._n_open -= 1
                 self._finished.add(load.request_id)
-                self._failed |= failed
+                self._failed |= {load.request_id} if failed else set()
                 self._changed.notify_all()
         self._loader.close()
 

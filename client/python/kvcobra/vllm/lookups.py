@@ -1,7 +1,7 @@
 """What kvcobrad has of prompts, asked by a thread of the scheduler's process, so that the scheduler waits for no answer.
 
 The thread makes all calls that may wait: connecting, leasing, giving leases back. Any number of questions run at the same time, each
-over all shards (kvc_fetch_start), while the daemon reads its disk or asks other hosts. A question that is not answered within the
+over all groups of layers and shards (kvc_fetch_start), while the daemon reads its disk or asks other hosts. A question that is not answered within the
 limit is given up: its request is computed. Until the daemon has answered it all the same, or the connection is lost, new questions
 are given up at once, so that a daemon that hangs costs one wait and not one per request.
 """
@@ -31,7 +31,7 @@ PAUSE_MS = 500  # an engine that has no further request makes no further step: i
 
 
 class Promise:
-    """@n_found: tokens that are leased in every shard; a multiple of 64."""
+    """@n_found: tokens that are leased in every group of layers and shard; a multiple of 64."""
 
     def __init__(self, text: Text, sequences: List[Any], n_found: int) -> None:
         self.text = text
@@ -58,7 +58,7 @@ class Lookup:
 
 
 class _Running:
-    """A question that was sent: a sequence and a fetch per shard."""
+    """A question that was sent: a sequence and a fetch per group of layers and shard."""
 
     def __init__(self, lookup: Lookup, text: Text) -> None:
         self.lookup = lookup
@@ -213,18 +213,20 @@ class Lookups:
             return
         running: Optional[_Running] = None
         try:
-            running = _Running(lookup, Text(tuple(lookup.tokens), lookup.salt, models[0].info.table_digest))
-            for model in models:  # every shard is matched with one table
-                running.sequences.append(self._daemon.sequence(model, lookup.salt, running.text.table, fetch_ms=self._fetch_ms,
-                                                                compute_tokens_per_s=self.compute_tokens_per_s))
-                running.fetches.append(running.sequences[-1].fetch(lookup.tokens))
+            tables = tuple(shards[0].info.table_digest for shards in models)
+            running = _Running(lookup, Text(tuple(lookup.tokens), lookup.salt, tables))
+            for group, shards in enumerate(models):  # every shard of a group is matched with one table
+                for model in shards:
+                    running.sequences.append(self._daemon.sequence(group, model, lookup.salt, tables[group], fetch_ms=self._fetch_ms,
+                                                                   compute_tokens_per_s=self.compute_tokens_per_s))
+                    running.fetches.append(running.sequences[-1].fetch(lookup.tokens))
         except Exception as e:
             self._fail(lookup, running, e)
             return
         self._running.append(running)
 
     def _end(self, running: _Running) -> None:
-        """The request gets what all shards have."""
+        """The request gets what all groups and shards have."""
         lookup = running.lookup
         try:
             n_found = min(fetch.result(0) for fetch in running.fetches)

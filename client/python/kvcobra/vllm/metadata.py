@@ -9,22 +9,24 @@ CHUNK = 64  # tokens that are published and matched together (KVC_CHUNK_TOKENS)
 
 @dataclass(frozen=True)
 class Text:
-    """A text as the daemon knows it. @table: the digest that a worker must use, whatever table is active by then."""
+    """A text as the daemon knows it. @tables: the digests that a worker must use, by group of layers, whatever tables are active by
+    then."""
 
     tokens: Tuple[int, ...]
     salt: bytes
-    table: bytes
+    tables: Tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
 class Load:
-    """Decode positions first .. end - 1 of @text into the blocks @blocks of the request."""
+    """Decode positions first .. end - 1 of @text into the blocks @blocks of the request, from position 0, by vLLM's own groups of
+    layers. Block 0 stands for positions that no layer of the group needs."""
 
     request_id: str
     text: Text
     first: int
     end: int
-    blocks: Tuple[int, ...]
+    blocks: Tuple[Tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Rows:
-    """This step computes positions first .. first + n - 1 of a recorded prompt. @blocks: from position 0."""
+    """This step computes positions first .. first + n - 1 of a recorded prompt. @blocks: as of a load."""
 
     request_id: str
     first: int
     n: int
-    blocks: Tuple[int, ...]
+    blocks: Tuple[Tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)

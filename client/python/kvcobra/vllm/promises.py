@@ -77,6 +77,11 @@ class Promises:
         else:
             self._scheduled[request_id] = lookup.promise
 
+    def failed(self, request_id: str) -> None:
+        """The request could not be loaded: it is computed, however often vLLM asks about it."""
+        self.drop(request_id)
+        self._given_up.add(request_id)
+
     def drop(self, request_id: str) -> None:
         self._given_up.discard(request_id)
         lookup = self._waiting.pop(request_id, None)

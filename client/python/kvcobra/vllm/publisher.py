@@ -67,14 +67,14 @@ class Publisher:
                 return None
         return spare
 
-    def put(self, copies: List[Copy], n_layers: int) -> None:
-        """Takes the copies of a step."""
+    def put(self, copies: List[Copy]) -> None:
+        """Takes the copies of a step, those of a group behind those of the groups before it."""
         ready = None
         if copies and copies[0].memory.device.type == "cuda":
             ready = torch.cuda.Event()
             ready.record(torch.cuda.current_stream(copies[0].memory.device))
         for copy in copies:
-            if copy.n_layers == n_layers:
+            if copy.whole:
                 copy.ready = ready
                 self._work.put((copy, None))
             else:
@@ -160,8 +160,8 @@ class Publisher:
             recording.dropped = True
             self._counters.add("publish_failures")
             return None
-        text = recording.text
-        sequence = self._daemon.sequence(models[0], text.salt, text.table, counted=True)
+        text, group = recording.text, recording.group
+        sequence = self._daemon.sequence(group, models[group][0], text.salt, text.tables[group], counted=True)
         self._sequences[id(recording)] = (recording, sequence)
         if recording.n_published and sequence.match(text.tokens[:recording.n_published + 1]) != recording.n_published:
             # the scheduler has leases on these pages; without them the daemon was restarted
@@ -189,18 +189,20 @@ class Publisher:
             vectors = copy.vectors[layer, :, at:end]
             if sequence.client.gpu is None:
                 vectors = vectors.cpu()
-            factor = self._daemon.geometry.factor  # pages have keys without it
+            factor = self._daemon.geometry(copy.recording.group).factor  # pages have keys without it
             sequence.append(layer, vectors[0] if factor == 1.0 else vectors[0] / factor, vectors[1])
 
     def _count(self, recording: Recording, sequence: kvcobra.Sequence, published: int) -> None:
         n = published - recording.n_published
         if n > 0:
-            self._counters.add("published_tokens", n)
+            if recording.group == self._daemon.n_groups - 1:  # the other groups have them by now
+                self._counters.add("published_tokens", n)
             recording.n_published = published
             # the library counts all that this client encoded with the table
             now = [sum(sequence.usage.coded), sum(sequence.usage.saturated)]
-            before = self._coded.get(recording.text.table, [0, 0])
-            self._coded[recording.text.table] = now
+            table = recording.text.tables[recording.group]
+            before = self._coded.get(table, [0, 0])
+            self._coded[table] = now
             self._counters.add("coded_numbers", now[0] - before[0])
             self._counters.add("saturated_numbers", now[1] - before[1])
         if self._daemon.connected():

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import AbstractSet, Any, Deque, Dict, FrozenSet, List, Optional, Set, Tuple
+from typing import AbstractSet, Any, Deque, Dict, FrozenSet, List, Optional, Sequence as Items, Set, Tuple
 
 import torch
 
+from .geometry import Blocks
 from .metadata import Rows, Text
 
 # Steps that vLLM may have scheduled before it sees a failure: one with asynchronous scheduling. The others are a margin.
@@ -24,10 +25,11 @@ FAILED_STEPS = 4
 
 
 class Recording:
-    """A prompt. @next: the position that is recorded next; the whole chunks end at len(text.tokens)."""
+    """A prompt, of one group of layers. @next: the position that is recorded next; the whole chunks end at len(text.tokens)."""
 
-    def __init__(self, text: Text, n_published: int) -> None:
+    def __init__(self, text: Text, n_published: int, group: int = 0) -> None:
         self.text = text
+        self.group = group
         self.n_published = n_published
         self.next = n_published
         self.dropped = False
@@ -52,6 +54,11 @@ class Copy:
         self.vectors = memory[:math.prod(shape)].view(shape)
         self.n_layers = 0
         self.ready: Any = None  # an event of the GPU: every layer was taken
+
+    @property
+    def whole(self) -> bool:
+        """Every layer was taken."""
+        return self.n_layers == self.vectors.shape[0]
 
     def take(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         for side, x in enumerate((key, value)):
@@ -87,11 +94,13 @@ def find_device_rows(slot_mapping: torch.Tensor, wanted: torch.Tensor, skipped: 
 
 
 class Recorder:
-    """The prompts that a worker records. @reserve(n_numbers, like): memory for numbers as in @like, or None."""
+    """The prompts that a worker records of the layers of one @group. @layers: their numbers in the model. @reserve(n_numbers, like):
+    memory for numbers as in @like, or None."""
 
-    def __init__(self, block_tokens: int, n_layers: int, reserve: Any, counters: Any) -> None:
-        self._block_tokens = block_tokens
-        self._n_layers = n_layers
+    def __init__(self, blocks: Blocks, group: int, layers: Items[int], reserve: Any, counters: Any) -> None:
+        self._blocks = blocks
+        self._group = group
+        self._layers = tuple(layers)
         self._reserve = reserve
         self._counters = counters
         self._recordings: Dict[str, Recording] = {}
@@ -100,7 +109,7 @@ class Recorder:
         self._failed: Deque[FrozenSet[int]] = deque(maxlen=FAILED_STEPS)
 
     def start(self, request_id: str, text: Text, n_published: int) -> None:
-        self._recordings[request_id] = Recording(text, n_published)
+        self._recordings[request_id] = Recording(text, n_published, self._group)
 
     def finish(self, request_id: str) -> Optional[Recording]:
         """The request has ended. Returns its recording if it is not complete."""
@@ -129,7 +138,7 @@ class Recorder:
 
     def _drop(self, failed: AbstractSet[int]) -> None:
         for rows in self._rows:
-            if not failed.isdisjoint(rows.blocks):
+            if any(not failed.isdisjoint(blocks) for blocks in rows.blocks):
                 self._recordings[rows.request_id].dropped = True
         self._rows = [r for r in self._rows if not self._recordings[r.request_id].dropped]
 
@@ -138,12 +147,14 @@ class Recorder:
         return bool(self._rows)
 
     def take(self, layer: int, key: torch.Tensor, value: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """@layer: its place in the group."""
         if self._copies is None:
-            self._copies = self._begin(key, slot_mapping)
+            self._copies = self._begin(self._blocks.of_layer[self._layers[layer]], key, slot_mapping)
         for copy in self._copies:
             copy.take(layer, key, value)
 
-    def _begin(self, key: torch.Tensor, slot_mapping: torch.Tensor) -> List[Copy]:
+    def _begin(self, of_vllm: int, key: torch.Tensor, slot_mapping: torch.Tensor) -> List[Copy]:
+        """@slot_mapping: of vLLM's group @of_vllm. The rows of a request are the same ones in every layer."""
         copies = []
         on_gpu = slot_mapping.device.type == "cuda"
         for rows in self._rows:
@@ -151,7 +162,7 @@ class Recorder:
             end = min(rows.first + rows.n, len(recording.text.tokens))
             if recording.dropped or not rows.first <= recording.next < end:
                 continue
-            wanted, skipped = slots(rows.blocks, self._block_tokens, rows.first, end - rows.first), recording.next - rows.first
+            wanted, skipped = slots(rows.blocks[of_vllm], self._blocks.tokens[of_vllm], rows.first, end - rows.first), recording.next - rows.first
             row: Any = None
             found: Optional[torch.Tensor] = None
             if on_gpu:
@@ -163,7 +174,7 @@ class Recorder:
                 recording.dropped = True
                 continue
             n = end - recording.next
-            shape = (self._n_layers, 2, n, *key.shape[1:])
+            shape = (len(self._layers), 2, n, *key.shape[1:])
             memory = self._reserve(math.prod(shape), key)
             if memory is None:
                 recording.dropped = True
@@ -176,7 +187,7 @@ class Recorder:
         """The step is over. Returns its copies; those of a step that did not run every layer have none."""
         copies, self._copies, self._rows = self._copies or [], None, []
         for copy in copies:
-            if copy.n_layers == self._n_layers:
+            if copy.whole:
                 copy.recording.next = copy.first + copy.n
             else:
                 copy.recording.dropped = True

@@ -1,10 +1,11 @@
 """What the connector needs of an engine's configuration. An engine that lacks it does not start, with the reason."""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Sequence as Items
 
+from .._groups import numbers
 from . import geometry
-from .geometry import Geometry
+from .geometry import Geometry, layer_number
 from .options import Options
 
 RECOMPUTE = "recompute"
@@ -52,16 +53,14 @@ def _model(config: Any) -> Iterator[str]:
 
 
 def _other_attention(spec: Any) -> str:
-    """What a kind of cache means for attention; "": full attention."""
+    """What a kind of cache means for attention; "": keys and values of all tokens, or of those in a window."""
     kind = type(spec).__name__
-    window, chunk = (getattr(spec, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    chunk = getattr(spec, "attention_chunk_size", None)
     if chunk is not None:
         return f"attention in chunks of {chunk} tokens"
-    if window is not None:
-        return f"a sliding window of {window} tokens"
     if kind == "MambaSpec":
         return "a state instead of keys and values"
-    return "" if kind == "FullAttentionSpec" else f"a cache of kind {kind}"
+    return "" if kind in ("FullAttentionSpec", "SlidingWindowSpec") else f"a cache of kind {kind}"
 
 
 def _cache(config: Any, kv_cache_config: Any) -> Iterator[str]:
@@ -71,19 +70,19 @@ def _cache(config: Any, kv_cache_config: Any) -> Iterator[str]:
     groups = kv_cache_config.kv_cache_groups
     others = list(dict.fromkeys(kind for group in groups if (kind := _other_attention(group.kv_cache_spec))))
     if others:
-        yield f"all layers must have full attention, and the model has layers with {', and with '.join(others)}"
+        yield f"all layers must have keys and values, and the model has layers with {', and with '.join(others)}"
         return
-    if len(groups) != 1:
-        yield f"the model's layers have caches of {len(groups)} forms: all must have the same heads"
-        return
-    spec = groups[0].kv_cache_spec
-    if spec.non_causal:
+    specs = [group.kv_cache_spec for group in groups]
+    if any(getattr(spec, "non_causal", False) for spec in specs):
         yield "the model attends to later tokens"
-    if spec.head_size_v != spec.head_size:
-        yield f"the model's keys have {spec.head_size} numbers, its values {spec.head_size_v}"
+    for spec in specs:
+        if spec.head_size_v != spec.head_size:
+            yield f"the model's keys have {spec.head_size} numbers, its values {spec.head_size_v}"
+            break
     n_layers = config.model_config.hf_text_config.num_hidden_layers
-    if len(groups[0].layer_names) != n_layers:
-        yield f"{len(groups[0].layer_names)} of {n_layers} layers have a KV cache: layers that share one are not supported"
+    n_cached = sum(len(group.layer_names) for group in groups)
+    if n_cached != n_layers:
+        yield f"{n_cached} of {n_layers} layers have a KV cache: layers that share one are not supported"
 
 
 def _weights(config: Any, model_id: Optional[str]) -> Iterator[str]:
@@ -111,24 +110,49 @@ def _codes(config: Any, options: Options) -> Iterator[str]:
         yield "async_load has no meaning with attention on codes, which decodes nothing"
 
 
-def _geometry(of_model: Callable[[Any], Geometry], model_config: Any, codes: bool) -> Iterator[str]:
+def _geometry(of_model: Callable[[Any], Items[Geometry]], config: Any, kv_cache_config: Any, codes: bool) -> Iterator[str]:
     try:
-        g = of_model(model_config)
+        groups = of_model(config.model_config)
     except ValueError as e:
         yield str(e)
         return
-    if codes and g.factor != 1.0:
-        yield "the model has YaRN, which multiplies keys: attention on codes does not support it"
+    if len({g.n_kv_heads for g in groups}) > 1 and config.parallel_config.tensor_parallel_size > 1:
+        yield "layers with different numbers of KV heads are supported on one rank only (tensor_parallel_size 1)"
+    yield from _windows(groups, kv_cache_config)
+    if not codes:
+        return
+    if len(groups) > 1:
+        yield f"the layers have attention of {len(groups)} kinds: attention on codes supports one"
+    for g in groups:
+        if g.window is not None:
+            yield f"layers {numbers(g.layers)} have a window of {g.window} tokens: attention on codes does not support it"
+        if g.needs:
+            yield f"layers {numbers(g.layers)} have {g.needs}: attention on codes does not support it"
+        if g.factor != 1.0:
+            yield "the model has YaRN, which multiplies keys: attention on codes does not support it"
 
 
-def check(config: Any, kv_cache_config: Any, options: Options, codes: bool, of_model: Callable[[Any], Geometry] = geometry.of_model) -> None:
+def _windows(groups: Items[Geometry], kv_cache_config: Any) -> Iterator[str]:
+    """vLLM may keep more of a layer than its window, and not less."""
+    windows = {layer: g.window for g in groups for layer in g.layers}
+    for group in kv_cache_config.kv_cache_groups:
+        window = getattr(group.kv_cache_spec, "sliding_window", None)
+        for name in group.layer_names if window is not None else ():
+            ours = windows.get(layer_number(name))
+            if ours is None or ours > window:
+                yield (f"vLLM gives layer {layer_number(name)} a window of {window} tokens, transformers "
+                       f"{'none' if ours is None else f'one of {ours}'}")
+                return
+
+
+def check(config: Any, kv_cache_config: Any, options: Options, codes: bool, of_model: Callable[[Any], Items[Geometry]] = geometry.of_model) -> None:
     """Raises ValueError with every reason why KvCobraConnector cannot serve the engine of VllmConfig @config.
-    @codes: it attends to codes. @of_model: gives the geometry of a ModelConfig, or raises ValueError."""
+    @codes: it attends to codes. @of_model: gives the groups of layers of a ModelConfig, or raises ValueError."""
     reasons = [*_policy(config), *_parallel(config), *_model(config), *_cache(config, kv_cache_config),
                *_weights(config, options.model_id), *(_codes(config, options) if codes else ())]
     if options.repeatable and not codes:
         reasons.append("repeatable is an option of attention on codes, which KVCOBRA_ATTENTION=1 switches on")
     if not reasons:
-        reasons += _geometry(of_model, config.model_config, codes)
+        reasons += _geometry(of_model, config, kv_cache_config, codes)
     if reasons:
         raise ValueError("KvCobraConnector: " + "; ".join(reasons))

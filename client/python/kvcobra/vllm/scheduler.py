@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence as Items, Tuple
 
 from .counters import Counters
+from .geometry import Blocks
 from .lookups import Lookups, Promise
 from .metadata import CHUNK, Load, Row, Rows, Start, Step, Text
 from .promises import Promises
@@ -56,13 +57,14 @@ class Prompt:
 class Scheduler:
     """@salt: the salt of a request, or None if it may be neither matched nor published."""
 
-    def __init__(self, lookups: Lookups, salt: Callable[[Any], Optional[bytes]], block_tokens: int, waiting_leases: int,
+    def __init__(self, lookups: Lookups, salt: Callable[[Any], Optional[bytes]], blocks: Blocks, waiting_leases: int,
                  takes: bool, publishes: bool, async_load: bool, counters: Counters, codes: bool = False,
                  clock: Callable[[], float] = time.perf_counter) -> None:
         self._lookups = lookups
         self._rate = ComputeRate(clock)
         self._salt = salt
-        self._block_tokens = block_tokens
+        self._blocks = blocks
+        self._block_tokens = blocks.common
         self._takes = takes
         self._publishes = publishes
         self._async_load = async_load
@@ -137,10 +139,10 @@ class Scheduler:
         if n_found >= n_whole:
             self._recorded.pop(request.request_id, None)
             return
-        self._recorded[request.request_id] = Prompt(Text(text.tokens[:n_whole], text.salt, text.table), n_found)
+        self._recorded[request.request_id] = Prompt(Text(text.tokens[:n_whole], text.salt, text.tables), n_found)
 
-    def allocated(self, request: Any, blocks: List[int], n_external: int) -> None:
-        """The request has blocks for the @n_external tokens that it was promised. 0: nothing is loaded."""
+    def allocated(self, request: Any, blocks: Items[Items[int]], n_external: int) -> None:
+        """The request has blocks for the @n_external tokens that it was promised. 0: nothing is loaded. @blocks: by vLLM's groups."""
         request_id = request.request_id
         promise = self._promises.get(request_id)
         self._promises.scheduled(request_id)
@@ -148,7 +150,15 @@ class Scheduler:
             return
         n = min(promise.n_found, request.num_tokens - 1) // self._block_tokens * self._block_tokens
         self._counters.add("promised_tokens", n_external)
-        self._loads.append(Load(request_id, promise.text, n - n_external, n, tuple(blocks[:-(-n // self._block_tokens)])))
+        self._loads.append(Load(request_id, promise.text, n - n_external, n, self._first_blocks(blocks, n)))
+
+    def _first_blocks(self, blocks: Items[Items[int]], n: int) -> Tuple[Tuple[int, ...], ...]:
+        """Those of the first @n tokens."""
+        return tuple(tuple(of_group[:-(-n // tokens)]) for of_group, tokens in zip(blocks, self._blocks.tokens))
+
+    def load_failed(self, request_id: str) -> None:
+        """A load between steps failed, and vLLM asks about the request again."""
+        self._promises.failed(request_id)
 
     # ---- steps ----
 
@@ -195,9 +205,8 @@ class Scheduler:
                 return
             prompt.started = True
             step.starts.append(Start(request_id, prompt.text, prompt.n_found))
-        blocks = output.kv_connector_block_state.get_block_ids(request_id)[0]
-        n_blocks = -(-(n_computed + n) // self._block_tokens)
-        step.rows.append(Rows(request_id, n_computed, n, tuple(blocks[:n_blocks])))
+        blocks = output.kv_connector_block_state.get_block_ids(request_id)
+        step.rows.append(Rows(request_id, n_computed, n, self._first_blocks(blocks, n_computed + n)))
 
     def _row(self, output: Any, request_id: str) -> Row:
         request = self._requests[request_id]
@@ -207,7 +216,7 @@ class Scheduler:
         promise = self._promises.get(request_id)
         text = promise.text if promise is not None else None
         return Row(request_id, output.kv_connector_block_state.get_block_ids(request_id)[0][0], at, tokens,
-                   text.salt if text is not None else None, text.table if text is not None else None)
+                   text.salt if text is not None else None, text.tables[0] if text is not None else None)
 
     def finished(self, request_id: str) -> None:
         self._promises.drop(request_id)

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Optional, Set
+from typing import Any, Callable, Dict, Optional, Sequence as Items, Set
 
 import torch
 
 from .codes import Codes
 from .counters import Counters
 from .daemon import Daemon
+from .geometry import Blocks, Geometry, layer_number
 from .loader import Loader, LoadThread
 from .metadata import Step
 from .publisher import Publisher
@@ -22,12 +23,13 @@ class Worker:
     """@daemon(threads, timeout): a new Daemon. @publishes: this rank owns its shard, and the engine publishes. @load_seconds: how long a step
     waits for kvcobrad. @changed_by: what has changed the weights since this worker was made, or None."""
 
-    def __init__(self, daemon: Callable[[int, Optional[float]], Daemon], n_layers: int, block_tokens: int, threads: int, async_load: bool,
+    def __init__(self, daemon: Callable[[int, Optional[float]], Daemon], groups: Items[Geometry], blocks: Blocks, threads: int, async_load: bool,
                  publishes: bool, queue_bytes: int, counters: Counters, codes: Optional[Codes] = None, load_seconds: Optional[float] = None,
                  changed_by: Callable[[], Optional[str]] = lambda: None) -> None:
         self._new_daemon = daemon
-        self._n_layers = n_layers
-        self._block_tokens = block_tokens
+        self._groups = list(groups)
+        self._n_layers = sum(g.n_layers for g in groups)
+        self._blocks = blocks
         self._threads = threads
         self._async_load = async_load
         self._counters = counters
@@ -38,18 +40,17 @@ class Worker:
         self._load_thread: Optional[LoadThread] = None
         self._step = Step()
         self._failed: Set[int] = set()
+        self._failed_requests: Set[str] = set()
         self._load_seconds = load_seconds
         self._changed_by = changed_by
         self._publisher = Publisher(daemon(1, None), queue_bytes, counters) if publishes and codes is None else None
-        self._recorder = Recorder(block_tokens, n_layers, self._reserve, counters)
+        self._recorders = [Recorder(blocks, i, g.layers, self._reserve, counters) for i, g in enumerate(groups)]
 
     # ---- layers ----
 
     def register(self, layers: Dict[str, Any]) -> None:
         """Wraps the method of each attention layer that stores keys and values. @layers: by vLLM's names."""
-        from vllm.model_executor.models.utils import extract_layer_index
-
-        by_index = {extract_layer_index(name): layer for name, layer in layers.items()}
+        by_index = {layer_number(name): layer for name, layer in layers.items()}
         if sorted(by_index) != list(range(self._n_layers)) or len(layers) != self._n_layers:
             raise ValueError(f"KvCobraConnector: the engine has attention layers {sorted(by_index)}; expected 0 to "
                              f"{self._n_layers - 1}, each once")
@@ -62,25 +63,27 @@ class Worker:
         for index, layer in by_index.items():
             self._layers[index] = layer
             self._stores[index] = layer.impl.do_kv_cache_update
-            if self._publisher is not None:
-                layer.impl.do_kv_cache_update = self._wrapped(index, self._stores[index])
+        if self._publisher is not None:
+            for g, recorder in zip(self._groups, self._recorders):
+                for place, index in enumerate(g.layers):
+                    by_index[index].impl.do_kv_cache_update = self._wrapped(recorder, place, self._stores[index])
         cache = by_index[0].kv_cache
         dtype = by_index[0].kv_cache_torch_dtype
         daemon = self._new_daemon(self._threads, self._load_seconds)
         daemon.models()  # with the table that is active now: a load may need it after another one was activated
-        self._loader = Loader(daemon, self._store, self._n_layers, self._block_tokens, dtype,
-                              cache.device, self._counters, self._changed_by)
+        self._loader = Loader(daemon, self._store, self._blocks, dtype, cache.device,
+                              self._counters, self._changed_by)
         if self._async_load:
             self._load_thread = LoadThread(self._loader)
 
-    def _wrapped(self, index: int, store: Callable[..., None]) -> Callable[..., None]:
-        recorder = self._recorder
-
+    @staticmethod
+    def _wrapped(recorder: Recorder, place: int, store: Callable[..., None]) -> Callable[..., None]:
+        """@place: of the layer in the recorder's group."""
         def do_kv_cache_update(layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
                                slot_mapping: torch.Tensor) -> None:
             store(layer, key, value, kv_cache, slot_mapping)
             if recorder.active:
-                recorder.take(index, key, value, slot_mapping)
+                recorder.take(place, key, value, slot_mapping)
 
         return do_kv_cache_update
 
@@ -108,12 +111,14 @@ class Worker:
         if self._publisher is None:
             return
         for request_id in step.finished:
-            recording = self._recorder.finish(request_id)
-            if recording is not None:
-                self._publisher.end(recording)
-        for start in step.starts:
-            self._recorder.start(start.request_id, start.text, start.n_published)
-        self._recorder.expect(step.rows)
+            for recorder in self._recorders:
+                recording = recorder.finish(request_id)
+                if recording is not None:
+                    self._publisher.end(recording)
+        for recorder in self._recorders:
+            for start in step.starts:
+                recorder.start(start.request_id, start.text, start.n_published)
+            recorder.expect(step.rows)
 
     def _stop(self, step: Step) -> None:
         """The weights may be others from here on: nothing that @step and later ones compute is published."""
@@ -121,8 +126,9 @@ class Worker:
         if self.codes is not None:
             self.codes.stop()
         if self._publisher is not None:
-            for recording in self._recorder.stop():
-                self._publisher.end(recording)
+            for recorder in self._recorders:
+                for recording in recorder.stop():
+                    self._publisher.end(recording)
 
     def load(self) -> None:
         loads, self._step.loads = self._step.loads, []
@@ -130,7 +136,7 @@ class Worker:
             return
         if self.codes is not None:
             for load in loads:
-                self._failed |= self.codes.load(load, self._block_tokens)
+                self._failed |= self.codes.load(load, self._blocks.tokens[0])
             return
         if self._load_thread is not None:
             self._load_thread.put(loads)
@@ -138,30 +144,35 @@ class Worker:
         assert self._loader is not None
         self._failed |= self._loader.load_all(loads)
         if self._failed and self._publisher is not None:
-            self._recorder.fail(self._failed)
+            for recorder in self._recorders:
+                recorder.fail(self._failed)
 
     def end_step(self) -> None:
         if self.codes is not None:
             self.codes.end_step()
         if self._publisher is None:
             return
-        copies = self._recorder.end()
-        if copies:
-            self._publisher.put(copies, self._n_layers)
+        for recorder in self._recorders:
+            self._publisher.put(recorder.end())
 
     def finished_loads(self) -> Set[str]:
-        """The requests whose loads between steps have ended. Their failed blocks are returned by failed_blocks()."""
+        """The requests whose loads between steps have ended, also those that failed_requests() returns."""
         idle = 0.0 if self._step.n_tokens else IDLE_WAIT_SECONDS
         if self._load_thread is None or not self._load_thread.n_open:
             if idle and self._step.idle_seconds:
                 time.sleep(self._step.idle_seconds)
             if self._load_thread is None:
                 return set()
-        finished, failed = self._load_thread.finished(idle)
-        self._failed |= failed
+        finished, self._failed_requests = self._load_thread.finished(idle)
         return finished
 
+    def failed_requests(self) -> Set[str]:
+        """Of the last finished_loads(): the requests that do not have their keys and values."""
+        failed, self._failed_requests = self._failed_requests, set()
+        return failed
+
     def failed_blocks(self) -> Set[int]:
+        """Of loads in steps."""
         failed, self._failed = self._failed, set()
         return failed
 
