@@ -143,7 +143,9 @@ class Cluster:
         """New servers at the same ports: empty, and without what they knew of each other."""
         for server in self.servers:
             server.stop()
-            os.unlink(os.path.join(server.folder, "nodes.conf"))
+            for name in os.listdir(server.folder):  # also values that a replica got
+                if name != "log":
+                    os.unlink(os.path.join(server.folder, name))
         for server in self.servers:
             server.start()
         self.form()
