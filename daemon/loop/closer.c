@@ -53,6 +53,7 @@ int closer_new(struct closer **ret)
 {
     struct sigaction action = {.sa_handler = closer_on_signal}; /* without SA_RESTART */
     struct closer *c = calloc(1, sizeof(*c));
+    pthread_condattr_t attr;
 
     if (!c)
         return -ENOMEM;
@@ -61,7 +62,10 @@ int closer_new(struct closer **ret)
     (void) sigaction(SIGUSR2, &action, NULL);
     (void) pthread_mutex_init(&c->lock, NULL);
     (void) pthread_cond_init(&c->wanted, NULL);
-    (void) pthread_cond_init(&c->ended, NULL);
+    (void) pthread_condattr_init(&attr);
+    (void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* a host's clock may be stepped */
+    (void) pthread_cond_init(&c->ended, &attr);
+    (void) pthread_condattr_destroy(&attr);
     *ret = c;
     return 0;
 }
@@ -313,7 +317,7 @@ struct closer *closer_free(struct closer *c)
     if (!c)
         return NULL;
 
-    (void) clock_gettime(CLOCK_REALTIME, &until); /* cannot fail for this clock */
+    (void) clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
     until.tv_nsec += END_MS * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
