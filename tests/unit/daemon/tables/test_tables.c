@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,61 +13,13 @@
 #include <unistd.h>
 
 #include "base/errmsg.h"
-#include "daemon/config/config.h"
-#include "daemon/loop/log.h"
-#include "daemon/store/device.h"
 #include "daemon/store/space.h"
-#include "daemon/tables/tables.h"
 #include "tests/lib/random_table.h"
+#include "tests/unit/daemon/tables_fixture.h"
 
 const char test_suite[] = "tables";
 
-static struct config config;
-static struct devices devices;
-static struct tables tables;
-static char folder[64];
-
-static void open_tables(void)
-{
-    struct errmsg e = {""};
-
-    assert(pool_init(&devices.list[0].store.pool, &devices.serials, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
-    devices.n = 1;
-    assert(tables_init(&tables, &config, &devices, &e) == 0);
-}
-
-static void close_tables(void)
-{
-    tables_deinit(&tables);
-    devices_deinit(&devices);
-}
-
-static void setup(bool with_state)
-{
-    log_open(LOG_EMERG); /* no output for the errors that the cases cause */
-    config_init(&config);
-    if (with_state) {
-        (void) snprintf(folder, sizeof(folder), "/tmp/kvcobra-test-XXXXXX");
-        assert(mkdtemp(folder));
-        config.state_dir = folder;
-    }
-    open_tables();
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void) st;
-    (void) type;
-    (void) ftw;
-    return remove(path);
-}
-
-static void teardown(void)
-{
-    close_tables();
-    if (config.state_dir)
-        (void) nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
+static struct tables_fixture f;
 
 static void *bytes_of(uint64_t seed, size_t *ret_bytes)
 {
@@ -84,7 +35,7 @@ static int stage(uint64_t seed, uint64_t revision, enum table_outcome *ret_outco
 {
     size_t n;
     void *bytes = bytes_of(seed, &n);
-    int r = tables_stage(&tables, bytes, n, revision, ret_outcome, ret_entry, NULL);
+    int r = tables_stage(&f.tables, bytes, n, revision, ret_outcome, ret_entry, NULL);
 
     free(bytes);
     return r;
@@ -104,14 +55,14 @@ static int activate_at(const struct table_entry *t, uint64_t revision, uint64_t 
 {
     struct table_activation one = {.digest = t->digest, .revision = revision};
 
-    return tables_activate(&tables, &one, 1, now_ms, e);
+    return tables_activate(&f.tables, &one, 1, now_ms, e);
 }
 
 static enum table_outcome activate(const struct table_entry *t, uint64_t revision, uint64_t *ret_revision)
 {
     struct table_activation one = {.digest = t->digest, .revision = revision};
 
-    CU_ASSERT_EQUAL_FATAL(tables_activate(&tables, &one, 1, 0, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(tables_activate(&f.tables, &one, 1, 0, NULL), 0);
     *ret_revision = one.revision;
     return one.outcome;
 }
@@ -121,13 +72,13 @@ static void test_stage_is_idempotent(void)
     enum table_outcome outcome;
     struct table_entry *t, *again;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     CU_ASSERT_EQUAL(stage(1, 0, &outcome, &t), 0);
     CU_ASSERT(outcome == OUTCOME_APPLIED && t->state == TABLE_VERIFIED);
     CU_ASSERT_EQUAL(stage(1, 0, &outcome, &again), 0);
     CU_ASSERT(outcome == OUTCOME_ALREADY && again == t);
-    CU_ASSERT_EQUAL(tables.n_entries, 1);
-    teardown();
+    CU_ASSERT_EQUAL(f.tables.n_entries, 1);
+    tables_fixture_end(&f);
 }
 
 /*
@@ -140,19 +91,19 @@ static void test_damaged_bytes_are_rejected(void)
     struct errmsg e;
     size_t n;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     for (int i = 0; i < 20; i++) {
         uint8_t *bytes = bytes_of(1, &n);
         struct table_entry *t = NULL;
 
         bytes[test_rand_below(n)] ^= (uint8_t) (1u << test_rand_below(8));
-        CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), -EBADMSG);
+        CU_ASSERT_EQUAL(tables_stage(&f.tables, bytes, n, 0, &outcome, &t, &e), -EBADMSG);
         CU_ASSERT_FATAL(t && t->state == TABLE_REJECTED && t->reason[0] && !t->table);
         CU_ASSERT_EQUAL(activate_at(t, 0, 0, &e), -EBADMSG);
         free(bytes);
     }
-    CU_ASSERT_EQUAL(tables_stage(&tables, "", 0, 0, &outcome, &(struct table_entry *){NULL}, &e), -EBADMSG);
-    teardown();
+    CU_ASSERT_EQUAL(tables_stage(&f.tables, "", 0, 0, &outcome, &(struct table_entry *){NULL}, &e), -EBADMSG);
+    tables_fixture_end(&f);
 }
 
 static void test_revisions(void)
@@ -162,7 +113,7 @@ static void test_revisions(void)
     struct table_entry *t;
     uint64_t revision;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     a = staged(1);
     b = staged(2);
     CU_ASSERT_EQUAL(activate(a, 0, &revision), OUTCOME_APPLIED);
@@ -180,8 +131,8 @@ static void test_revisions(void)
     CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_DRAINING);
     CU_ASSERT_EQUAL(stage(3, 5, &outcome, &t), -ESTALE);
     CU_ASSERT_EQUAL(stage(3, 8, &outcome, &t), 0);
-    CU_ASSERT_EQUAL(tables.n_draining, 1);
-    teardown();
+    CU_ASSERT_EQUAL(f.tables.n_draining, 1);
+    tables_fixture_end(&f);
 }
 
 static void test_revision_fits_the_word(void)
@@ -189,12 +140,12 @@ static void test_revision_fits_the_word(void)
     struct table_entry *a;
     uint64_t revision;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     a = staged(1);
     CU_ASSERT_EQUAL(activate_at(a, UINT64_C(1) << 40, 0, NULL), -ERANGE);
-    CU_ASSERT_PTR_NULL(tables.models);
+    CU_ASSERT_PTR_NULL(f.tables.models);
     CU_ASSERT_EQUAL(activate(a, (UINT64_C(1) << 40) - 1, &revision), OUTCOME_APPLIED);
-    teardown();
+    tables_fixture_end(&f);
 }
 
 /* A table that predicts values from the keys of all heads has no pages for a shard of some heads. */
@@ -208,15 +159,15 @@ static void test_shard_lacks_heads(void)
     void *bytes;
     size_t n;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     assert(random_table_bytes(&g, 1, 2.0, PREDICT_LAYER, &bytes, &n) == 0);
-    CU_ASSERT_EQUAL_FATAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(tables_stage(&f.tables, bytes, n, 0, &outcome, &t, &e), 0);
     free(bytes);
-    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard){0, 1}, &space, &e), -EINVAL);
+    CU_ASSERT_EQUAL(tables_space(&f.tables, t, (struct shard){0, 1}, &space, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "all 2 KV heads"));
     CU_ASSERT_PTR_NULL(t->spaces);
-    CU_ASSERT_EQUAL(tables_space(&tables, t, (struct shard){0, 2}, &space, &e), 0);
-    teardown();
+    CU_ASSERT_EQUAL(tables_space(&f.tables, t, (struct shard){0, 2}, &space, &e), 0);
+    tables_fixture_end(&f);
 }
 
 static void test_retires_when_idle(void)
@@ -225,30 +176,30 @@ static void test_retires_when_idle(void)
     struct space *space;
     uint64_t revision;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     a = staged(1);
     b = staged(2);
     (void) activate(a, 0, &revision);
-    CU_ASSERT_EQUAL_FATAL(tables_space(&tables, a, (struct shard){0, 1}, &space, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(tables_space(&f.tables, a, (struct shard){0, 1}, &space, NULL), 0);
     a->n_refs = 1;
     (void) activate(b, 0, &revision);
-    tables_retire_idle(&tables, 0);
+    tables_retire_idle(&f.tables, 0);
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     a->n_refs = 0;
     space->n_busy = 1;
-    tables_retire_idle(&tables, 0);
+    tables_retire_idle(&f.tables, 0);
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     space->n_busy = 0;
-    tables_retire_idle(&tables, config.drain_ms - 1); /* idle, but ROLLBACK could still return to it */
+    tables_retire_idle(&f.tables, f.config.drain_ms - 1); /* idle, but ROLLBACK could still return to it */
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     CU_ASSERT_FALSE(space->leaves_first);
-    tables_retire_idle(&tables, config.drain_ms);
+    tables_retire_idle(&f.tables, f.config.drain_ms);
     CU_ASSERT_EQUAL(a->state, TABLE_RETIRED);
     CU_ASSERT_PTR_NULL(a->table);
-    CU_ASSERT_EQUAL(tables.n_draining, 0);
+    CU_ASSERT_EQUAL(f.tables.n_draining, 0);
     CU_ASSERT_PTR_EQUAL(staged(1), a); /* and can be activated again */
     CU_ASSERT_EQUAL(a->state, TABLE_VERIFIED);
-    teardown();
+    tables_fixture_end(&f);
 }
 
 static enum table_outcome roll_back(const struct table_entry *t, uint64_t revision,
@@ -258,9 +209,10 @@ static enum table_outcome roll_back(const struct table_entry *t, uint64_t revisi
     enum table_outcome outcome;
     uint64_t now;
 
-    CU_ASSERT_EQUAL_FATAL(tables_rollback(&tables, t->digest, revision, 0, &outcome, &now, active, NULL), 0);
-    CU_ASSERT_EQUAL(now, tables.models->revision);
-    *ret_active = table_find(&tables, active);
+    CU_ASSERT_EQUAL_FATAL(tables_rollback(&f.tables, t->digest, revision, 0, &outcome, &now, active, NULL),
+                          0);
+    CU_ASSERT_EQUAL(now, f.tables.models->revision);
+    *ret_active = table_find(&f.tables, active);
     return outcome;
 }
 
@@ -273,13 +225,13 @@ static void test_rollback(void)
     uint64_t revision;
     struct errmsg e;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     a = staged(1);
-    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    CU_ASSERT_EQUAL(tables_rollback(&f.tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
     b = staged(2);
     c = staged(3);
     (void) activate(a, 0, &revision);
-    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    CU_ASSERT_EQUAL(tables_rollback(&f.tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
     (void) activate(b, 0, &revision);
     (void) activate(c, 0, &revision);
     CU_ASSERT_EQUAL(revision, 3);
@@ -288,23 +240,23 @@ static void test_rollback(void)
     CU_ASSERT_PTR_EQUAL(active, c);
     CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, b);
-    CU_ASSERT(tables.models->revision == 9 && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
+    CU_ASSERT(f.tables.models->revision == 9 && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
     CU_ASSERT_EQUAL(roll_back(c, 9, &active), OUTCOME_ALREADY); /* a repeated request has no effect */
     CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_ALREADY);
     CU_ASSERT_PTR_EQUAL(active, b);
-    tables_retire_idle(&tables, config.drain_ms - 1); /* c was left, and waits as a does */
+    tables_retire_idle(&f.tables, f.config.drain_ms - 1); /* c was left, and waits as a does */
     CU_ASSERT(a->state == TABLE_DRAINING && c->state == TABLE_DRAINING);
     CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, a);
-    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
+    CU_ASSERT_EQUAL(tables_rollback(&f.tables, a->digest, 0, 0, &outcome, &revision, digest, &e), -ENODATA);
     (void) activate(c, 0, &revision); /* ACTIVATE by name, and ROLLBACK again */
     CU_ASSERT_EQUAL(roll_back(c, 0, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, a);
-    tables_retire_idle(&tables, config.drain_ms);
+    tables_retire_idle(&f.tables, f.config.drain_ms);
     CU_ASSERT_EQUAL(c->state, TABLE_RETIRED);
     memset(digest, 7, sizeof(digest));
-    CU_ASSERT_EQUAL(tables_rollback(&tables, digest, 0, 0, &outcome, &revision, digest, &e), -ENOENT);
-    teardown();
+    CU_ASSERT_EQUAL(tables_rollback(&f.tables, digest, 0, 0, &outcome, &revision, digest, &e), -ENOENT);
+    tables_fixture_end(&f);
 }
 
 static void test_retire(void)
@@ -314,25 +266,25 @@ static void test_retire(void)
     uint64_t revision;
     struct errmsg e;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     a = staged(1);
     b = staged(2);
     (void) activate(a, 5, &revision);
-    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 0, &outcome, &t, &e), -EBUSY);
-    CU_ASSERT_EQUAL(tables_retire(&tables, b->digest, 4, 0, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL(tables_retire(&f.tables, a->digest, 0, 0, &outcome, &t, &e), -EBUSY);
+    CU_ASSERT_EQUAL(tables_retire(&f.tables, b->digest, 4, 0, &outcome, &t, &e), 0);
     CU_ASSERT(outcome == OUTCOME_STALE && b->state == TABLE_VERIFIED);
     (void) activate(b, 0, &revision);
     a->n_refs = 1;
-    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 6, 10, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL(tables_retire(&f.tables, a->digest, 6, 10, &outcome, &t, &e), 0);
     CU_ASSERT(outcome == OUTCOME_APPLIED && t == a && a->state == TABLE_DRAINING && a->drain_until_ms == 10);
-    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 11, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL(tables_retire(&f.tables, a->digest, 0, 11, &outcome, &t, &e), 0);
     CU_ASSERT_EQUAL(outcome, OUTCOME_ALREADY);
     a->n_refs = 0;
-    tables_retire_idle(&tables, 12);
+    tables_retire_idle(&f.tables, 12);
     CU_ASSERT_EQUAL(a->state, TABLE_RETIRED);
-    CU_ASSERT_EQUAL(tables_retire(&tables, a->digest, 0, 13, &outcome, &t, &e), 0);
+    CU_ASSERT_EQUAL(tables_retire(&f.tables, a->digest, 0, 13, &outcome, &t, &e), 0);
     CU_ASSERT_EQUAL(outcome, OUTCOME_ALREADY);
-    teardown();
+    tables_fixture_end(&f);
 }
 
 static void test_number_of_tables_is_limited(void)
@@ -342,21 +294,21 @@ static void test_number_of_tables_is_limited(void)
     uint8_t *bytes;
     size_t n;
 
-    setup(false);
-    config.tables_max = 3;
+    tables_fixture_begin(&f, false);
+    f.config.tables_max = 3;
     bytes = bytes_of(9, &n);
     bytes[n / 2] ^= 1;
-    CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
+    CU_ASSERT_EQUAL(tables_stage(&f.tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
     (void) staged(1);
     (void) staged(2);
-    CU_ASSERT_EQUAL(tables.n_entries, 3);
+    CU_ASSERT_EQUAL(f.tables.n_entries, 3);
     CU_ASSERT_EQUAL(stage(3, 0, &outcome, &t), 0); /* the entry of the rejected table makes room */
     CU_ASSERT_EQUAL(stage(4, 0, &outcome, &t), -ENOSPC);
-    CU_ASSERT_EQUAL(tables_stage(&tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
+    CU_ASSERT_EQUAL(tables_stage(&f.tables, bytes, n, 0, &outcome, &t, NULL), -EBADMSG);
     CU_ASSERT_PTR_NULL(t);
-    CU_ASSERT_EQUAL(tables.n_entries, 3);
+    CU_ASSERT_EQUAL(f.tables.n_entries, 3);
     free(bytes);
-    teardown();
+    tables_fixture_end(&f);
 }
 
 static void test_fetch_is_sealed(void)
@@ -365,7 +317,7 @@ static void test_fetch_is_sealed(void)
     uint8_t first;
     int fd = -1, other = -1;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     a = staged(1);
     CU_ASSERT_EQUAL_FATAL(table_copy_open(a->fd, &fd, NULL), 0);
     CU_ASSERT_EQUAL_FATAL(table_copy_open(a->fd, &other, NULL), 0);
@@ -381,7 +333,7 @@ static void test_fetch_is_sealed(void)
     CU_ASSERT_EQUAL(fcntl(other, F_GETFL) & O_NONBLOCK, 0);
     (void) close(fd);
     (void) close(other);
-    teardown();
+    tables_fixture_end(&f);
 }
 
 static void test_state_folder(void)
@@ -390,19 +342,19 @@ static void test_state_folder(void)
     uint8_t active[DIGEST_BYTES], other[DIGEST_BYTES];
     uint64_t revision;
 
-    setup(true);
+    tables_fixture_begin(&f, true);
     a = staged(1);
     b = staged(2);
     (void) activate(a, 41, &revision);
     memcpy(active, a->digest, DIGEST_BYTES);
     memcpy(other, b->digest, DIGEST_BYTES);
-    close_tables();
-    open_tables();
-    CU_ASSERT_EQUAL(tables.n_entries, 2);
-    CU_ASSERT_EQUAL(table_find(&tables, active)->state, TABLE_ACTIVE);
-    CU_ASSERT_EQUAL(table_find(&tables, other)->state, TABLE_VERIFIED);
-    CU_ASSERT_EQUAL(tables.models->revision, 41);
-    teardown();
+    tables_fixture_close(&f);
+    tables_fixture_open(&f);
+    CU_ASSERT_EQUAL(f.tables.n_entries, 2);
+    CU_ASSERT_EQUAL(table_find(&f.tables, active)->state, TABLE_ACTIVE);
+    CU_ASSERT_EQUAL(table_find(&f.tables, other)->state, TABLE_VERIFIED);
+    CU_ASSERT_EQUAL(f.tables.models->revision, 41);
+    tables_fixture_end(&f);
 }
 
 /*
@@ -416,7 +368,7 @@ static void test_rollback_after_a_restart(void)
     uint8_t digests[3][DIGEST_BYTES];
     uint64_t revision;
 
-    setup(true);
+    tables_fixture_begin(&f, true);
     (void) activate(a = staged(1), 0, &revision);
     (void) activate(b = staged(2), 0, &revision);
     (void) activate(c = staged(3), 0, &revision);
@@ -429,16 +381,16 @@ static void test_rollback_after_a_restart(void)
     for (unsigned restart = 0; restart < 2; restart++) {
         uint64_t left = a->drain_until_ms;
 
-        close_tables();
-        open_tables();
-        a = table_find(&tables, digests[0]);
-        b = table_find(&tables, digests[1]);
-        c = table_find(&tables, digests[2]);
+        tables_fixture_close(&f);
+        tables_fixture_open(&f);
+        a = table_find(&f.tables, digests[0]);
+        b = table_find(&f.tables, digests[1]);
+        c = table_find(&f.tables, digests[2]);
         CU_ASSERT_FATAL(a && b && c);
         CU_ASSERT(a->state == TABLE_DRAINING && b->state == TABLE_ACTIVE && c->state == TABLE_DRAINING);
         CU_ASSERT(c->rolled_back && !a->rolled_back && a->activated == 1 && b->activated == 4 &&
                   c->activated == 3);
-        CU_ASSERT_EQUAL(tables.n_draining, 2);
+        CU_ASSERT_EQUAL(f.tables.n_draining, 2);
         /*
          * The two clocks are read one after the other, and a busy machine can make the pause
          * between the readings long.
@@ -447,8 +399,8 @@ static void test_rollback_after_a_restart(void)
     }
     CU_ASSERT_EQUAL(roll_back(b, 0, &active), OUTCOME_APPLIED);
     CU_ASSERT_PTR_EQUAL(active, a); /* not c, which was left */
-    CU_ASSERT_EQUAL(tables.models->revision, 5);
-    teardown();
+    CU_ASSERT_EQUAL(f.tables.models->revision, 5);
+    tables_fixture_end(&f);
 }
 
 /* Makes the next write of the active set fail: rename over a folder fails, also for root. */
@@ -456,7 +408,7 @@ static void block_active_file(void)
 {
     char path[96];
 
-    (void) snprintf(path, sizeof(path), "%s/active", folder);
+    (void) snprintf(path, sizeof(path), "%s/active", f.folder);
     (void) unlink(path);
     CU_ASSERT_EQUAL(mkdir(path, 0700), 0);
 }
@@ -468,18 +420,18 @@ static void test_activation_that_cannot_be_stored(void)
     uint64_t revision;
     struct errmsg e = {""};
 
-    setup(true);
+    tables_fixture_begin(&f, true);
     a = staged(1);
     b = staged(2);
     (void) activate(a, 0, &revision);
     block_active_file();
     CU_ASSERT(activate_at(b, 0, 1000, &e) < 0);
     CU_ASSERT(e.text[0] != '\0');
-    CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_VERIFIED && tables.models->revision == 1);
-    CU_ASSERT_PTR_EQUAL(tables.models->active, a);
+    CU_ASSERT(a->state == TABLE_ACTIVE && b->state == TABLE_VERIFIED && f.tables.models->revision == 1);
+    CU_ASSERT_PTR_EQUAL(f.tables.models->active, a);
     CU_ASSERT(a->revision == 1 && a->activated == 1 && a->drain_until_ms == 0 && !a->rolled_back);
     CU_ASSERT(b->revision == 0 && b->activated == 0);
-    teardown();
+    tables_fixture_end(&f);
 }
 
 /* A model whose first table could not be activated does not exist. */
@@ -491,14 +443,14 @@ static void test_first_activation_that_cannot_be_stored(void)
     uint64_t revision;
     struct errmsg e = {""};
 
-    setup(true);
+    tables_fixture_begin(&f, true);
     a = staged(1);
     block_active_file();
     CU_ASSERT(activate_at(a, 0, 0, &e) < 0);
-    CU_ASSERT_PTR_NULL(tables.models);
+    CU_ASSERT_PTR_NULL(f.tables.models);
     CU_ASSERT_EQUAL(a->state, TABLE_VERIFIED);
-    CU_ASSERT_EQUAL(tables_rollback(&tables, a->digest, 0, 0, &outcome, &revision, previous, &e), -ENODATA);
-    teardown();
+    CU_ASSERT_EQUAL(tables_rollback(&f.tables, a->digest, 0, 0, &outcome, &revision, previous, &e), -ENODATA);
+    tables_fixture_end(&f);
 }
 
 /* A table that is activated again while its pages leave keeps them like any other table. */
@@ -508,31 +460,31 @@ static void test_activated_again_while_its_pages_leave(void)
     struct space *space;
     uint64_t revision;
 
-    setup(false);
+    tables_fixture_begin(&f, false);
     a = staged(1);
     b = staged(2);
     (void) activate(a, 0, &revision);
-    CU_ASSERT_EQUAL_FATAL(tables_space(&tables, a, (struct shard){0, 1}, &space, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(tables_space(&f.tables, a, (struct shard){0, 1}, &space, NULL), 0);
     space->n_busy = 1; /* a held page */
     (void) activate(b, 0, &revision);
-    tables_retire_idle(&tables, config.drain_ms);
+    tables_retire_idle(&f.tables, f.config.drain_ms);
     CU_ASSERT_EQUAL(a->state, TABLE_DRAINING);
     CU_ASSERT_TRUE(space->leaves_first);
     (void) activate(a, 0, &revision);
     CU_ASSERT_EQUAL(a->state, TABLE_ACTIVE);
     CU_ASSERT_FALSE(space->leaves_first);
     space->n_busy = 0;
-    teardown();
+    tables_fixture_end(&f);
 }
 
 static void write_file(const char *name, const char *text)
 {
     char path[256];
-    FILE *f;
+    FILE *file;
 
-    (void) snprintf(path, sizeof(path), "%s/%s", folder, name);
-    f = fopen(path, "we");
-    assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
+    (void) snprintf(path, sizeof(path), "%s/%s", f.folder, name);
+    file = fopen(path, "we");
+    assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
 /* Damaged files in the folder are left alone, and the daemon starts. */
@@ -553,17 +505,17 @@ static void test_damaged_state_folder(void)
 #undef ZEROS
     };
 
-    setup(true);
+    tables_fixture_begin(&f, true);
     write_file("tables/0000000000000000000000000000000000000000000000000000000000000000.kvct", "not a table");
     write_file("tables/README", "notes of the operator");
     for (size_t i = 0; i < sizeof(active) / sizeof(active[0]); i++) {
-        close_tables();
+        tables_fixture_close(&f);
         write_file("active", active[i]);
-        open_tables();
-        CU_ASSERT_EQUAL(tables.n_entries, 0);
-        CU_ASSERT_PTR_NULL(tables.models);
+        tables_fixture_open(&f);
+        CU_ASSERT_EQUAL(f.tables.n_entries, 0);
+        CU_ASSERT_PTR_NULL(f.tables.models);
     }
-    teardown();
+    tables_fixture_end(&f);
 }
 
 const struct test_case test_cases[] = {
