@@ -183,8 +183,7 @@ static int table_read_header(struct table *t, struct errmsg *e)
     if (h->matrix_form > MATRICES_HALF)
         return fail(e, -EBADMSG,
                     "its matrices have form %u, this program reads 0 (binary32) and 1 (binary16): use a "
-                    "newer version "
-                    "of this program",
+                    "newer version of this program",
                     h->matrix_form);
     if (h->v_from > PREDICT_LAYER)
         return fail(e, -EBADMSG, "it predicts values by method %u, this program reads 0 to %u", h->v_from,
