@@ -6,7 +6,8 @@
 
 A test program that ends with such a line counts with its cases; any other test counts as one. A program that failed without
 a failed case (a crash, a time-out, a leak found at exit) counts as one more failure. Of a test that ran twice the second run
-counts; if it passed then, its name is printed.
+counts; if it passed then, its name is printed. After the name of a test that failed stands the end of its output, four spaces
+in.
 """
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
 PASSED, SKIPPED = {"OK", "EXPECTEDFAIL"}, {"SKIP"}
+SHOWN_LINES = 30
 
 
 def count(test):
@@ -30,30 +32,38 @@ def count(test):
 
 
 def read_log(path):
-    """The counts of each test, by name."""
+    """The tests of a log, by name."""
     with open(path, encoding="utf-8") as log:
         tests = [json.loads(line) for line in log]
-    return {test["name"]: count(test) for test in tests}
+    return {test["name"]: test for test in tests}
+
+
+def print_failed(name, folder, test):
+    print(f"failed: {name} ({folder}), {test['result']}")
+    for stream in ("stdout", "stderr"):
+        for line in (test.get(stream) or "").splitlines()[-SHOWN_LINES:]:
+            print("    " + line)
 
 
 def read_folder(folder):
     """The counts of each test of a build; prints what failed, and what failed once."""
-    counts = read_log(os.path.join(folder, "testlog.json"))
+    tests = read_log(os.path.join(folder, "testlog.json"))
     first_path = os.path.join(folder, "testlog-first.json")
     if os.path.exists(first_path):
         first = read_log(first_path)
-        for name in sorted(n for n in counts if first[n][1] and not counts[n][1]):
+        for name in sorted(n for n in tests if count(first[n])[1] and not count(tests[n])[1]):
             print(f"unsteady: {name} ({folder}) failed once and passed when it ran again")
-        counts = first | counts
+        tests = first | tests
+    counts = {name: count(test) for name, test in tests.items()}
     for name in sorted(n for n in counts if counts[n][1]):
-        print(f"failed: {name} ({folder})")
+        print_failed(name, folder, tests[name])
     return counts
 
 
 def main(arguments):
     if arguments[0] == "--failed":
         # meson prints "project:suite / name" and takes the name
-        print("\n".join(name.split(" / ")[-1] for name, counts in read_log(arguments[1]).items() if counts[1]))
+        print("\n".join(name.split(" / ")[-1] for name, test in read_log(arguments[1]).items() if count(test)[1]))
         return 0
     total = [0, 0, 0]
     for folder in arguments:
