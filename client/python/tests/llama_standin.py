@@ -85,6 +85,7 @@ class LlamaServer:
         self.folder, self.key, self.honest, self.version = folder, key, honest, version
         self.held = [[] for _ in range(n_slots)]
         self.computed, self.paths, self.bodies = [], [], []
+        self.modes = []  # of the slot files that it wrote
         self._client = kvcobra.Client(False)
         self._model = kvcobra.Model(self._client, model_id, support.geometry(), table=table)
         self._lock = threading.Lock()
@@ -116,6 +117,7 @@ class LlamaServer:
                 data[4] = self.version
                 with open(path, "wb") as file:
                     file.write(data)
+                    self.modes.append(os.fstat(file.fileno()).st_mode & 0o777)
                 return {"n_saved": len(self.held[number])}
             with open(path, "rb") as file:
                 restored = slots.parse(file.read()).tokens

@@ -233,6 +233,7 @@ class WithServers(support.Case):
         a, sharing, front_a = self.pair("a")
         self.assertEqual(json.loads(self.post(front_a, "/completion", {"prompt": TEXT}))["content"], "answer")
         self.settle(sharing, 640)
+        self.assertEqual(set(a.modes), {0o600})
         b, other, front_b = self.pair("b")
         self.post(front_b, "/completion", {"prompt": TEXT})
         self.assertEqual((b.computed[-1], other.found_tokens), (700 - 640, 640))

@@ -112,8 +112,12 @@ class Sharing:
         """What the server has in @slot."""
         name = f"kvcobra-{slot.number}"
         try:
+            self._folder.write(name, b"")  # llama-server writes into this file: it stays private, whatever that program's umask is
             ask("POST", f"/slots/{slot.number}?action=save", {"filename": name})
-            return slots.parse(self._folder.read(name))
+            data = self._folder.read(name)
+            if not data:
+                raise RuntimeError("it wrote nothing into the folder of slots")
+            return slots.parse(data)
         finally:
             self._folder.remove(name)
 
