@@ -89,6 +89,8 @@ site=$("$tools/python" -c 'import sysconfig; print(sysconfig.get_path("platlib")
 
 # ---- compiler ----
 
+# of the caller: they would add folders of this machine, whose libraries need its glibc
+unset LIBRARY_PATH CPATH C_INCLUDE_PATH CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG_PATH
 mkdir -p "$folder/bin"
 # program NAME WORDS...: zig as a compiler or another tool of it
 program() {
@@ -272,8 +274,11 @@ grep -Eq 'constrains the platform tag to "manylinux_2_(1[0-9]|2[0-8])_x86_64"' "
     cat "$folder/log/auditwheel" >&2
     die "a program needs more than manylinux_2_28"
 }
-# auditwheel finds nothing to add: all libraries are inside already
 log_of repair auditwheel repair --plat manylinux_2_28_x86_64 --only-plat --wheel-dir "$folder" "$plain" || die "auditwheel failed: $folder/log/repair"
+# what auditwheel adds, a program was linked with by mistake, and the tarball lacks
+if "$tools/python" -m zipfile --list "$(ls "$folder"/kvcobra-*.whl)" | grep '^kvcobra\.libs/'; then
+    die "a program needs a library of this machine, which auditwheel added"
+fi
 tar -C "$folder" --sort=name --owner=0 --group=0 --numeric-owner -cJf "$folder/$name.tar.xz" "$name"
 wheel=$(ls "$folder"/kvcobra-*.whl)
 bytes=$(stat -c %s "$wheel")

@@ -33,6 +33,13 @@ mkdir -p "$cache" "$dir/files"
 "$TINY_MODEL" "$dir/files/model.gguf"
 cp "$WHEEL" "$here/session.sh" "$here/share.py" "$here/../../LICENSE" "$dir/files/"
 [ -z "${3:-}" ] || cp "$3" "$dir/files/real.gguf"
+tarball=$(find "$(dirname "$WHEEL")" -maxdepth 1 -name 'kvcobra-*-linux-x86_64.tar.xz')
+if [ -n "$tarball" ]; then
+    mkdir "$dir/files/tarball"
+    expect "the tarball" 0 tar -C "$dir/files/tarball" -xJf "$tarball"
+else
+    skip "there is no tarball beside $WHEEL"
+fi
 sed -n 's/^    \(pip install kvcobra-.*\|kvcobra up .*\)$/\1/p' "$here/../../README.md" >"$dir/files/commands"
 [ "$(wc -l <"$dir/files/commands")" -eq 2 ] && ok "the README has two lines" || not_ok "the README has two lines"
 

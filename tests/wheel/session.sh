@@ -31,6 +31,13 @@ first_minute() {
     echo "time first shared prompt after $(($(date +%s) - begin)) s, load $(cut -d ' ' -f 1 /proc/loadavg): $(grep -o '"matched_tokens": [0-9]*' third)"
     grep -Eq '"matched_tokens": [1-9]' third
 }
+# two_share NAME: two processes of the programs in PATH, with a daemon that runs
+two_share() {
+    head -c 2000 files/session.sh >prompt.txt
+    check "$1: a prompt is published" kvcobra generate files/model.gguf --prompt-file prompt.txt --share --tokens 2 --ignore-eos
+    check "$1: a second process finds it" sh -c "kvcobra generate files/model.gguf --prompt-file prompt.txt --share --tokens 2 \\
+        --ignore-eos --json | grep -Eq '\"matched_tokens\": [1-9]'"
+}
 check "a virtual environment" python3 -m venv env
 PATH=/home/user/env/bin:$PATH
 mkdir minute
@@ -60,9 +67,7 @@ check "it is in /tmp" test -S /tmp/kvcobra-1000/kvcobra.sock
 check "ping" kvcobra ping
 check "kvcobra-mover is the one beside kvcobrad" sh -c 'test -x "$(kvcobrad --user --print-config | sed -n "s/^mover *= *//p")"'
 check "doctor" sh -c 'kvcobra doctor || [ $? -eq 1 ]' # 1: something is missing in a bare system, such as a unit
-check "a prompt is published" kvcobra generate files/model.gguf --prompt-file files/session.sh --share --tokens 2 --ignore-eos
-check "a second process finds it" sh -c "kvcobra generate files/model.gguf --prompt-file files/session.sh --share --tokens 2 \\
-    --ignore-eos --json | grep -Eq '\"matched_tokens\": [1-9]'"
+two_share "the wheel"
 check "two Python processes share" sh -c 'python3 files/share.py && [ "$(python3 files/share.py)" -gt 0 ]'
 check "a table from statistics" kvcobra calibrate --quick files/model.gguf -o quick.stats
 check "inspect" kvcobra inspect quick.table --html page.html
@@ -70,3 +75,14 @@ check "kvcobra down" kvcobra down
 check "it is gone" sh -c '! kvcobra ping'
 check "uninstall" env/bin/pip --disable-pip-version-check uninstall --yes kvcobra
 check "nothing is left" sh -c '! ls env/lib/python3*/site-packages | grep -i kvcobra'
+
+# ---- the tarball: the same programs in any folder, without the Python package
+if [ -d files/tarball ]; then
+    rm -r .local/state/kvcobra
+    PATH=$(echo /home/user/files/tarball/kvcobra-*/bin):/bin
+    check "the tarball's kvcobra is the first in PATH" sh -c 'case $(command -v kvcobra) in */files/tarball/*) ;; *) false ;; esac'
+    check "every library of the tarball is found" sh -c '! ldd files/tarball/kvcobra-*/bin/* files/tarball/kvcobra-*/libexec/* | grep "not found"'
+    check "kvcobra up of the tarball" kvcobra up --wait --model files/model.gguf
+    two_share "the tarball"
+    check "kvcobra down" kvcobra down
+fi
