@@ -88,6 +88,23 @@ def check_versions(root, page):
         check(defined[:1] == [version], f"{page}: {name} has version {version}, {header} {defined[:1]}")
 
 
+def check_tested(root):
+    """Each recipe is run by a test, and each command that the README shows: tests/wheel/run.sh runs the two lines of the wheel,
+    tests/boot/check_packages.sh those that stand in docs/packages.md too."""
+    tests = [os.path.join("tests", "e2e", "cli", "recipes.sh"), os.path.join("tests", "engines", "test_llama_server.py"),
+             os.path.join("client", "python", "tests", "test_vllm_page.py")]
+    text = "".join(open(os.path.join(root, path), encoding="utf-8").read() for path in tests)
+    for name in os.listdir(os.path.join(root, "docs", "recipes")):
+        check(re.search(rf'(?:run_recipe |recipes/|RECIPES, "){re.escape(name)}', text), f"no test runs docs/recipes/{name}")
+    with open(os.path.join(root, "docs", "packages.md"), encoding="utf-8") as f:
+        walk = f.read().partition("### From packages")[2].partition("### Afterwards")[0]
+    with open(os.path.join(root, "README.md"), encoding="utf-8") as f:
+        commands = re.findall(r"(?m)^ {4}(\S.*)$", f.read())
+    check(len(commands) >= 8, f"README.md has only {len(commands)} commands")
+    for command in commands:
+        check(re.match(r"pip install kvcobra-|kvcobra up ", command) or f"    {command}\n" in walk, f"README.md: no test runs '{command}'")
+
+
 def main():
     kvcobra, kvcobrad, root = sys.argv[1:]
     docs = os.path.join(root, "docs")
@@ -109,6 +126,7 @@ def main():
         check_picture(os.path.join(pictures, name))
         check(f"pictures/{name})" in with_pictures, f"no page shows {name}")
     check_versions(root, os.path.join(docs, "compatibility.md"))
+    check_tested(root)
     check(n_commands > 40, f"only {n_commands} commands were found")
     for sentence in failures:
         print("FAIL", sentence)
