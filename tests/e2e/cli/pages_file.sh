@@ -92,6 +92,10 @@ expect_sentence "another fleet" "another key file" "$KVCOBRA" import "$dir/promp
 start table fleet 2
 expect_sentence "another table" "is not active here: the active one of this model is" "$KVCOBRA" import "$dir/prompt.pages" \
     --socket "$dir/table/s"
+start small fleet 3 --quota-bytes $((8388608 + 20000)) # of an arena and some pages
+expect "no quota" 1 "$KVCOBRA" import "$dir/prompt.pages" --socket "$dir/small/s" --json
+expect_true "some pages were taken" "0 < j['taken'] < $pages"
+grep -q "the others stay private: .* bytes in use: .* raise the quota" "$dir/out" && ok "it says why" || not_ok "it says why"
 expect "drain" 0 "$KVCOBRA" drain --socket "$dir/b/o" --yes
 expect_sentence "a daemon that drains" "drain" "$KVCOBRA" import "$dir/prompt.pages" --socket "$dir/b/s"
 expect_sentence "no daemon" "No such file or directory" "$KVCOBRA" import "$dir/prompt.pages" --socket "$dir/nothing"
