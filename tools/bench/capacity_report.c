@@ -13,8 +13,7 @@
 #include "tools/command/command.h"
 #include "tools/command/human.h"
 #include "tools/command/report.h"
-#include "tools/page/html.h"
-#include "tools/page/svg.h"
+#include "tools/page/page.h"
 
 static double capacity_percent(const struct capacity_results *x, uint64_t hits)
 {
@@ -159,108 +158,9 @@ int capacity_print_json(const struct capacity_results *x)
 
 /* ---- the page ---- */
 
-static const struct html_column columns[] = {
-    {"bits", "bits per number"}, {"tokens", "tokens in the pool"},
-    {"hit_percent", "hits, %"},  {"lru_percent", "LRU, %"},
-    {"evicted", "evicted"},      {"not_stored", "not stored"},
-    {"seconds", "seconds"},      {NULL, NULL},
-};
-
-static const struct html_column disk_columns[] = {
-    {"bits", "bits per number"},
-    {"disk_tokens", "tokens on the disk"},
-    {"disk_hit_percent", "hits, %"},
-    {"disk_lru_percent", "LRU, %"},
-    {"hit_percent", "without it, %"},
-    {"disk_read", "read from the disk"},
-    {"disk_lost", "lost"},
-    {"disk_seconds", "seconds"},
-    {NULL, NULL},
-};
-
-static int capacity_by_bits(const void *a, const void *b)
-{
-    double x = ((const struct capacity_point *) a)->bits, y = ((const struct capacity_point *) b)->bits;
-
-    return (x > y) - (x < y);
-}
-
-static void capacity_plot(FILE *f, const struct capacity_results *x)
-{
-    struct capacity_point sorted[CAPACITY_POINTS_MAX];
-    double bits[CAPACITY_POINTS_MAX], hits[CAPACITY_POINTS_MAX], lru[CAPACITY_POINTS_MAX],
-        ceiling[CAPACITY_POINTS_MAX], disk[CAPACITY_POINTS_MAX];
-    size_t n = x->n_points;
-    struct svg_plot p = {.f = f,
-                         .width = 720,
-                         .height = 360,
-                         .left = 56,
-                         .right = 20,
-                         .top = 16,
-                         .bottom = 44,
-                         .y = {.title = "hits, % of blocks", .min = 0}};
-
-    memcpy(sorted, x->points, n * sizeof(sorted[0]));
-    qsort(sorted, n, sizeof(sorted[0]), capacity_by_bits);
-    for (size_t i = 0; i < n; i++) {
-        bits[i] = sorted[i].bits;
-        hits[i] = capacity_percent(x, sorted[i].run.hits);
-        lru[i] = capacity_percent(x, sorted[i].lru_hits);
-        ceiling[i] = capacity_percent(x, x->ceiling_hits);
-        disk[i] = capacity_percent(x, sorted[i].with_disk.hits);
-    }
-
-    p.x = svg_axis_of("bits per number", bits, n, true);
-    p.y.max = fmax(ceiling[0] * 1.1, 1);
-    svg_begin(&p, "hits by bits per number");
-    svg_line(&p, "s4", bits, ceiling, n);
-    svg_line(&p, "s2", bits, lru, n);
-    svg_line(&p, "s1", bits, hits, n);
-    if (x->disk_bytes > 0)
-        svg_line(&p, "s3", bits, disk, n);
-    for (size_t i = 0; i < n; i++)
-        svg_marker(&p, "s1", SVG_CIRCLE, bits[i], hits[i], 4, true);
-    svg_end(&p);
-}
-
 int capacity_page(FILE *f, const struct capacity_results *x)
 {
-    json_t *document = capacity_document(x);
-    char memory[HUMAN_BYTES], token[HUMAN_BYTES];
+    _cleanup_(json_decrefp) json_t *document = capacity_document(x);
 
-    if (!document)
-        return -ENOMEM;
-
-    html_begin(f);
-    fputs("What capacity buys", f);
-    html_begin_body(f);
-    fprintf(f,
-            "<header><h1>What capacity buys</h1>\n<p class=\"lead\">%s of memory for a model that needs %s "
-            "per token "
-            "in 16 bits. Fewer bits per number hold more prompts, and more requests find the beginning of "
-            "theirs.</p></header>\n<main><section>\n<figure>",
-            human_bytes(x->memory_bytes, memory), human_bytes(x->token_bytes, token));
-    capacity_plot(f, x);
-    fputs("<p class=\"legend\">", f);
-    svg_line_key(f, "s1", "kvcobrad");
-    svg_line_key(f, "s2", "least recently used, the same size");
-    if (x->disk_bytes > 0)
-        svg_line_key(f, "s3", "kvcobrad with the disk");
-    svg_line_key(f, "s4", "a pool without a limit");
-    fputs("</p></figure>\n", f);
-    html_table(f, "points", "Blocks at the beginning of requests that were found",
-               json_object_get(document, "points"), columns);
-    if (x->disk_bytes > 0)
-        html_table(f, "disk", "The same with a disk tier", json_object_get(document, "points"), disk_columns);
-    fputs("<p>Trace: ", f);
-    html_text(f, x->trace);
-    fprintf(f,
-            ", %" PRIu32 " requests of %" PRIu64 " blocks of %" PRIu32 " tokens, %" PRIu32
-            " different blocks. Replayed through a kvcobrad by %u clients in turn; one page of a small model "
-            "stands "
-            "for a block.</p>\n</section></main>\n<footer><p>Written by <code>kvcobra bench capacity "
-            "--html</code>.</p></footer>\n</body></html>\n",
-            x->n_requests, x->n_blocks, x->block_tokens, x->n_distinct, x->n_clients);
-    json_decref(document);
-    return 0;
+    return document ? page_write(f, PAGE_CAPACITY, document) : -ENOMEM;
 }

@@ -196,9 +196,8 @@ static int cmd_inspect_write_page(const struct inspection *x, const json_t *docu
     if (!f)
         return fail(e, -ENOMEM, "out of memory for the page");
 
-    inspect_page(f, x, document);
-    r = ferror(f);
-    if (fclose(take_ptr(f)) != 0 || r)
+    r = inspect_page(f, x, document);
+    if (ferror(f) || fclose(take_ptr(f)) != 0 || r < 0)
         return fail(e, -ENOMEM, "out of memory for the page");
 
     return stream_file_write(path, text, n, e);

@@ -16,17 +16,18 @@ int inspect_stats_text(const struct inspection *x);
 /**
  * inspect_document() - every number of an inspection (inspect_json.c)
  *
- * The page shows rows of this document as tables; data-rows of a table has the path of its rows.
  * "unavailable" has the reason for each missing part. Numbers that are not finite are null.
  *
  * Return: the document, the caller's; NULL: out of memory.
  */
 json_t *inspect_document(const struct inspection *x);
 
+#define INSPECT_LAYERS_DRAWN 256 /* most layers whose spectra the page draws, one picture each */
+
 /**
  * inspect_page() - write an inspection as one self-contained HTML page (inspect_page.c)
- * @document: inspect_document() of the same inspection, for the tables
+ * @document: inspect_document() of the same inspection
  *
- * The caller checks ferror(f).
+ * The caller checks ferror(f). Return: 0; -ENOMEM.
  */
-void inspect_page(FILE *f, const struct inspection *x, const json_t *document);
+int inspect_page(FILE *f, const struct inspection *x, const json_t *document);

@@ -89,18 +89,18 @@ const texts = {
         if (!table) return;
         add(element, 'h3', {}, 'Provenance of the table');
         const list = add(element, 'dl', {class: 'facts columns'});
-        if (typeof table.provenance === 'string') fact(list, 'provenance', table.provenance);
-        else provenanceFacts(list, table.provenance);
+        if (isObject(table.provenance)) provenanceFacts(list, table.provenance);
+        else fact(list, 'provenance', shown(table.provenance));
     },
 };
 
 const FACTS_MAX = 64;
 const isObject = (x) => x !== null && typeof x === 'object' && !Array.isArray(x);
 const isRows = (x) => Array.isArray(x) && isObject(x[0]);
+const shown = (value) => typeof value === 'string' ? value : JSON.stringify(value);
 
 /* Values first: they must not stand under the heading of an object. */
 function provenanceFacts(list, provenance) {
-    const shown = (value) => typeof value === 'string' ? value : JSON.stringify(value);
     const facts = Object.entries(provenance).filter(([, value]) => !isObject(value)).map(([key, value]) => [key, shown(value)]);
     for (const [key, object] of Object.entries(provenance).filter(([, value]) => isObject(value))) {
         facts.push([key]);

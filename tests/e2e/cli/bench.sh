@@ -41,6 +41,17 @@ PYTHON
 capacity() {
     "$KVCOBRA" bench capacity --trace "$dir/trace.jsonl" --daemon "$KVCOBRAD" "$@"
 }
+# page_shows WHAT: the page has the numbers that were printed as JSON, and a browser draws it
+page_shows() {
+    cp "$dir/out" "$dir/capacity.json"
+    expect "capacity: $1 has the numbers of its JSON" 0 python3 "$(dirname "$0")/inspect_html_check.py" numbers "$dir/capacity.html" "$dir/capacity.json"
+    browser=$(command -v chromium || command -v chromium-browser || true)
+    if [ -z "$browser" ]; then
+        skip "capacity: $1 in a browser: no Chromium is installed"
+    else
+        expect "capacity: $1 in a browser" 0 python3 "$(dirname "$0")/page_widths.py" "$browser" "$dir" "$dir/capacity.html"
+    fi
+}
 # at 16 bits a token takes 128 KiB, a block 64 MiB
 expect "bench capacity" 0 capacity --memory 16G --bits 16,2 --html "$dir/capacity.html" --json
 expect_json "bench capacity --json" cpu trace requests blocks ceiling_percent points
@@ -51,7 +62,7 @@ expect_true "capacity: the smaller one has no more room than it was given, and f
     0 < j['points'][0]['hits'] < j['points'][1]['hits'] and j['points'][0]['evicted'] > 0)"
 expect_true "capacity: nothing was left out" "j['requests'] == 300 and all(p['not_stored'] == 0 for p in j['points'])"
 positive "capacity" points
-expect "capacity: the page is well-formed" 0 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$dir/capacity.html"
+page_shows "the page"
 expect "bench capacity, in words" 0 capacity --memory 16G --bits 4 --requests 20
 grep -q " blocks, 512 tokens each" "$dir/out" && ok "capacity: blocks of Mooncake's traces" || not_ok "capacity: blocks of Mooncake's traces"
 cp "$dir/trace.jsonl" "$dir/mooncake.jsonl"
@@ -80,7 +91,7 @@ expect_true "capacity: a disk with room for all adds what memory forgot" "(j['di
     abs(j['points'][0]['disk_hit_percent'] - j['ceiling_percent']) < 1e-9)"
 expect_true "capacity: a disk adds nothing to a memory with room for all" \
     "j['points'][1]['disk_hits'] == j['points'][1]['hits'] and j['points'][1]['disk_read'] == 0"
-expect "capacity: the page with a disk is well-formed" 0 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$dir/capacity.html"
+page_shows "the page with a disk"
 expect "bench capacity with a disk, in words" 0 capacity --memory 16G --disk 256G --bits 4 --requests 20
 grep -q "tokens on the disk" "$dir/out" && ok "capacity: the table of the disk" || not_ok "capacity: the table of the disk"
 expect_sentence "capacity: a disk that is too small" "give more --disk" capacity --memory 16G --disk 1G --bits 4

@@ -1,20 +1,54 @@
-"""Checks a page of `kvcobra inspect --html`, or a picture of one; the exit sentence names the error.
+"""Checks a page of `kvcobra inspect --html` or `bench capacity --html`, or a picture of one; the exit sentence names the error.
 
-    inspect_html_check.py page PAGE JSON
+    inspect_html_check.py numbers PAGE JSON          the page loads nothing and has the numbers of --json
+    inspect_html_check.py shown BROWSER PAGE JSON    in Chromium it shows them: sections, tables, tiles and pictures
     inspect_html_check.py picture PNG WIDTH HEIGHT
 """
 
+import html.parser
 import json
 import math
+import pathlib
+import re
 import struct
+import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 import zlib
 from collections import Counter
 
 SECTIONS = ["cost", "bytes", "bits", "distortion", "curves", "spectra", "shapes", "levels", "paper", "provenance"]
 PARTS = {"curves": "curves", "distortion": "distortion", "spectra": "spectra", "gaussianity": "shapes"}  # of the JSON: section
-LOADING = {"script", "link", "img", "image", "iframe", "object", "embed", "audio", "video", "source", "base", "form", "use"}
+LOADING = {"link", "img", "image", "iframe", "object", "embed", "audio", "video", "source", "base", "form", "use"}
+VOID = {"meta", "br", "hr"}
+
+
+class Tree(html.parser.HTMLParser):
+    """The elements of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.builder = ElementTree.TreeBuilder()
+
+    def handle_starttag(self, tag, attrs):
+        self.builder.start(tag, {name: value or "" for name, value in attrs})
+        if tag in VOID:
+            self.builder.end(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            self.builder.end(tag)
+
+    def handle_data(self, data):
+        self.builder.data(data)
+
+
+def tree_of(text):
+    parser = Tree()
+    parser.feed(text[text.index("<html"):].strip())
+    parser.close()
+    return parser.builder.close()
 
 
 def text_of(element):
@@ -39,8 +73,35 @@ def check_loads_nothing(root):
             sys.exit(f"a link to {element.get('href')}, which is not there")
 
 
+def near(a, b):
+    """Whether a value of the page is that of the document, to the five digits of its real numbers."""
+    if isinstance(b, dict):
+        return isinstance(a, dict) and a.keys() == b.keys() and all(near(a[key], b[key]) for key in b)
+    if isinstance(b, list):
+        return isinstance(a, list) and len(a) == len(b) and all(map(near, a, b))
+    if isinstance(b, float):
+        return math.isclose(a, b, rel_tol=6e-5)
+    return a == b
+
+
+def check_numbers(page, numbers):
+    root = tree_of(pathlib.Path(page).read_text(encoding="utf-8"))
+    check_loads_nothing(root)
+    data = [e for e in root.iter("script") if e.get("id") == "numbers"]
+    scripts = [e for e in root.iter("script") if e.get("id") != "numbers"]
+    if len(data) != 1 or data[0].get("type") != "application/json" or any(e.attrib for e in scripts):
+        sys.exit("other scripts than those of the page")
+    shown, document = json.loads(data[0].text), json.load(open(numbers, encoding="utf-8"))
+    shown.pop("page", None)
+    for row in document.get("spectra", []):  # the page has lines of them, per layer
+        del row["eigenvalues"], row["weighted"]
+    for key in sorted(shown.keys() | document.keys()):
+        if not near(shown.get(key), document.get(key)):
+            sys.exit(f"{key} differs from the document")
+
+
 def same(cell, value):
-    """Compares numbers: pages show four digits, the JSON has nine."""
+    """Compares a cell with a number: pages show four digits."""
     if value is None:
         return cell == "–"
     if isinstance(value, list):
@@ -49,13 +110,13 @@ def same(cell, value):
         return cell == value
     if isinstance(value, int) or value == 0:
         return float(cell) == value
-    return abs(float(cell) - value) <= 0.50001 * 10 ** (math.floor(math.log10(abs(value))) - 3)
+    return abs(float(cell) - value) <= 0.56 * 10 ** (math.floor(math.log10(abs(value))) - 3)  # rounded twice
 
 
 def check_tables(root, document):
     compared = 0
     for table in root.iter("table"):
-        path = table.get("data-rows")
+        path = table.get("data-of")
         if not path:
             continue
         rows = document
@@ -73,17 +134,25 @@ def check_tables(root, document):
     return compared
 
 
+def amount(size):
+    """Bytes as the page shows them, with three digits."""
+    unit = min(int(math.log2(size)) // 10, 4) if size else 0
+    return f"{size / 1024 ** unit:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+
+
 def check_cost(section, document):
     """The first section has the numbers that a reader looks for."""
     tiles = {text_of(d.find("dt")): text_of(d.find("dd")) for d in section.iter("div") if d.find("dt") is not None}
     wanted = {}
     if "bytes" in document:
         context = next(b for b in document["bytes"] if b["tokens"] == 32768)
-        wanted["A context of 32768 tokens"] = f"{context['gib']:.4g} GiB"
-        wanted["Tokens per GiB"] = f"{context['tokens_per_gib']}"
+        wanted["A context of 32768 tokens"] = amount(context["total"])
+        wanted["Tokens per GiB"] = f"{context['tokens_per_gib']:,}"
     if "eval" in document:
-        wanted["KL to the exact model, per token"] = f"{document['eval']['kl']:.3g} nats"
-        wanted["Perplexity"] = f"{document['eval']['ppl_exact']:.4g} → {document['eval']['ppl']:.4g}"
+        wanted["KL to the exact model, per token"] = f"{float(format(document['eval']['kl'], '.3g')):g} nats"
+        shown = re.match(r"([\d.]+) → ([\d.]+)[+-]", tiles["Perplexity"])
+        if not shown or not all(math.isclose(float(text), document["eval"][key], rel_tol=6e-4) for text, key in zip(shown.groups(), ("ppl_exact", "ppl"))):
+            sys.exit(f"perplexity: {tiles['Perplexity']}")
     if "distortion" in document:
         share = sum(h["solved"] for h in document["distortion"]) / sum(h["equal"] for h in document["distortion"])
         wanted["Distortion, of that of equal budgets"] = f"{100 * share:.3g} %"
@@ -94,25 +163,40 @@ def check_cost(section, document):
         sys.exit("the page does not say how to measure its quality, or says it though it is measured")
 
 
-def check_page(page, numbers):
-    root = ElementTree.parse(page).getroot()
-    document = json.load(open(numbers, encoding="utf-8"))
-    check_loads_nothing(root)
+def dom_of(browser, page):
+    """The page after its scripts have run."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
+                              f"--user-data-dir={folder}", "--window-size=1000,900", "--dump-dom", f"file://{pathlib.Path(page).resolve()}"],
+                             capture_output=True, text=True, timeout=170, check=True)
+    wrong = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
+    if wrong:
+        sys.exit(wrong[0])
+    return tree_of(run.stdout)
+
+
+def check_shown(browser, page, numbers):
+    root, document = dom_of(browser, page), json.load(open(numbers, encoding="utf-8"))
     sections = {s.get("id"): s for s in root.iter("section")}
     if list(sections) != SECTIONS:
         sys.exit(f"sections {list(sections)}")
     check_cost(sections["cost"], document)
+    has_d3 = "d3js.org" in pathlib.Path(page).read_text(encoding="utf-8")
     for part, section in PARTS.items():
-        drawn = sections[section].find(".//figure") is not None
-        if drawn == (part in document["unavailable"]):
+        drawn = sections[section].find(".//svg") is not None
+        if drawn != (has_d3 and part not in document["unavailable"]):
             sys.exit(f"{section}: {'drawn' if drawn else 'not drawn'}, though the JSON says otherwise")
-        if not drawn and document["unavailable"][part] not in text_of(sections[section]):
+        if part in document["unavailable"] and document["unavailable"][part] not in text_of(sections[section]):
             sys.exit(f"{section}: the reason is not given")
     for svg in root.iter("svg"):
         if svg.get("aria-hidden") != "true" and not (svg.get("role") == "img" and svg.get("aria-label")):
             sys.exit("a picture without words")
-    if any("nan" in v.lower() or "inf" in v.lower() for p in root.iter("path") for v in [p.get("d", "")]):
-        sys.exit("a path through a number that is not finite")
+    for element in (e for svg in root.iter("svg") for e in svg.iter()):
+        if any(re.search(r"NaN|Infinity|undefined", value) for value in [*element.attrib.values(), element.text or ""]):
+            sys.exit(f"a part of a picture without a number: {element.tag} {element.attrib}")
+    texts = document.get("provenance", {}).get("statistics", {}).get("texts")
+    if texts and not any(table.get("data-of") == "provenance.statistics.texts" for table in root.iter("table")):
+        sys.exit("the texts of the statistics are not shown")
     if check_tables(root, document) < 6:
         sys.exit("almost no numbers on the page")
 
@@ -158,7 +242,9 @@ def check_picture(path, width, height):
         sys.exit(f"nearly blank: {len(colours)} colours, {share:.3f} of it one, {marked} of {h} rows with anything")
 
 
-if sys.argv[1] == "page":
-    check_page(sys.argv[2], sys.argv[3])
+if sys.argv[1] == "numbers":
+    check_numbers(*sys.argv[2:])
+elif sys.argv[1] == "shown":
+    check_shown(*sys.argv[2:])
 else:
     check_picture(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,4 +1,4 @@
-"""Checks in Chromium that no part of a page of `kvcobra inspect --html` is cut, at three widths of the window.
+"""Checks in Chromium that a page has its pictures and that no part of it is cut, at three widths of the window.
 
     page_widths.py BROWSER FOLDER PAGE...    FOLDER: for the files of the browser
 
@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-WIDTHS = (400, 800, 1400)
+WIDTHS = (400, 768, 1280)
 
 SCRIPT = """
 const found = [];
@@ -23,7 +23,8 @@ for (const frame of document.querySelectorAll('iframe')) {
     const wrong = (what, e) => found.push(`${frame.id}: ${what} ${e.tagName} ${e.getAttribute('class') || ''} ` +
                                           (e.textContent || '').trim().slice(0, 40));
     for (const details of d.querySelectorAll('details')) details.open = true;
-    if (!d.querySelector('main h2')) found.push(`${frame.id}: no page`);
+    if (!d.querySelector('main section')) found.push(`${frame.id}: no page`);
+    for (const figure of d.querySelectorAll('figure')) if (!figure.querySelector('svg')) found.push(`${frame.id}: no picture of ${figure.dataset.draw}`);
     if (d.documentElement.scrollWidth > width) wrong('wider than the page:', d.body);
     for (const e of d.querySelectorAll('body *')) {
         const box = e.getBoundingClientRect(), scrolls = e.closest('details .scroll:not(.short)');
