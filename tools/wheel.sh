@@ -218,7 +218,7 @@ set -- -Dcuda="$cuda" "-Dc_args=-I$deps/include" "-Dc_link_args=-L$deps/lib -Wl,
 if [ ! -f "$build/build.ninja" ]; then
     say "configuring"
     log_of meson meson setup "$build" "$root" --native-file "$folder/native.ini" --prefix=/ --libdir=lib --buildtype=release -Db_ndebug=true \
-        -Db_pie=true -Dsystemd=disabled -Dtls=disabled -Dtests=disabled -Dllama=disabled "$@" || die "meson failed: $folder/log/meson"
+        -Db_pie=true -Dd3=enabled -Dsystemd=disabled -Dtls=disabled -Dtests=disabled -Dllama=disabled "$@" || die "meson failed: $folder/log/meson"
 fi
 log_of options meson configure "$build" "$@" || die "meson failed: $folder/log/options"
 say "building version $version"
@@ -250,6 +250,8 @@ libraries | while read -r library _; do
 done
 mkdir "$doc/libraries/openblas"
 cp "$site"/scipy_openblas32-*.dist-info/licenses/* "$doc/libraries/openblas/"
+mkdir "$doc/libraries/d3"
+cp /usr/share/doc/node-d3/copyright "$doc/libraries/d3/"
 cp "$root/tools/wheel/LIBRARIES.md" "$doc/libraries/README.md"
 
 # ---- wheel ----
