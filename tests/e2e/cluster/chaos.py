@@ -18,7 +18,7 @@ import time
 
 from servers import Cluster, ServerError, end_all, slot_of, started, wait_until
 
-PAUSE_S, STOPPED_S, DEAD_S = 0.8, 0.5, 1.5
+PAUSE_S, STOPPED_S, DEAD_S, REPORT_S = 0.8, 0.5, 1.5, 60
 STEPS_S = (-172800, -3600, 3600, 172800)
 SLOTS = 8  # of a reshard, each with keys
 
@@ -100,6 +100,9 @@ class Chaos:
             for server in self.cluster.servers:
                 server.forget_connection()
 
+    def report(self):
+        print("servers:", ", ".join(f"{n} {name}" for name, n in sorted(self.counts.items())), flush=True)
+
     def heal(self):
         """All servers begin anew with the right time. What an hour left of the cluster may not come together again."""
         for clock in self.clocks:
@@ -121,13 +124,20 @@ def run(program, test, clock_library, folder):
     started.append(hosts)
     while hosts.poll() is None and not os.path.exists(os.path.join(folder, "ready")):
         time.sleep(0.05)  # clients encode their texts, which takes long in a sanitized build
-    end = time.monotonic() + float(os.environ.get("KVC_CHAOS_S", "60"))
+    reported = time.monotonic()
+    end = reported + float(os.environ.get("KVC_CHAOS_S", "60"))
     while time.monotonic() < end and hosts.poll() is None:
         chaos.happen()
         time.sleep(PAUSE_S)
-    print("servers:", ", ".join(f"{n} {name}" for name, n in sorted(chaos.counts.items())), flush=True)
+        if time.monotonic() - reported >= REPORT_S:
+            chaos.report()
+            reported = time.monotonic()
+    chaos.report()
     try:
         chaos.heal()
+    except (AssertionError, OSError, ServerError) as e:
+        print(f"servers: they did not form a cluster again ({e}): whether the hosts share pages again cannot be compared", flush=True)
+        raise
     finally:  # the hosts end their chaos, say what they counted, and look whether they share pages again
         hosts.stdin.close()
         status = hosts.wait()
