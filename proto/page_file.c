@@ -108,8 +108,8 @@ int page_file_open(const struct page_file_keys *k, const uint8_t *record, uint8_
     if (r == 0 && id != PAGE_FILE_KEY_ID)
         r = fail(e, -EBADMSG, "a page was sealed with key %u instead of %d", id, PAGE_FILE_KEY_ID);
     if (r == 0)
-        r = sealed_page_open(&seal_cipher_sodium, k->secret, &s, record + CHUNK_KEY_BYTES, ret_page,
-                             page_bytes, e);
+        r = sealed_page_open(&seal_cipher_sodium, k->secret, &s, record + CHUNK_KEY_BYTES,
+                             record + CHUNK_KEY_BYTES + SEAL_HEAD_BYTES, ret_page, page_bytes, e);
     if (r == 0)
         *ret_key = key;
     return r;

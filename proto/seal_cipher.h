@@ -20,7 +20,7 @@ struct seal_cipher {
     /* @ret: [n], @ret_tag: [SEAL_CIPHER_TAG_BYTES]; they do not overlap @page. It cannot fail. */
     void (*encrypt)(const uint8_t *secret, const uint8_t *nonce, const struct seal_text *beside,
                     const uint8_t *page, size_t n, uint8_t *ret, uint8_t *ret_tag);
-    /* Return: whether the tag is right; else @ret has zeros, or is unchanged. */
+    /* @ret: may be @sealed. Return: whether the tag is right; else @ret has zeros, or is unchanged. */
     bool (*decrypt)(const uint8_t *secret, const uint8_t *nonce, const struct seal_text *beside,
                     const uint8_t *sealed, size_t n, const uint8_t *tag, uint8_t *ret);
 };

@@ -100,14 +100,15 @@ static int sealed_page_check_header(const uint8_t *page, const struct chunk_key 
 }
 
 int sealed_page_open(const struct seal_cipher *cipher, const uint8_t *secret, const struct seal_subject *s,
-                     const uint8_t *sealed, uint8_t *ret_page, size_t page_bytes, struct errmsg *e)
+                     const uint8_t *head, const uint8_t *body, uint8_t *ret_page, size_t page_bytes,
+                     struct errmsg *e)
 {
     struct seal_context c;
     int r;
 
-    sealed_page_make_context(sealed, s, &c);
-    if (!cipher->decrypt(secret, sealed + NONCE_OFFSET, &(struct seal_text){c.bytes, c.n},
-                         sealed + SEAL_HEAD_BYTES, page_bytes, sealed + TAG_OFFSET, ret_page))
+    sealed_page_make_context(head, s, &c);
+    if (!cipher->decrypt(secret, head + NONCE_OFFSET, &(struct seal_text){c.bytes, c.n}, body, page_bytes,
+                         head + TAG_OFFSET, ret_page))
         return fail(e, -EBADMSG, "a sealed page was changed, or is of another tenant or chunk");
 
     r = sealed_page_check_header(ret_page, s->key, e);

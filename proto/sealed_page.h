@@ -74,12 +74,14 @@ int sealed_page_check(const uint8_t *sealed, size_t sealed_bytes, size_t page_by
 /**
  * sealed_page_open() - open a page whose head was checked
  * @secret:   [SEAL_SECRET_BYTES] of the key that sealed it
- * @sealed:   [seal_bytes(page_bytes)]; no other thread or process writes it meanwhile
- * @ret_page: [page_bytes]; zeros or unchanged on failure; does not overlap @sealed
+ * @head:     [SEAL_HEAD_BYTES]
+ * @body:     [page_bytes], what follows the head; no other thread or process writes either meanwhile
+ * @ret_page: [page_bytes]; zeros or unchanged on failure; is @body, or does not overlap it
  *
  * The page's header names the chunk of @s. The caller checks its other fields.
  *
  * Return: 0; -EBADMSG with a sentence: a changed page, or one of another subject or key.
  */
 int sealed_page_open(const struct seal_cipher *cipher, const uint8_t *secret, const struct seal_subject *s,
-                     const uint8_t *sealed, uint8_t *ret_page, size_t page_bytes, struct errmsg *e);
+                     const uint8_t *head, const uint8_t *body, uint8_t *ret_page, size_t page_bytes,
+                     struct errmsg *e);

@@ -215,22 +215,17 @@ static void offload_fetch_forget(struct offload_fetch *f)
 
 /* ---- the thread ---- */
 
-/* The value of a shared tier is copied: its process may write to it while it is opened. */
 static int offload_fetch_unseal(struct offload_fetch *f)
 {
     const struct seal_subject subject = {f->account->name, &f->key};
     size_t bytes = seal_bytes(f->page_bytes);
-    _cleanup_(freep) uint8_t *own = f->tier->shared ? malloc(bytes) : NULL;
 
     if (f->request.value_bytes != bytes)
         return fail(&f->why, -EBADMSG, "a value of %" PRIu64 " bytes instead of %zu", f->request.value_bytes,
                     bytes);
-    if (f->tier->shared && !own)
-        return -ENOMEM;
-
-    if (own)
-        memcpy(own, f->request.data, bytes);
-    return seal_open(f->keyring, &subject, own ? own : f->request.data, bytes, f->to, f->page_bytes, &f->why);
+    if (f->tier->shared) /* its process may write to the value while it is opened */
+        return seal_open_shared(f->keyring, &subject, f->request.data, bytes, f->to, f->page_bytes, &f->why);
+    return seal_open(f->keyring, &subject, f->request.data, bytes, f->to, f->page_bytes, &f->why);
 }
 
 static bool offload_fetch_open(struct work_item *work)
@@ -293,8 +288,7 @@ static void offload_fetch_conclude(struct offload_fetch *f)
         return;
     }
     if (f->opened < 0) {
-        if (f->opened != -ENOMEM)
-            offload_fetch_forget(f);
+        offload_fetch_forget(f);
         if (!offload_fetch_try_shared(f))
             offload_fetch_fail(f);
         return;

@@ -23,3 +23,10 @@ void seal_page(const struct keyring *k, const struct seal_subject *s, const uint
  */
 int seal_open(const struct keyring *k, const struct seal_subject *s, const uint8_t *sealed,
               size_t sealed_bytes, uint8_t *ret_page, size_t page_bytes, struct errmsg *e);
+
+/*
+ * The same for bytes that another process may write to meanwhile: they are copied once, into @ret_page, and
+ * opened there. @ret_page: zeros or unchanged on failure.
+ */
+int seal_open_shared(const struct keyring *k, const struct seal_subject *s, const uint8_t *sealed,
+                     size_t sealed_bytes, uint8_t *ret_page, size_t page_bytes, struct errmsg *e);

@@ -9,7 +9,7 @@
  * There are two kinds. A tier of the host gets pages ahead of their eviction, and tells at once what it has.
  * A shared tier gets pages when clients commit them. Other hosts write to it, so it is asked before a page is
  * fetched, and it keeps pages by names that are the same on all hosts. Another process has its memory: a page
- * is sealed elsewhere and copied there, and a value is copied before it is opened.
+ * is sealed elsewhere and copied there, and a value is copied where it is opened.
  */
 #pragma once
 

@@ -285,8 +285,8 @@ static void *tier_load_open_pages(void *ctx)
     page_header_store(&(struct page_header){.format_version = PAGE_FORMAT_VERSION, .key = key}, page);
     sealed_page_make(seal_cipher_fastest(), &k, &subject, page, o->page_bytes, sealed);
     while (clock_seconds() < o->until) {
-        o->err =
-            sealed_page_open(seal_cipher_fastest(), secret, &subject, sealed, page, o->page_bytes, &o->why);
+        o->err = sealed_page_open(seal_cipher_fastest(), secret, &subject, sealed, sealed + SEAL_HEAD_BYTES,
+                                  page, o->page_bytes, &o->why);
         if (o->err < 0)
             break;
         o->n++;

@@ -47,17 +47,34 @@ static void seal_one(void)
     seal_page(ring, &subject, page, PAGE_BYTES, sealed);
 }
 
-static int open_one(void)
+typedef int (*open_call)(const struct keyring *k, const struct seal_subject *s, const uint8_t *sealed,
+                         size_t sealed_bytes, uint8_t *ret_page, size_t page_bytes, struct errmsg *e);
+
+static int open_by(open_call call)
 {
     struct errmsg e = {""};
     int r;
 
     memset(opened, 0xaa, sizeof(opened));
-    r = seal_open(ring, &subject, sealed, SEALED_BYTES, opened, PAGE_BYTES, &e);
+    r = call(ring, &subject, sealed, SEALED_BYTES, opened, PAGE_BYTES, &e);
     CU_ASSERT_EQUAL(r == 0, e.text[0] == '\0');
     if (r < 0)
         for (size_t i = 0; i < PAGE_BYTES; i++) /* no byte of a page that does not open */
             CU_ASSERT_FATAL(opened[i] == 0 || opened[i] == 0xaa);
+    return r;
+}
+
+static int open_one(void)
+{
+    int shared = open_by(seal_open_shared);
+    uint8_t before[PAGE_BYTES];
+    int r;
+
+    memcpy(before, opened, sizeof(before));
+    r = open_by(seal_open);
+    CU_ASSERT_EQUAL(r, shared);
+    if (r == 0)
+        CU_ASSERT_EQUAL(memcmp(before, opened, sizeof(before)), 0);
     return r;
 }
 
@@ -101,6 +118,11 @@ static void test_ciphers(void)
         memset(b, 0xaa, n);
         CU_ASSERT_TRUE(fast->decrypt(secret, nonce, &besides, a, n, tags[0], b));
         CU_ASSERT_EQUAL(memcmp(b, text, n), 0);
+        for (unsigned k = 0; k < 2; k++) { /* in place */
+            memcpy(b, a, n);
+            CU_ASSERT_TRUE((k == 0 ? plain : fast)->decrypt(secret, nonce, &besides, b, n, tags[0], b));
+            CU_ASSERT_EQUAL(memcmp(b, text, n), 0);
+        }
         tags[0][n % sizeof(tags[0])] ^= 1;
         memset(b, 0xaa, n);
         CU_ASSERT_FALSE(fast->decrypt(secret, nonce, &besides, a, n, tags[0], b));
@@ -170,18 +192,24 @@ static void test_wrong_header(void)
     keyring_unref(ring);
 }
 
+static void check_sizes(open_call open)
+{
+    CU_ASSERT_EQUAL(open(ring, &subject, sealed, SEALED_BYTES - 1, opened, PAGE_BYTES - 1, NULL), -EBADMSG);
+    CU_ASSERT_EQUAL(open(ring, &subject, sealed, SEALED_BYTES, opened, PAGE_BYTES - 1, NULL), -EBADMSG);
+    CU_ASSERT_EQUAL(open(ring, &subject, sealed, 0, opened, PAGE_BYTES, NULL), -EBADMSG);
+    CU_ASSERT_EQUAL(open(ring, &subject, sealed, SEAL_HEAD_BYTES, opened, 0, NULL), -EBADMSG);
+    seal_page(ring, &subject, page, 100, sealed); /* less than a header */
+    CU_ASSERT_EQUAL(open(ring, &subject, sealed, SEAL_HEAD_BYTES + 100, opened, 100, NULL), -EBADMSG);
+    CU_ASSERT_EQUAL(open(ring, &subject, sealed, SIZE_MAX, opened, SIZE_MAX - SEAL_HEAD_BYTES, NULL),
+                    -EBADMSG);
+    seal_page(ring, &subject, page, PAGE_BYTES, sealed);
+}
+
 static void test_other_sizes(void)
 {
     seal_one();
-    CU_ASSERT_EQUAL(seal_open(ring, &subject, sealed, SEALED_BYTES - 1, opened, PAGE_BYTES - 1, NULL),
-                    -EBADMSG);
-    CU_ASSERT_EQUAL(seal_open(ring, &subject, sealed, SEALED_BYTES, opened, PAGE_BYTES - 1, NULL), -EBADMSG);
-    CU_ASSERT_EQUAL(seal_open(ring, &subject, sealed, 0, opened, PAGE_BYTES, NULL), -EBADMSG);
-    CU_ASSERT_EQUAL(seal_open(ring, &subject, sealed, SEAL_HEAD_BYTES, opened, 0, NULL), -EBADMSG);
-    seal_page(ring, &subject, page, 100, sealed); /* less than a header */
-    CU_ASSERT_EQUAL(seal_open(ring, &subject, sealed, SEAL_HEAD_BYTES + 100, opened, 100, NULL), -EBADMSG);
-    CU_ASSERT_EQUAL(seal_open(ring, &subject, sealed, SIZE_MAX, opened, SIZE_MAX - SEAL_HEAD_BYTES, NULL),
-                    -EBADMSG);
+    check_sizes(seal_open);
+    check_sizes(seal_open_shared);
     keyring_unref(ring);
 }
 
