@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import unittest
 
+import budget
 import circles
 import includes
 import names
@@ -163,6 +164,21 @@ class Prose(unittest.TestCase):
                 with open(f"{folder}/a.c", "w", encoding="utf-8") as sample:
                     sample.write(text)
                 self.assertEqual(len(list(prose.findings(f"{folder}/a.c"))), n, text)
+
+
+
+class Budget(unittest.TestCase):
+    def test_rooms(self):
+        lines = budget.lines_of_rooms(["daemon/a.c", "daemon/store/b.c", "daemon/store/b.h", "tests/unit/gpu/cuda/test_c.c"], lambda path: 100)
+        self.assertEqual(lines, {"daemon": 100, "daemon/store": 200, "tests/unit": 100})
+
+    def test_findings(self):
+        budgets = budget.read_budgets("# room, lines\ndaemon 100\ndaemon/store 199  # grew by a list\n\ngone 5\n")
+        self.assertEqual(budgets, {"daemon": 100, "daemon/store": 199, "gone": 5})
+        self.assertEqual(budget.check({"daemon": 100, "daemon/store": 199, "gone": 5}, budgets), [])
+        self.assertEqual(budget.check({"daemon": 100, "daemon/store": 200, "tests/unit": 1}, budgets),
+                         ["daemon/store: 200 lines, more than 199", "tests/unit: 1 lines, and no line in tests/form/budget.txt",
+                          "gone: a line in tests/form/budget.txt, and no C"])
 
 
 if __name__ == "__main__":
