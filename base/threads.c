@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "base/worker_signals.h"
+#include "base/worker_thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -145,38 +145,23 @@ unsigned threads_count(const struct threads *t)
     return t ? t->n : 1;
 }
 
-/* Return: 0; an error number of pthread_create(). t->n_started counts the threads that run. */
-static int threads_create_workers(struct threads *t)
-{
-    pthread_attr_t attributes;
-    int r = pthread_attr_init(&attributes);
-
-    if (r != 0)
-        return r;
-
-    r = pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    while (r == 0 && t->n_started + 1 < t->n) {
-        r = pthread_create(&t->ids[t->n_started], &attributes, threads_worker_main, t);
-        if (r == 0)
-            t->n_started++;
-    }
-
-    (void) pthread_attr_destroy(&attributes);
-    return r;
-}
-
+/* t->n_started counts the threads that run. */
 static int threads_start_workers(struct threads *t, struct errmsg *e)
 {
-    sigset_t all, before;
-    int r;
+    pthread_attr_t attributes;
+    int r = -pthread_attr_init(&attributes);
 
-    worker_signals_fill(&all);
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = threads_create_workers(t);
-    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r != 0)
-        return fail(e, -r, "cannot start worker thread %u of %u: %s", t->n_started + 1, t->n - 1,
-                    strerror(r));
+    if (r == 0) {
+        r = -pthread_attr_setstacksize(&attributes, STACK_BYTES);
+        while (r == 0 && t->n_started + 1 < t->n) {
+            r = worker_thread_start(&t->ids[t->n_started], &attributes, threads_worker_main, t);
+            t->n_started += r == 0;
+        }
+        (void) pthread_attr_destroy(&attributes);
+    }
+    if (r < 0)
+        return fail(e, r, "cannot start worker thread %u of %u: %s", t->n_started + 1, t->n - 1,
+                    strerror(-r));
 
     return 0;
 }

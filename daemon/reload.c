@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "base/worker_thread.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/loop/ev.h"
@@ -84,7 +85,7 @@ static int reload_start(struct reload *r)
     if (k == 0 && key_file && !j->key_file)
         k = -ENOMEM;
     if (k == 0)
-        k = -pthread_create(&r->thread, NULL, reload_run, j);
+        k = worker_thread_start(&r->thread, NULL, reload_run, j);
     if (k < 0) {
         (void) reload_job_free(j);
         return k;

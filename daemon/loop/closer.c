@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/worker_signals.h"
+#include "base/worker_thread.h"
 
 #ifndef sigev_notify_thread_id /* glibc before 2.40 lacks the name of timer_create(2) */
 #define sigev_notify_thread_id _sigev_un._tid
@@ -216,10 +216,8 @@ static void *closer_main(void *arg)
     return NULL;
 }
 
-/* The loop reads signals from a descriptor, so threads block all of them but their own timer's. */
 static int closer_start_thread(struct closer *c)
 {
-    sigset_t all, before;
     pthread_attr_t attr;
     pthread_t thread;
     int r;
@@ -227,10 +225,7 @@ static int closer_start_thread(struct closer *c)
     (void) pthread_attr_init(&attr);
     (void) pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     (void) pthread_attr_setstacksize(&attr, STACK_BYTES);
-    worker_signals_fill(&all);
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = -pthread_create(&thread, &attr, closer_main, c);
-    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    r = worker_thread_start(&thread, &attr, closer_main, c);
     (void) pthread_attr_destroy(&attr);
     c->n_threads += r == 0;
     return r;

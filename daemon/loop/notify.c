@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
-#include "base/worker_signals.h"
+#include "base/worker_thread.h"
 #include "daemon/loop/log.h"
 
 enum {
@@ -244,7 +243,6 @@ int notify_new(const struct notify_send *send, struct notify **ret, struct errms
 {
     struct notify *n = calloc(1, sizeof(*n));
     pthread_condattr_t attr;
-    sigset_t all, before;
     int r;
 
     if (n)
@@ -260,10 +258,7 @@ int notify_new(const struct notify_send *send, struct notify **ret, struct errms
     (void) pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void) pthread_cond_init(&n->changed, &attr);
     (void) pthread_condattr_destroy(&attr);
-    worker_signals_fill(&all); /* the loop reads signals from a descriptor */
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = -pthread_create(&n->thread, NULL, notify_main, n);
-    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    r = worker_thread_start(&n->thread, NULL, notify_main, n);
     if (r < 0) {
         notify_destroy(n);
         return fail(e, r, "cannot start a thread for messages to the service manager: %s", strerror(-r));

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
-#include "base/worker_signals.h"
+#include "base/worker_thread.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/metrics.h"
 
@@ -87,19 +87,14 @@ static void *work_thread_main(void *arg)
     return NULL;
 }
 
-/* The loop reads signals from a descriptor, so threads block all of them. */
 static int work_start_threads(struct work *w, uint32_t n)
 {
-    sigset_t all, before;
     int r = 0;
 
-    worker_signals_fill(&all);
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && w->n_threads < n) {
-        r = -pthread_create(&w->threads[w->n_threads], NULL, work_thread_main, w);
+        r = worker_thread_start(&w->threads[w->n_threads], NULL, work_thread_main, w);
         w->n_threads += r == 0;
     }
-    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     return r;
 }
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/worker_signals.h"
+#include "base/worker_thread.h"
 #include "daemon/loop/ev.h"
 #include "daemon/tier/disk_queue.h"
 #include "daemon/tier/disk_state.h"
@@ -156,19 +156,6 @@ static void *disk_main(void *arg)
     return NULL;
 }
 
-/* The loop reads signals from a descriptor, so threads block all of them. */
-static int disk_start_thread(struct disk *d)
-{
-    sigset_t all, before;
-    int r;
-
-    worker_signals_fill(&all);
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = -pthread_create(&d->thread, NULL, disk_main, d);
-    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return r;
-}
-
 int disk_new(struct ev *ev, const struct disk_options *options, struct disk **ret, struct errmsg *e)
 {
     _cleanup_(disk_destroyp) struct disk *d = NULL;
@@ -181,7 +168,7 @@ int disk_new(struct ev *ev, const struct disk_options *options, struct disk **re
 
     r = ev_watch(ev, d->ended_fd, disk_on_ended, d, &d->watch);
     if (r == 0)
-        r = disk_start_thread(d);
+        r = worker_thread_start(&d->thread, NULL, disk_main, d);
     if (r < 0)
         return fail(e, r, "cannot start the thread of the disk tier in %s: %s", d->path, strerror(-r));
 

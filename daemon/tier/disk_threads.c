@@ -16,7 +16,7 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"
-#include "base/worker_signals.h"
+#include "base/worker_thread.h"
 #include "daemon/tier/disk_io.h"
 
 /* Half of the operations that the tier has at a time. The threads sleep in the kernel. */
@@ -115,20 +115,16 @@ static void disk_threads_stopp(struct disk_threads **t)
         disk_threads_stop(*t);
 }
 
-/* The loop reads signals from a descriptor, so threads block them. Return: 0; errno of the first thread. */
+/* Return: 0; errno of the first thread. */
 static int disk_threads_create(struct disk_threads *t)
 {
     unsigned n = t->options.depth < THREADS_MAX ? t->options.depth : THREADS_MAX;
-    sigset_t all, before;
     int r = 0;
 
-    worker_signals_fill(&all);
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && t->n_threads < n) {
-        r = -pthread_create(&t->threads[t->n_threads], NULL, disk_threads_run, t);
+        r = worker_thread_start(&t->threads[t->n_threads], NULL, disk_threads_run, t);
         t->n_threads += r == 0;
     }
-    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     return t->n_threads > 0 ? 0 : r; /* fewer threads are enough */
 }
 

@@ -3,7 +3,7 @@
 
 #include "base/errmsg.h"
 #include "base/threads.h"
-#include "base/worker_signals.h"
+#include "base/worker_thread.h"
 
 #include <errno.h>
 #include <sched.h>
