@@ -51,7 +51,8 @@ run_tests() {
     log=$folder/meson-logs/testlog.json
     shift
     rm -f "$log" "$folder/meson-logs/testlog-first.json"
-    run meson test -C "$folder" --no-rebuild --print-errorlogs "$@" || true
+    # one more than there are cores: many tests wait, for a daemon or a deadline
+    run meson test -C "$folder" --no-rebuild --print-errorlogs --num-processes $(($(nproc) + 1)) "$@" || true
     [ -f "$log" ] || die "the tests in $folder did not run"
     "$retry" || return 0
     failed=$(python3 tools/test_summary.py --failed "$log")

@@ -7,12 +7,16 @@
 # tests/engines/requirements.txt, and a folder where llama.cpp is installed. Without them both are made in the user's cache.
 # What cannot be had is skipped, with a sentence.
 #
-#     sh tools/check_engines.sh --short    without the tests that start vLLM's engines, which take up to half an hour
+#     sh tools/check_engines.sh --short    without the tests that start vLLM's engines, which take up to half an hour, and
+#                                          with half of lm-eval's questions
 set -eu
 
 vllm_engines="client/python/tests/test_vllm_engine.py client/python/tests/test_vllm_http.py client/python/tests/test_vllm_page.py
     client/python/tests/test_vllm_tiny.py"
-[ "${1:-}" != --short ] || vllm_engines=
+if [ "${1:-}" = --short ]; then
+    vllm_engines=
+    export KVC_HF_QUESTIONS=2
+fi
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
@@ -149,7 +153,8 @@ make_llama_server || llama_server=
 # ---- KV-COBRA ----
 
 say "building in $folder"
-set -- --buildtype=release -Dtests=enabled -Dcuda=disabled "-Dllama=$([ -n "$llama" ] && echo enabled || echo disabled)" \
+# the options of check.sh's first build, so that ccache has its objects
+set -- --buildtype=debugoptimized -Dwerror=true -Dtests=enabled -Dcuda=disabled "-Dllama=$([ -n "$llama" ] && echo enabled || echo disabled)" \
     "-Dpkg_config_path=${llama:+$llama/lib/pkgconfig}"
 [ ! -f "$folder/build.ninja" ] || set -- --reconfigure "$@"
 logged setup meson setup "$@" "$folder" || {

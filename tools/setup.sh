@@ -55,6 +55,7 @@ redis-server            test     servers for kvcobra-cluster
 openssl                 test     certificates of these servers
 strace                  test     counts the system calls of an append
 chromium                test     shows the page of kvcobra inspect --html
+ccache                  test     compiles what several builds have once
 debootstrap             boot     installs a bare Debian
 systemd-container       boot     boots it
 libinih-dev             boot     builds the earlier daemon of check_upgrade.sh
