@@ -61,6 +61,8 @@ check "pip install" env/bin/pip --disable-pip-version-check install --no-index -
 check "kvcobra --version" kvcobra --version
 check "kvcobrad --version" kvcobrad --version
 check "every library is found" sh -c '! ldd env/lib/python3*/site-packages/kvcobra/_native/*/kvcobra* | grep "not found"'
+check "kvcobra-cluster starts" sh -c 'env/lib/python3*/site-packages/kvcobra/_native/libexec/kvcobra-cluster --version'
+check "commands of the Python package" sh -c 'kvcobra llama-proxy --help && kvcobra bench serve --help'
 check "the library, from Python" python3 -c 'import kvcobra; assert kvcobra.version() == kvcobra.__version__; kvcobra.Client(False).close()'
 check "kvcobra up, without a runtime folder" kvcobra up --wait --model files/model.gguf
 check "it is in /tmp" test -S /tmp/kvcobra-1000/kvcobra.sock
@@ -82,6 +84,7 @@ if [ -d files/tarball ]; then
     PATH=$(echo /home/user/files/tarball/kvcobra-*/bin):/bin
     check "the tarball's kvcobra is the first in PATH" sh -c 'case $(command -v kvcobra) in */files/tarball/*) ;; *) false ;; esac'
     check "every library of the tarball is found" sh -c '! ldd files/tarball/kvcobra-*/bin/* files/tarball/kvcobra-*/libexec/* | grep "not found"'
+    check "kvcobra-cluster of the tarball starts" sh -c 'files/tarball/kvcobra-*/libexec/kvcobra-cluster --version'
     check "kvcobra up of the tarball" kvcobra up --wait --model files/model.gguf
     two_share "the tarball"
     check "kvcobra down" kvcobra down
