@@ -176,14 +176,3 @@ bool stats_has_queries(const struct stats *s); /* query moments: metric `query`,
 /* The name of these statistics in a table's provenance: the SHA-256 at the end of their file, or that of the
  * moments they were made of. */
 int stats_digest(const struct stats *s, uint8_t ret_digest[static DIGEST_BYTES], struct errmsg *e);
-
-/**
- * stats_plane_energy() - mean squared length per RoPE plane of one KV head's keys and of the queries that
- * read it
- * @ret_key, @ret_query: [d/2]; rotary planes first, then the unrotated dimensions in pairs (frequency 0)
- *
- * Long vectors in fast planes separate nearby positions, in slow planes distant ones.
- * Return: 0; -ENODATA: statistics without queries (only @ret_key is then filled; pass NULL for @ret_query).
- */
-int stats_plane_energy(const struct stats *s, uint32_t layer, uint32_t head, double *ret_key,
-                       double *ret_query);

@@ -1,5 +1,5 @@
 /*
- * Half-tiles, in whole words and code by code; see half_tile.h.
+ * Half-tiles, in whole words; see half_tile.h.
  *
  * In half-words the map of page_layout.h no longer depends on h: code i of fragment order, i = 2 lane + h,
  * owns half-word i of the 64 of a plane, and field j of that half-word. So field j of a plane is one loop
@@ -171,80 +171,4 @@ void half_tile_to_codes(unsigned b, unsigned state_bits, uint8_t *codes)
 {
     for (unsigned i = 0; i < HALF_TILE_CODES; i++)
         codes[i] = (uint8_t) (codes[i] >> (state_bits - b));
-}
-
-/* ---- one code ---- */
-
-struct half_tile_place {
-    size_t byte;    /* of the code's field, inside its plane */
-    unsigned shift; /* inside that byte: no field crosses one */
-};
-
-/* page_layout.h numbers the bits of little-endian words; bit s of a word is bit s % 8 of its byte
- * s / 8. So the field of half 1 lies 16 bits (planes of u32 words) or 8 bits (the u16 words of
- * the plane of width 1) above half 0. */
-static struct half_tile_place half_tile_place(unsigned p, enum side side, unsigned token, unsigned coord)
-{
-    unsigned j = token >> 3, in = token & 7;
-    unsigned g = side == SIDE_K ? in : coord;
-    unsigned pair = side == SIDE_K ? coord : in;
-    unsigned lane = 4 * g + (pair >> 1), h = pair & 1;
-    unsigned bit;
-
-    switch (p) {
-    case 8:
-        bit = 8 * (j & 1) + 16 * h;
-        return (struct half_tile_place){4 * ((j >> 1) * 32 + lane) + bit / 8, bit % 8};
-    case 4:
-        bit = 4 * (j & 3) + 16 * h;
-        return (struct half_tile_place){4 * ((j >> 2) * 32 + lane) + bit / 8, bit % 8};
-    case 2:
-        bit = 2 * j + 16 * h;
-        return (struct half_tile_place){4 * lane + bit / 8, bit % 8};
-    default:
-        bit = j + 8 * h;
-        return (struct half_tile_place){2 * lane + bit / 8, bit % 8};
-    }
-}
-
-unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord)
-{
-    const uint8_t *plane = half_tile;
-    unsigned code = 0;
-
-    assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8);
-    for (unsigned p = 8; p > 0; p /= 2) {
-        struct half_tile_place at;
-
-        if (!(b & p))
-            continue;
-
-        at = half_tile_place(p, side, token, coord);
-        code = code << p | (plane[at.byte] >> at.shift & ((1u << p) - 1));
-        plane += (size_t) p * CHUNK_TOKENS;
-    }
-
-    return code;
-}
-
-void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
-                   unsigned code)
-{
-    uint8_t *plane = half_tile;
-    unsigned left = b; /* bits of the code not yet written: the top ones go first */
-
-    assert(b <= TABLE_BITS_MAX && token < CHUNK_TOKENS && coord < 8 && code < 1u << b);
-    for (unsigned p = 8; p > 0; p /= 2) {
-        unsigned mask = (1u << p) - 1;
-        struct half_tile_place at;
-
-        if (!(b & p))
-            continue;
-
-        left -= p;
-        at = half_tile_place(p, side, token, coord);
-        plane[at.byte] =
-            (uint8_t) ((plane[at.byte] & ~(mask << at.shift)) | (code >> left & mask) << at.shift);
-        plane += (size_t) p * CHUNK_TOKENS;
-    }
 }

@@ -1,6 +1,6 @@
 /*
- * Half-tiles to codes and back: whole half-tiles word by word, and single codes with half_tile_get() and
- * half_tile_set(). The map is that of page_layout.h.
+ * Half-tiles to codes and back, word by word. The map is that of page_layout.h; tests/lib/half_tile_code.h
+ * reads and writes single codes by it.
  *
  * Fragment order is the order in which the fields of a half-tile come out of its words without a shuffle:
  * codes[64 j + 8 row + col] with j, row, col as j, g and 2t + h of page_layout.h. That is
@@ -32,8 +32,3 @@ void half_tile_transpose(const uint8_t *codes, uint8_t *ret);
  * (alloc/trellis.h). */
 void half_tile_to_states(unsigned b, unsigned state_bits, uint8_t *codes);
 void half_tile_to_codes(unsigned b, unsigned state_bits, uint8_t *codes);
-
-/* One code of a half-tile, by the map of page_layout.h. For tests and tools. */
-unsigned half_tile_get(const uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord);
-void half_tile_set(uint8_t *half_tile, unsigned b, enum side side, unsigned token, unsigned coord,
-                   unsigned code);

@@ -518,13 +518,6 @@ int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, s
     return 0;
 }
 
-void mover_cancel_callbacks(struct mover *m, const void *ctx)
-{
-    for (struct mover_request *q = m->queue; q; q = q->next)
-        if (q->ctx == ctx)
-            q->done = NULL;
-}
-
 void mover_get_info(const struct mover *m, pid_t *ret_pid, uint64_t *ret_restarts)
 {
     *ret_pid = m->process.pid;

@@ -23,7 +23,7 @@ struct mover_reply {
     const Kvcobra__MoverReply *body;
 };
 
-/* May call mover_ask() and mover_cancel_callbacks(), not mover_free(). */
+/* May call mover_ask(), not mover_free(). */
 typedef void (*mover_done)(void *ctx, struct mover_reply *reply);
 
 #define MOVER_REQUESTS_MAX 64       /* waiting ones and the one under way */
@@ -59,9 +59,6 @@ static inline void mover_freep(struct mover **m)
  */
 int mover_ask(struct mover *m, Kvcobra__MoverRequest *request, const int *fds, size_t n_fds,
               uint64_t timeout_ms, mover_done done, void *ctx);
-
-/* For a @ctx that becomes invalid: its callbacks are not called, descriptors of its answers are closed. */
-void mover_cancel_callbacks(struct mover *m, const void *ctx);
 
 /* @ret_pid: 0: no mover runs; @ret_restarts: starts after the first */
 void mover_get_info(const struct mover *m, pid_t *ret_pid, uint64_t *ret_restarts);

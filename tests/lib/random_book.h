@@ -4,6 +4,7 @@
 
 #include "alloc/levels.h"
 #include "gpu/half_tile.h"
+#include "tests/lib/half_tile_code.h"
 #include "tests/lib/test.h"
 
 /* Levels of N(0, variance of about 1); the largest at 127 steps. */

@@ -8,6 +8,7 @@
 
 #include "alloc/stats_format.h"
 #include "alloc/stats_internal.h"
+#include "tests/unit/alloc/plane_energy.h"
 #include "tests/unit/alloc/shapes.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, D = 32, WIDTH = KV_HEADS * D };
@@ -59,7 +60,7 @@ static void test_plane_energy_of_a_partial_rotation(void)
 
                 want[p] += (lo * lo + hi * hi) / (double) (n - 4);
             }
-        CU_ASSERT_EQUAL(stats_plane_energy(s, 0, 0, key, NULL), 0);
+        plane_energy(s, 0, 0, key, NULL);
         for (size_t p = 0; p < D / 2; p++)
             CU_ASSERT_DOUBLE_EQUAL(key[p], want[p], 1e-5 * want[p]);
         shape_data_deinit(&x);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "gpu/codec.h"
+#include "tests/lib/half_tile_code.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/memory_table.h"
 

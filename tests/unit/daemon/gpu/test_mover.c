@@ -62,7 +62,6 @@ static void end(void)
     CU_ASSERT_EQUAL(open_descriptors(), t.n_descriptors);
 }
 
-/* @ctx: NULL, or an address for mover_cancel_callbacks() */
 static void on_answer(void *ctx, struct mover_reply *reply)
 {
     struct answer *a = &t.answers[t.n++];
@@ -98,7 +97,7 @@ static void wait_for(size_t n)
         CU_ASSERT_EQUAL_FATAL(ev_run(t.ev), 0);
 }
 
-static int ask(Kvcobra__MoverRequest__BodyCase kind, uint32_t device, int fd, uint64_t timeout_ms, void *ctx)
+static int ask(Kvcobra__MoverRequest__BodyCase kind, uint32_t device, int fd, uint64_t timeout_ms)
 {
     Kvcobra__MoverRequest m = KVCOBRA__MOVER_REQUEST__INIT;
     Kvcobra__MoverOpen open = KVCOBRA__MOVER_OPEN__INIT;
@@ -125,17 +124,17 @@ static int ask(Kvcobra__MoverRequest__BodyCase kind, uint32_t device, int fd, ui
         m.processes = &processes;
         processes.device = device;
     }
-    return mover_ask(t.mover, &m, &fd, fd >= 0 ? 1 : 0, timeout_ms, on_answer, ctx);
+    return mover_ask(t.mover, &m, &fd, fd >= 0 ? 1 : 0, timeout_ms, on_answer, NULL);
 }
 
 static int open_device(uint32_t device)
 {
-    return ask(KVCOBRA__MOVER_REQUEST__BODY_OPEN, device, -1, TIMEOUT_MS, NULL);
+    return ask(KVCOBRA__MOVER_REQUEST__BODY_OPEN, device, -1, TIMEOUT_MS);
 }
 
 static int ask_processes(void)
 {
-    return ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, TIMEOUT_MS, NULL);
+    return ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, TIMEOUT_MS);
 }
 
 static void on_tick(void *ctx)
@@ -177,8 +176,8 @@ static void test_requests_and_answers(void)
     CU_ASSERT_EQUAL(restarts, 0);
     t.take_fds = true;
     CU_ASSERT_EQUAL_FATAL(open_device(3), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 3, -1, TIMEOUT_MS, NULL), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CHECK, 3, fd, TIMEOUT_MS, NULL), 0);
+    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 3, -1, TIMEOUT_MS), 0);
+    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CHECK, 3, fd, TIMEOUT_MS), 0);
     CU_ASSERT_EQUAL(open_device(100), 0);
     CU_ASSERT_EQUAL(ask_processes(), 0);
     CU_ASSERT_EQUAL(t.n, 0);       /* never before the event loop runs */
@@ -204,7 +203,7 @@ static void test_requests_and_answers(void)
 static void test_descriptor_that_is_not_taken(void)
 {
     begin("", FAKE_MOVER);
-    CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS), 0);
     wait_for(1);
     CU_ASSERT_EQUAL(t.answers[0].err, 0);
     end(); /* compares the number of descriptors */
@@ -289,7 +288,7 @@ static void test_device_that_opens_again(void)
         CU_ASSERT_EQUAL(t.answers[n].n_values, 0);
         if (ev_now_ms(t.ev) < began + 1100)
             continue;
-        CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 5, -1, TIMEOUT_MS, NULL), 0);
+        CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 5, -1, TIMEOUT_MS), 0);
         while (t.n == n + 1)
             CU_ASSERT_EQUAL_FATAL(ev_run(t.ev), 0);
     }
@@ -328,7 +327,7 @@ static void test_answers_that_do_not_fit(void)
 
         begin(wrong_answers[i], FAKE_MOVER);
         CU_ASSERT_EQUAL_FATAL(strcmp(wrong_answers[i], "no-fd") == 0
-                                  ? ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, NULL)
+                                  ? ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS)
                                   : ask_processes(),
                               0);
         pid = running(&restarts);
@@ -362,8 +361,8 @@ static void test_silence(void)
     pid_t pid;
 
     begin("slow", FAKE_MOVER);
-    CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, 50, NULL), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, 1, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, 50), 0);
+    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, 1), 0);
     pid = running(&restarts);
     wait_for(2);
     CU_ASSERT_EQUAL(t.answers[0].err, -ECONNRESET);
@@ -407,23 +406,6 @@ static void test_limits(void)
     end();
 }
 
-static void test_cancelled_callbacks(void)
-{
-    int cancelled, other;
-
-    begin("", FAKE_MOVER);
-    CU_ASSERT_EQUAL_FATAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &cancelled), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_PROCESSES, 0, -1, TIMEOUT_MS, &other), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &cancelled), 0);
-    CU_ASSERT_EQUAL(ask(KVCOBRA__MOVER_REQUEST__BODY_CREATE, 0, -1, TIMEOUT_MS, &other), 0);
-    mover_cancel_callbacks(t.mover, &cancelled);
-    wait_for(2);
-    CU_ASSERT_EQUAL(t.answers[0].kind, KVCOBRA__MOVER_REPLY__BODY_PROCESSES);
-    CU_ASSERT_EQUAL(t.answers[1].kind, KVCOBRA__MOVER_REPLY__BODY_CREATE);
-    end(); /* compares the number of descriptors */
-    CU_ASSERT_EQUAL(t.n, 2);
-}
-
 const struct test_case test_cases[] = {
     TEST(test_requests_and_answers),
     TEST(test_descriptor_that_is_not_taken),
@@ -436,6 +418,5 @@ const struct test_case test_cases[] = {
     TEST(test_silence),
     TEST(test_no_program),
     TEST(test_limits),
-    TEST(test_cancelled_callbacks),
     TEST_END,
 };

@@ -13,6 +13,7 @@
 #include "base/splitmix64.h"
 #include "gpu/cpu.h"
 #include "gpu/half_tile.h"
+#include "tests/lib/half_tile_code.h"
 #include "tests/lib/random_book.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/cpu/decode_variants.h"
