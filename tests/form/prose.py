@@ -39,9 +39,9 @@ PATTERN = re.compile("|".join(f"(?P<w{i}>\\b(?:{p})\\b)" for i, (p, _) in enumer
 
 C_TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 PY_TOKEN = re.compile(r'""".*?"""|#[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
-C_FILES = (".c", ".h", ".cu", ".cuh", ".cpp", ".def")
+C_FILES = (".c", ".h", ".cu", ".cuh", ".cpp", ".def", ".css", ".js")  # files with comments and texts as in C
 WHOLE_FILES = (".md", ".1", ".3", ".5", ".7", ".8", ".in", ".sh", ".proto", ".build", ".txt", ".conf", ".service", ".socket",
-               ".fish", ".bash")
+               ".fish", ".bash", ".html")
 SKIPPED = ("LICENSE", "tests/form/prose.py", "tests/form/test_form.py", "tests/fuzz/corpus/")
 
 
