@@ -42,7 +42,7 @@ static inline_always void trellis_choose(unsigned b, const struct trellis_work *
         vec best = cost[0], which = vec_set1(0);
 
 #pragma GCC unroll 16
-        for (int h = 1; h < 1 << b; h++)
+        for (int h = 1, n = 1 << b; h < n; h++)
             vec_choose(best, which, cost[h], h);
         w->least[g] = best;
         vec_store_bytes(from + (size_t) g * LANES, which);
