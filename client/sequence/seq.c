@@ -75,6 +75,16 @@ size_t seq_n_packed_most(const struct kvc_seq *s)
     return n;
 }
 
+size_t seq_n_encoded_most(const struct kvc_seq *s)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < seq_n_layers(s); i++)
+        if (s->layers[i].n_packed + s->layers[i].n_ahead > n)
+            n = s->layers[i].n_packed + s->layers[i].n_ahead;
+    return n;
+}
+
 size_t seq_cut(struct kvc_seq *s, size_t n)
 {
     size_t length = seq_length(s), n_packed = seq_n_packed_most(s);
@@ -90,6 +100,8 @@ size_t seq_cut(struct kvc_seq *s, size_t n)
         s->layers[i].length = n;
         if (s->layers[i].n_packed > n_packed)
             s->layers[i].n_packed = n_packed;
+        if ((s->layers[i].n_packed + s->layers[i].n_ahead) * CHUNK_TOKENS > n)
+            s->layers[i].n_ahead = 0; /* other rows will fill the chunk */
     }
 
     if (s->n_matched > n / CHUNK_TOKENS)

@@ -30,6 +30,7 @@ struct seq_ops;
 struct layer {
     size_t length;
     size_t n_packed;   /* chunks of this layer that are in pages only */
+    size_t n_ahead;    /* chunks behind them that are encoded too, before they are due: 0 or 1 (seq_host.c) */
     uint16_t *rows[2]; /* by side: [shard heads, tail_rows, d] (seq_tail.h) */
 };
 
@@ -126,6 +127,9 @@ size_t seq_n_packed(const struct kvc_seq *s);
 
 /* Chunks that some layer has packed. */
 size_t seq_n_packed_most(const struct kvc_seq *s);
+
+/* Chunks that some layer has packed, or encoded ahead. */
+size_t seq_n_encoded_most(const struct kvc_seq *s);
 
 /**
  * seq_cut() - bring all layers to length @n or less; pages stay

@@ -38,6 +38,7 @@ static void seq_host_drop_rows(struct kvc_seq *s, uint32_t layer, size_t n_chunk
             memmove(rows, rows + dropped * d, left * d * sizeof(*rows));
         }
     l->n_packed = n_chunks;
+    l->n_ahead = 0;
 }
 
 int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
@@ -47,9 +48,29 @@ int seq_host_pack(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
     if (n_chunks <= l->n_packed)
         return 0;
     if (!seq_codes_at_once(s))
-        seq_host_encode(s, layer, l->n_packed, n_chunks);
+        seq_host_encode(s, layer, l->n_packed + l->n_ahead, n_chunks);
     seq_host_drop_rows(s, layer, n_chunks);
     return 0;
+}
+
+/* ---- encoding ahead ---- */
+
+/*
+ * If all layers encoded a chunk in the step in which it is due, this step would take half again to three
+ * times as long as others. So steps of few tokens encode a full chunk ahead, a part of the layers in each of
+ * the 16 steps before it is due; its rows stay in the tail until then, so that no result depends on it.
+ */
+enum { AHEAD_TOKENS = 16 };
+
+/* Whether the append that brings a layer to @length encodes its next chunk ahead. */
+static bool seq_host_encodes_ahead(const struct kvc_seq *s, uint32_t layer, size_t length, size_t n_new)
+{
+    const struct layer *l = &s->layers[layer];
+    size_t full = (l->n_packed + 1) * CHUNK_TOKENS; /* length at which the chunk was full */
+    size_t first = CHUNK_TOKENS - AHEAD_TOKENS + layer * (size_t) AHEAD_TOKENS / seq_n_layers(s);
+
+    return n_new <= AHEAD_TOKENS && l->n_ahead == 0 && length >= full + first &&
+           !(s->flags & (KVC_SEQ_PUBLISH_ALL | KVC_SEQ_REPEATABLE));
 }
 
 /* ---- appending ---- */
@@ -80,7 +101,12 @@ static int seq_host_append_stage(const struct seq_append_call *call, const kvc_a
 
     /* pages of chunks that this append, the next one or a commit encodes */
     n_pages = seq_n_pages_needed(s, l->length + item->n_new);
-    return n_pages > s->n_pages ? seq_claim(s, n_pages) : 0;
+    r = n_pages > s->n_pages ? seq_claim(s, n_pages) : 0;
+    if (r == 0 && l->n_packed == s->n_pages &&
+        seq_host_encodes_ahead(s, call->layer, l->length + item->n_new, item->n_new) &&
+        seq_claim(s, s->n_pages + 1) < 0)
+        errmsg_clear(&call->client->error); /* without a page yet, it is encoded when it is due */
+    return r;
 }
 
 void seq_host_append_apply(struct seq_append_call *call, const kvc_append_item *item)
@@ -92,6 +118,11 @@ void seq_host_append_apply(struct seq_append_call *call, const kvc_append_item *
     if (seq_codes_at_once(item->seq))
         seq_host_encode(item->seq, call->layer, n_full, l->length / CHUNK_TOKENS);
     (void) seq_host_pack(item->seq, call->layer, due);
+    if (l->n_packed < item->seq->n_pages &&
+        seq_host_encodes_ahead(item->seq, call->layer, l->length, item->n_new)) {
+        seq_host_encode(item->seq, call->layer, l->n_packed, l->n_packed + 1);
+        l->n_ahead = 1;
+    }
 }
 
 const struct seq_ops seq_host_ops = {

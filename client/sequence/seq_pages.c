@@ -100,12 +100,12 @@ const uint8_t *const *seq_payloads(struct kvc_seq *s)
 
 size_t seq_truncate_pages(struct kvc_seq *s, size_t n)
 {
-    size_t n_packed, needed;
+    size_t n_encoded, needed;
 
     n = seq_cut(s, n);
-    n_packed = seq_n_packed_most(s);
+    n_encoded = seq_n_encoded_most(s);
     needed = seq_n_pages_needed(s, n);
-    seq_drop_pages(s, n_packed > needed ? n_packed : needed);
+    seq_drop_pages(s, n_encoded > needed ? n_encoded : needed);
     if (s->n_pages <= s->first_lost)
         s->first_lost = SIZE_MAX;
 

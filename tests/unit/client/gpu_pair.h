@@ -71,8 +71,10 @@ int seq_pair_append_layer(const struct gpu_pair *t, struct seq_pair *s, uint32_t
 bool gpu_pair_attend(const struct gpu_pair *t, struct seq_pair *seqs, const size_t *n_q, size_t n,
                      uint32_t layer, uint32_t window);
 
-/* Whether both sequences read alike in a range of one layer and side; and whether they are alike in
- * everything: lengths, packed bytes, reads, usage. */
+/* Whether both sequences read alike in a range of one layer and side; whether their usage is alike, but for
+ * pages that only the host claims ahead; and whether they are alike in everything: lengths, packed bytes,
+ * reads, usage. */
 bool seq_pair_reads_alike(const struct gpu_pair *t, const struct seq_pair *s, uint32_t layer,
                           enum kvc_side side, size_t first, size_t n);
+bool seq_pair_usage_is_alike(const struct seq_pair *s);
 bool seq_pair_is_alike(const struct gpu_pair *t, const struct seq_pair *s);

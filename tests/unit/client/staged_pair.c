@@ -269,15 +269,6 @@ bool staged_blocks_alike(const struct gpu_pair *t, const struct seq_pair *s, siz
     return alike;
 }
 
-static bool usage_is_alike(const struct seq_pair *s)
-{
-    kvc_usage want = {.struct_bytes = sizeof(want)}, got = {.struct_bytes = sizeof(got)};
-
-    CU_ASSERT_EQUAL(kvc_seq_get_usage(s->cpu, &want), 0);
-    CU_ASSERT_EQUAL(kvc_seq_get_usage(s->gpu, &got), 0);
-    return memcmp(&want, &got, offsetof(kvc_usage, coded)) == 0; /* a GPU does not count codes */
-}
-
 bool staged_is_alike(const struct gpu_pair *t, struct seq_pair *s)
 {
     size_t length = kvc_seq_length(s->cpu);
@@ -286,7 +277,8 @@ bool staged_is_alike(const struct gpu_pair *t, struct seq_pair *s)
     for (uint32_t layer = 0; alike && layer < t->g.n_layers; layer++)
         for (unsigned side = 0; alike && side < 2; side++)
             alike = seq_pair_reads_alike(t, s, layer, (enum kvc_side) side, 0, length);
-    alike = alike && usage_is_alike(s) && staged_pages_alike(s) && staged_blocks_alike(t, s, 0, length);
+    alike =
+        alike && seq_pair_usage_is_alike(s) && staged_pages_alike(s) && staged_blocks_alike(t, s, 0, length);
     if (!alike)
         printf("    %zu and %zu tokens, %zu and %zu chunks\n", length, kvc_seq_length(s->gpu),
                seq_n_packed(s->cpu), seq_n_packed(s->gpu));
