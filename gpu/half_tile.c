@@ -11,8 +11,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "alloc/trellis.h"
-
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "words of a half-tile are used as they lie in memory");
 
@@ -144,27 +142,31 @@ void half_tile_transpose(const uint8_t *codes, uint8_t *ret)
 
 /* ---- trellises ---- */
 
-/* Eight strings at a time: lanes of 16 bits, so that codes of a byte and states shift together. */
-static inline void half_tile_step(unsigned b, unsigned state_bits, const uint8_t codes[8], uint16_t state[8])
+/*
+ * A state is the codes of the last tokens of its string, the newest on top: the code k places before is
+ * shifted by state_bits - (k + 1) b, down where that is negative. Place p is token 8 (p % 8) + p / 8
+ * (trellis_token()), so the predecessor of a token stands 8 words before it, and those of the first 8 tokens
+ * are the last 8, each for the next token, since the string is circular. A word has 8 codes, of a token of K
+ * or a coordinate of V (byte i: token 8 j + i); none reaches into the next byte.
+ */
+void half_tile_to_states(unsigned b, unsigned state_bits, enum side side, uint8_t *codes)
 {
-    for (unsigned c = 0; c < 8; c++)
-        state[c] = (uint16_t) (state[c] >> b | codes[c] << (state_bits - b));
-}
+    uint64_t words[2 * CHUNK_TOKENS], states[CHUNK_TOKENS] = {0};
+    uint64_t *word = words + CHUNK_TOKENS;
 
-void half_tile_to_states(unsigned b, unsigned state_bits, uint8_t *codes)
-{
-    uint16_t state[8] = {0};
+    memcpy(word, codes, HALF_TILE_CODES);
+    for (unsigned j = 0; j < CHUNK_TOKENS; j++) /* words before the first: of the tokens before */
+        words[j] = side == SIDE_V ? word[j] << 8 | word[j] >> 56 : word[(j & ~7u) | ((j + 7) & 7)];
+    for (unsigned k = 0; k * b < state_bits; k++) {
+        const uint64_t *from = word - (size_t) 8 * k;
+        unsigned up = state_bits > (k + 1) * b ? state_bits - (k + 1) * b : 0,
+                 down = (k + 1) * b + up - state_bits;
+        uint64_t kept = 0x0101010101010101u * (0xffu >> down);
 
-    /* the codes at the end of a string come before its first; eight are enough for any state */
-    for (unsigned i = TRELLIS_TOKENS - TRELLIS_STATE_BITS_MAX; i < TRELLIS_TOKENS; i++)
-        half_tile_step(b, state_bits, codes + 8 * (size_t) trellis_token(i), state);
-    for (unsigned i = 0; i < TRELLIS_TOKENS; i++) {
-        uint8_t *at = codes + 8 * (size_t) trellis_token(i);
-
-        half_tile_step(b, state_bits, at, state);
-        for (unsigned c = 0; c < 8; c++)
-            at[c] = (uint8_t) state[c];
+        for (unsigned j = 0; j < CHUNK_TOKENS; j++)
+            states[j] |= (from[j] << up >> down) & kept;
     }
+    memcpy(codes, states, HALF_TILE_CODES);
 }
 
 void half_tile_to_codes(unsigned b, unsigned state_bits, uint8_t *codes)

@@ -135,7 +135,7 @@ static void attend_packed_unpack_head_keys(struct attend_packed_work *w, const u
             half_tile_unpack(at, b, codes);
             at += half_tile_bytes(b);
             if (l->state_bits > 0)
-                half_tile_to_states(b, l->state_bits, codes);
+                half_tile_to_states(b, l->state_bits, SIDE_K, codes);
             if (values)
                 w->ops->lookup(l, levels_index_bits(l, b), codes, HALF_TILE_CODES, levels);
             if (ret)
@@ -182,9 +182,9 @@ static void attend_packed_unpack_values(struct attend_packed_work *w, const uint
         } else {
             half_tile_unpack(at, b, codes);
             at += half_tile_bytes(b);
-            half_tile_transpose(codes, codes);
             if (l->state_bits > 0)
-                half_tile_to_states(b, l->state_bits, codes);
+                half_tile_to_states(b, l->state_bits, SIDE_V, codes);
+            half_tile_transpose(codes, codes);
             w->ops->lookup(l, levels_index_bits(l, b), codes, HALF_TILE_CODES, levels);
         }
 

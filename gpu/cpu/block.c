@@ -48,10 +48,10 @@ static void block_unpack_side(const struct table *t, const struct codec *c, enum
         } else {
             half_tile_unpack(at, c->bits[half], fragment);
             at += half_tile_bytes(c->bits[half]);
+            if (state_bits > 0)
+                half_tile_to_states(c->bits[half], state_bits, side, fragment);
             if (side == SIDE_V)
                 half_tile_transpose(fragment, fragment);
-            if (state_bits > 0)
-                half_tile_to_states(c->bits[half], state_bits, fragment);
         }
 
         block_scatter(fragment, c->r, half, codes);

@@ -132,12 +132,9 @@ static void chunk_unpack(const struct table *t, const struct codec *c, enum side
 
         half_tile_unpack(at, c->bits[half], all);
         at += half_tile_bytes(c->bits[half]);
-        if (state_bits > 0) {
-            if (side == SIDE_V)
-                half_tile_transpose(all, all);
-            half_tile_to_states(c->bits[half], state_bits, all);
-        }
-        if (side == SIDE_K || state_bits > 0)
+        if (state_bits > 0)
+            half_tile_to_states(c->bits[half], state_bits, side, all);
+        if (side == SIDE_K)
             half_tile_transpose(all, all);
         for (size_t i = 0; i < 8; i++)
             for (size_t j = 0; j < CHUNK_TOKENS / 8; j++)
