@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "cluster/intake.h"
 #include "cluster/out.h"
 #include "cluster/reply.h"
 #include "cluster/resolve.h"
@@ -37,7 +38,7 @@ struct node {
     bool wants_out;  /* registered for EPOLLOUT */
     struct tls *tls; /* NULL: in clear, or not connected */
     struct out out;
-    struct reply_reader *reader;
+    struct intake *intake;
     struct command **ring;       /* [NODE_COMMANDS_MAX]; NULL: the reply is dropped */
     uint64_t first, next;        /* places of commands without a reply */
     unsigned n_greetings;        /* replies of the greeting that are missing */
@@ -79,7 +80,7 @@ static void node_drop_connection(struct node *n)
     closep(&n->fd); /* and leaves the epoll set */
     n->fd = -1;
     out_clear(&n->out);
-    n->reader = reply_reader_free(n->reader);
+    n->intake = intake_free(n->intake);
     n->n_greetings = n->n_late = 0;
     n->late_ms = 0;
     n->wants_out = false;
@@ -183,9 +184,9 @@ static int node_start_connection(struct node *n, const struct resolver_answer *a
     if (connect(n->fd, (const struct sockaddr *) &a->address, a->address_bytes) < 0 && errno != EINPROGRESS)
         return -errno;
 
-    n->reader = reply_reader_new(n->env->settings->buffer_bytes + NODE_REPLY_EXTRA);
+    n->intake = intake_new(n->env->settings->buffer_bytes + NODE_REPLY_EXTRA);
     n->ring = calloc(NODE_COMMANDS_MAX, sizeof(*n->ring));
-    return n->reader && n->ring ? node_register(n, EPOLL_CTL_ADD, true) : -ENOMEM;
+    return n->intake && n->ring ? node_register(n, EPOLL_CTL_ADD, true) : -ENOMEM;
 }
 
 static void node_connect(struct node *n, const struct resolver_answer *a)
@@ -356,6 +357,8 @@ void node_forget(struct command *c, bool is_late)
     assert(n->ring[c->place % NODE_COMMANDS_MAX] == c);
     n->ring[c->place % NODE_COMMANDS_MAX] = NULL;
     c->node = NULL;
+    if (c->place == n->first)
+        intake_discard(n->intake);
     if (is_late && node_now_ms(n) > n->late_ms) { /* many commands of one request count once */
         n->late_ms = node_now_ms(n);
         n->n_late++;
@@ -408,13 +411,44 @@ static ssize_t node_receive(struct node *n, uint8_t *bytes, size_t size, struct 
     return got < 0 ? fail(e, -errno, "%s", strerror(errno)) : got;
 }
 
+/* Of the value of the next reply. */
+static struct intake_place node_next_place(const struct node *n)
+{
+    const struct command *c = n->first < n->next ? n->ring[n->first % NODE_COMMANDS_MAX] : NULL;
+    bool is_get = n->state == NODE_READY && c && c->kind == COMMAND_GET;
+
+    return is_get ? (struct intake_place){c->to, c->value_bytes} : (struct intake_place){.to = NULL};
+}
+
+/* Return: 1: all bytes were taken; 0: the node was closed. */
+static int node_take_bytes(struct node *n, struct intake_bytes *b)
+{
+    int r;
+
+    do {
+        const struct intake_place place = node_next_place(n);
+        _cleanup_(reply_freep) struct reply *reply = NULL;
+
+        r = intake_take(n->intake, &place, b, &reply);
+        if (r == 0)
+            return 1;
+        if (r > 0 && !node_take_reply(n, reply))
+            return 0;
+    } while (r >= 0);
+
+    node_close(n, -ECONNRESET, "the server's reply is %s", r == -EFBIG ? "too large" : "malformed");
+    return 0;
+}
+
 /* Return: 1: bytes were read; 0: none are there, or the node was closed. */
 static int node_read(struct node *n)
 {
     static uint8_t bytes[NODE_READ_BYTES]; /* one thread */
     struct errmsg e = {"the server closed the connection"};
-    ssize_t got = node_receive(n, bytes, sizeof(bytes), &e);
-    int r;
+    size_t size = sizeof(bytes);
+    uint8_t *room = intake_room(n->intake, &size);
+    ssize_t got = node_receive(n, room ? room : bytes, size, &e);
+    struct intake_bytes b = {.at = bytes};
 
     if (got == -EAGAIN || got == -EINTR)
         return 0;
@@ -424,19 +458,11 @@ static int node_read(struct node *n)
     }
 
     n->progress_ms = node_now_ms(n);
-    r = reply_feed(n->reader, bytes, (size_t) got);
-    while (r >= 0) {
-        _cleanup_(reply_freep) struct reply *reply = NULL;
-
-        r = reply_take(n->reader, &reply);
-        if (r == 0)
-            return 1;
-        if (r > 0 && !node_take_reply(n, reply))
-            return 0;
-    }
-
-    node_close(n, -ECONNRESET, "the server's reply is %s", r == -EFBIG ? "too large" : "malformed");
-    return 0;
+    if (room)
+        intake_filled(n->intake, (size_t) got);
+    else
+        b.n = (size_t) got;
+    return node_take_bytes(n, &b);
 }
 
 /* Bytes that no event tells of: at most one record of TLS, 16 KiB. */

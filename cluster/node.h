@@ -52,6 +52,7 @@ struct command { /* embedded; belongs to the node from node_put() to the callbac
     uint16_t key_bytes;
     char key[COMMAND_KEY_BYTES];
     const uint8_t *value; /* SET: [value_bytes], copied by node_put() */
+    uint8_t *to;          /* GET: where the value goes, [value_bytes]; NULL: into the reply */
     uint64_t value_bytes; /* SET; GET: at most one byte more is asked for */
     uint64_t ttl_ms;      /* SET, 0: for ever; EXPIRE */
     struct node *node;    /* NULL: waits for no reply */

@@ -185,6 +185,11 @@ int reply_take(struct reply_reader *r, struct reply **ret)
     return 1;
 }
 
+bool reply_reader_is_empty(const struct reply_reader *r)
+{
+    return r->n_fed == 0;
+}
+
 /* Recursion ends: reply_new_array() refuses deeper arrays. */
 struct reply *reply_free(struct reply *r)
 {

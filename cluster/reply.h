@@ -22,7 +22,7 @@ struct reply {
     enum reply_kind kind;
     long long integer;
     size_t n;             /* bytes of @text, or items */
-    char *text;           /* STRING, STATUS, ERROR: [n], then a NUL */
+    char *text;           /* STRING, STATUS, ERROR: [n], then a NUL; NULL: a STRING elsewhere (intake.h) */
     struct reply **items; /* ARRAY: [n]; NULL for items that have not arrived */
 };
 
@@ -43,6 +43,9 @@ int reply_feed(struct reply_reader *r, const void *bytes, size_t n);
  * memory.
  */
 int reply_take(struct reply_reader *r, struct reply **ret);
+
+/* No byte waits for a reply. */
+bool reply_reader_is_empty(const struct reply_reader *r);
 
 struct reply *reply_free(struct reply *r); /* NULL is allowed; returns NULL */
 static inline void reply_freep(struct reply **r)

@@ -66,7 +66,8 @@ static int request_take_value(struct request *r, const struct reply *reply)
     if (reply->n > r->commands[0].value_bytes)
         return -EFBIG;
 
-    memcpy(r->all->memory + r->offset, reply->text, reply->n);
+    if (reply->text) /* else it was received there */
+        memcpy(r->all->memory + r->offset, reply->text, reply->n);
     r->reply.bytes = reply->n;
     r->all->counters[CLUSTER_COUNTER_READ]++;
     r->all->counters[CLUSTER_COUNTER_READ_BYTES] += reply->n;
@@ -124,6 +125,7 @@ static void request_init_command(struct request *r, struct command *c, const str
     c->kind = kinds[q->kind];
     c->ttl_ms = q->ttl_ms;
     c->value = q->kind == CLUSTER_PUT ? r->all->memory + q->offset : NULL;
+    c->to = q->kind == CLUSTER_GET ? r->all->memory + q->offset : NULL;
     c->value_bytes = q->bytes;
     if (q->kind == CLUSTER_GET && c->value_bytes > r->all->value_bytes_max)
         c->value_bytes = r->all->value_bytes_max;
