@@ -46,7 +46,6 @@ enum {
     RESTART_PAGE_BYTES = 1024, /* and less */
     RESTART_PROMPT_PAGES = 500,
 };
-static const double FIO_S = 1;
 
 struct bench_tier {
     struct common_options common;
@@ -62,7 +61,8 @@ struct bench_tier {
 static const char doc[] =
     "Measure how fast pages go to the disk tier and to a cluster and come back: as a kvcobrad does it in a "
     "temporary folder, and beside it fio on the same disk and redis-benchmark on the same server, with "
-    "blocks of the same size and as many requests at a time. Then how soon the tokens of a prompt can be "
+    "blocks of the same size and as many requests at a time; fio moves as many blocks, too. Then how soon "
+    "the tokens of a prompt can be "
     "used from each tier, how soon kvcobrad answers others meanwhile, and how long it takes to start with "
     "many pages on the disk.\v"
     "The disk needs room for twice the pages, which are 8 prompts of --pages pages, and for --restart-pages "
@@ -169,14 +169,16 @@ static int bench_tier_note(struct tier_rate *rate, size_t turn, double ours, dou
     return peer_err == 0 || peer_err == -ENOENT ? 0 : fail(e, peer_err, "%s", why->text);
 }
 
+/* fio moves as many blocks as kvcobrad did, from rest as well. */
 static int bench_tier_note_fio(struct bench_tier *o, struct tier_rate *rate, size_t turn, double ours,
-                               enum tier_fio kind, struct errmsg *e)
+                               enum tier_fio kind, uint32_t n_prompts, struct errmsg *e)
 {
+    uint64_t block_bytes = seal_bytes(o->x.page_bytes);
     const struct tier_fio_options fio = {.folder = o->folder,
-                                         .block_bytes = seal_bytes(o->x.page_bytes),
+                                         .block_bytes = block_bytes,
                                          .file_bytes = bench_tier_all_bytes(o),
-                                         .depth = o->x.depth,
-                                         .seconds = FIO_S};
+                                         .io_bytes = block_bytes * o->n_pages * n_prompts,
+                                         .depth = o->x.depth};
     struct errmsg why = {""};
     double theirs = 0;
     int err = tier_peer_fio(&fio, kind, &theirs, rate->command, &why);
@@ -215,7 +217,7 @@ static int bench_tier_write(struct bench_tier *o, struct tier_place *p, size_t t
     return r < 0 ? r
                  : bench_tier_note_fio(o, &o->x.rates[TIER_WRITE], turn,
                                        (double) bench_tier_all_bytes(o) / (clock_seconds() - began),
-                                       TIER_FIO_WRITE, e);
+                                       TIER_FIO_WRITE, TIER_CLIENTS, e);
 }
 
 static int bench_tier_read(struct bench_tier *o, struct tier_load *l, unsigned n_prompts, double *ret,
@@ -238,11 +240,11 @@ static int bench_tier_disk_turn(struct bench_tier *o, struct tier_load *l, size_
     if (r == 0)
         r = bench_tier_read(o, l, 1, &rate, e);
     if (r == 0)
-        r = bench_tier_note_fio(o, &o->x.rates[TIER_ONE_PROMPT], turn, rate, TIER_FIO_READ, e);
+        r = bench_tier_note_fio(o, &o->x.rates[TIER_ONE_PROMPT], turn, rate, TIER_FIO_READ, 1, e);
     if (r == 0)
         r = bench_tier_read(o, l, TIER_CLIENTS, &rate, e);
     if (r == 0)
-        r = bench_tier_note_fio(o, &o->x.rates[TIER_PROMPTS], turn, rate, TIER_FIO_RANDREAD, e);
+        r = bench_tier_note_fio(o, &o->x.rates[TIER_PROMPTS], turn, rate, TIER_FIO_RANDREAD, TIER_CLIENTS, e);
     return r;
 }
 

@@ -100,13 +100,13 @@ int tier_peer_fio(const struct tier_fio_options *o, enum tier_fio kind, double *
     tier_command_add(&c, "--name=kvcobra");
     tier_command_add(&c, "--filename=%s", file);
     tier_command_add(&c, "--size=%" PRIu64, (o->file_bytes + block - 1) / block * block);
+    tier_command_add(&c, "--io_size=%" PRIu64, (o->io_bytes + block - 1) / block * block);
     tier_command_add(&c, "--bs=%" PRIu64, block);
     tier_command_add(&c, "--rw=%s", names[kind]);
     tier_command_add(&c, "--iodepth=%" PRIu32, o->depth);
     tier_command_add(&c, "--ioengine=libaio");
     tier_command_add(&c, "--direct=1");
-    tier_command_add(&c, "--time_based");
-    tier_command_add(&c, "--runtime=%gs", o->seconds);
+    tier_command_add(&c, "--overwrite=1"); /* as kvcobrad does, whose file has its size before */
     tier_command_add(&c, "--output-format=json");
     tier_command_show(&c, ret_command);
     r = tier_command_run(&c, &text, e);

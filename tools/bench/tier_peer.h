@@ -17,8 +17,8 @@ struct tier_fio_options {
     const char *folder;   /* the file is made there, and removed */
     uint64_t block_bytes; /* rounded up to 4096 */
     uint64_t file_bytes;  /* likewise, to whole blocks */
+    uint64_t io_bytes;    /* that are read or written, once, to whole blocks */
     uint32_t depth;
-    double seconds;
 };
 
 /*
