@@ -41,7 +41,8 @@ static struct chaos_counts { /* shared with the clients */
     uint64_t n_late;       /* matches beyond their deadline by LATE_MS */
     uint64_t n_late_alone; /* of them, while a process that only sleeps woke up in time */
     uint64_t n_sleeps_late, longest_sleep_ms;
-    double slept_late_s; /* when such a process last woke up too late */
+    double slept_s;      /* when such a process last went to sleep */
+    double slept_late_s; /* when it last woke up too late */
 } * counts;
 
 static struct { /* of the parent */
@@ -117,6 +118,12 @@ static void reader_end(struct reader *r)
     embedded_free(&r->m);
 }
 
+/* A process that only sleeps woke up in time since then, and is not late now. */
+static bool sleeps_in_time(double since)
+{
+    return counts->slept_late_s < since && ms_since(counts->slept_s) < SLEEP_MS + SLEEPS_LATE_MS;
+}
+
 static void note_match(double began)
 {
     uint64_t ms = ms_since(began);
@@ -126,7 +133,7 @@ static void note_match(double began)
     if (ms <= FETCH_MS + LATE_MS)
         return;
     note(&counts->n_late, 1);
-    note(&counts->n_late_alone, counts->slept_late_s < began);
+    note(&counts->n_late_alone, sleeps_in_time(began));
 }
 
 /* Which table the next sequence uses. */
@@ -188,8 +195,9 @@ static bool run_sleeper(const struct scene *sc, int from_parent, int to_parent)
 
     (void) sc;
     pipe_signal(to_parent);
-    for (double began = clock_seconds(); poll(&ends, 1, SLEEP_MS) == 0; began = clock_seconds()) {
-        uint64_t ms = ms_since(began) - SLEEP_MS;
+    for (counts->slept_s = clock_seconds(); poll(&ends, 1, SLEEP_MS) == 0;
+         counts->slept_s = clock_seconds()) {
+        uint64_t ms = ms_since(counts->slept_s) - SLEEP_MS;
 
         if (ms < SLEEPS_LATE_MS)
             continue;
