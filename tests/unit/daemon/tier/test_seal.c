@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include "base/errmsg.h"
 #include "daemon/tier/keyring.h"
@@ -76,6 +78,24 @@ static int open_one(void)
     if (r == 0)
         CU_ASSERT_EQUAL(memcmp(before, opened, sizeof(before)), 0);
     return r;
+}
+
+/* What openssl.cnf says changes nothing: it is not read. The first case, since the cipher is chosen once. */
+static void test_no_configuration(void)
+{
+    char path[] = "/tmp/kvcobra-openssl-XXXXXX", event[256];
+    int file = mkstemp(path), watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+
+    assert(file >= 0 && watch >= 0 && inotify_add_watch(watch, path, IN_OPEN) >= 0);
+    CU_ASSERT_EQUAL(setenv("OPENSSL_CONF", path, 1), 0);
+    seal_one();
+    CU_ASSERT_EQUAL(open_one(), 0);
+    CU_ASSERT(read(watch, event, sizeof(event)) < 0 && errno == EAGAIN);
+    keyring_unref(ring);
+    CU_ASSERT_EQUAL(unsetenv("OPENSSL_CONF"), 0);
+    (void) close(watch);
+    (void) close(file);
+    (void) unlink(path);
 }
 
 static void test_round_trip(void)
@@ -245,9 +265,15 @@ static void test_format(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_round_trip),      TEST(test_ciphers),
-    TEST(test_ciphertext_only), TEST(test_every_flipped_bit),
-    TEST(test_other_subjects),  TEST(test_wrong_header),
-    TEST(test_other_sizes),     TEST(test_other_secret),
-    TEST(test_format),          TEST_END,
+    TEST(test_no_configuration),
+    TEST(test_round_trip),
+    TEST(test_ciphers),
+    TEST(test_ciphertext_only),
+    TEST(test_every_flipped_bit),
+    TEST(test_other_subjects),
+    TEST(test_wrong_header),
+    TEST(test_other_sizes),
+    TEST(test_other_secret),
+    TEST(test_format),
+    TEST_END,
 };
