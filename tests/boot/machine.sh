@@ -4,7 +4,7 @@
 # What the installed programs are linked with, libinih1 of the earlier daemon of check_upgrade.sh, and curl for the metrics; the
 # rest is what debootstrap calls minbase.
 machine_packages='systemd systemd-sysv libopenblas0-pthread liblapacke libsodium23 libisal2 libjansson4 libprotobuf-c1
-    liburing2 libinih1 libmicrohttpd12 libpcre2-8-0 libunistring2 curl'
+    liburing2 libinih1 libmicrohttpd12 libpcre2-8-0 libunistring2 libhiredis0.14 libssl3 curl'
 
 machine_folder= # the root folders of this run, on disk
 machine_pid=    # of systemd-nspawn

@@ -79,7 +79,7 @@ machine_prepare || {
     skip "debootstrap could not install Debian 12: $(tail -n 1 "$machine_folder/debootstrap.log")"
     finish
 }
-[ $# -gt 0 ] || set -- restart operators reload watchdog metrics store upgrade quickstart packages
+[ $# -gt 0 ] || set -- restart operators reload watchdog metrics cluster store upgrade quickstart packages
 for part in install access "$@"; do
     [ -f "$here/check_$part.sh" ] || die_with_log "there is no part $part" /dev/null
 done
