@@ -41,6 +41,7 @@ enum {
 
 enum {
     READY_PAGES = 23, /* 1472 tokens */
+    PAGES_MAX = 64,   /* of 8 prompts: so many requests of a tenant wait for a tier at the same time */
     ANSWERS = 3000,   /* p99.9 is the third largest of them */
     REDIS_BYTES = 256 << 20,
     RESTART_PAGE_BYTES = 1024, /* and less */
@@ -77,7 +78,7 @@ static const char doc[] =
 static const struct argp_option options[] = {
     {"dir", OPT_DIR, "FOLDER", 0, "A folder on the disk to be measured (default: the present one)", 1},
     {"page-bytes", OPT_PAGE_BYTES, "SIZE", 0, "Bytes of a page, about, 8K to 2016K (default 264K)", 1},
-    {"pages", OPT_PAGES, "N", 0, "Pages of each of the 8 prompts, 1 to 512 (default 32)", 1},
+    {"pages", OPT_PAGES, "N", 0, "Pages of each of the 8 prompts, 1 to 64 (default 32)", 1},
     {"depth", OPT_DEPTH, "N", 0,
      "Pages that are read or written at a time, 1 to 512 (default 32); kvcobrad's buffers bound them, too",
      1},
@@ -108,7 +109,7 @@ static error_t bench_tier_parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--page-bytes takes 8K to 2016K, not '%s'", arg);
         return 0;
     case OPT_PAGES:
-        o->n_pages = (uint32_t) option_uint(state, "--pages", arg, 1, 512);
+        o->n_pages = (uint32_t) option_uint(state, "--pages", arg, 1, PAGES_MAX);
         return 0;
     case OPT_DEPTH:
         o->depth = (uint32_t) option_uint(state, "--depth", arg, 1, 512);
