@@ -69,7 +69,7 @@ class TlsServer(Server):
 
 
 def daemon(what, server, kind=Daemon, **settings):
-    return kind(PROGRAM, path(what), f"127.0.0.1:{server.port}", **{"tls": "yes", "tls-ca-file": path("ca.crt"), **settings})
+    return kind(PROGRAM, path(what), f"127.0.0.1:{server.port}", **{"tls": "yes", "tls-ca-file": path("ca.crt"), "stall-ms": 60000, **settings})
 
 
 def refused(what, server, sentence, **settings):
