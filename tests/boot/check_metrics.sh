@@ -26,7 +26,7 @@ refused() {
     mark
     expect "$1" 1 restart
     expect_log "$1: the sentence" "$2"
-    check "$1: it is not started again" test "$(unit_shows SubState)/$(unit_shows ExecMainStatus)" = failed/78
+    check "$1: it is not started again" soon has_failed 78
 }
 
 configured=$(cat "$(at "$conf")")

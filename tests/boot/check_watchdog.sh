@@ -7,6 +7,6 @@ check "watchdog: read" read_pages before
 mark
 kill_daemon STOP
 expect_same "watchdog: after the stopped process was replaced"
-check "watchdog: that was the watchdog" in_machine sh -c 'journalctl --quiet --output cat _PID=1 | grep -q "Watchdog timeout"'
+check "watchdog: that was the watchdog" soon in_machine sh -c 'journalctl --quiet --output cat _PID=1 | grep -q "Watchdog timeout"'
 rm "$(at $unit_folder/$unit.d/watchdog.conf)"
 in_machine systemctl daemon-reload

@@ -45,20 +45,30 @@ log_has() {
     log | grep -qF -- "$1"
 }
 
-# expect_log NAME TEXT: the log has TEXT, now or soon
-expect_log() {
-    wait_end=$(($(date +%s) + 60))
-    until log_has "$2"; do
-        if [ "$(date +%s)" -ge "$wait_end" ]; then
-            log >"$dir/out"
-            : >"$dir/err"
-            shown=
-            not_ok "$1: the log lacks \"$2\""
-            return
-        fi
+# soon COMMAND...: COMMAND succeeds, now or within three minutes: systemd tells states and journald keeps lines a little later
+soon() {
+    wait_end=$(($(date +%s) + 180))
+    until "$@"; do
+        [ "$(date +%s)" -lt "$wait_end" ] || return 1
         sleep 0.1
     done
-    ok "$1"
+}
+
+# expect_log NAME TEXT: the log has TEXT, now or soon
+expect_log() {
+    if soon log_has "$2"; then
+        ok "$1"
+        return
+    fi
+    log >"$dir/out"
+    : >"$dir/err"
+    shown=
+    not_ok "$1: the log lacks \"$2\""
+}
+
+# has_failed STATUS: the service's last start ended with the exit status, and systemd does not start it again
+has_failed() {
+    [ "$(unit_shows SubState)/$(unit_shows ExecMainStatus)" = "failed/$1" ]
 }
 
 # check NAME COMMAND...: COMMAND succeeds; its output is shown if not

@@ -111,7 +111,7 @@ sys.exit(not eval(sys.argv[2]))' "$dir/out" "$2"; then
 wait_for() {
     what=$1
     shift
-    wait_end=$(($(date +%s) + 60))
+    wait_end=$(($(date +%s) + 180))
     until "$@" 2>/dev/null; do
         if [ "$(date +%s)" -ge "$wait_end" ]; then
             not_ok "waiting for $what"
