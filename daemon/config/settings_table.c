@@ -324,7 +324,9 @@ const struct setting settings[] = {
     ROW("cluster-answer-ms", SETTING_U32, SETTINGS_CLUSTER, uint32_t, cluster_answer_ms, "MS",
         .reloads = true, .min = 1, .max = 10000, .number = 50,
         .help = "How long a match waits for the cluster to say which pages it has",
-        .details = "Only the pages that it named in time are fetched."),
+        .details =
+            "Only the pages that it named in time are fetched. While pages come from it, a match waits "
+            "twice as long."),
     /* ---- time ---- */
     {
         .name = "lease-ms",

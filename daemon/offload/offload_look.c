@@ -74,6 +74,8 @@ void offload_look_note(struct offload_tier *t, bool came)
 {
     struct offload_shared *x = t->shared;
 
+    if (came)
+        x->came_ms = ev_now_ms(t->offload->rooms.ev);
     x->n_broken = came ? 0 : x->n_broken + 1;
     if (x->n_broken < OFFLOAD_BROKEN_MAX)
         return;
@@ -87,17 +89,28 @@ void offload_look_note(struct offload_tier *t, bool came)
                   x->counts.n_pauses, t->ops->name, OFFLOAD_BROKEN_MAX, OFFLOAD_LOOK_PAUSE_MS / 1000);
 }
 
-int offload_look(struct offload *o, struct offload_look *l, uint32_t most_ms)
+/* How long a question to the tier may take. While pages come from it, it works and is busy: twice as long,
+ * since computing a prompt again takes longer still. */
+static uint32_t offload_look_answer_ms(const struct offload *o, const struct offload_tier *t)
 {
     uint32_t answer_ms = o->rooms.config->cluster_answer_ms;
+    uint64_t came_ms = t->shared->came_ms;
+
+    return came_ms > 0 && ev_now_ms(o->rooms.ev) - came_ms < answer_ms ? 2 * answer_ms : answer_ms;
+}
+
+int offload_look(struct offload *o, struct offload_look *l, uint32_t most_ms)
+{
     int r = -ENODEV;
 
     for (unsigned i = 0; i < OFFLOAD_SHARED_MAX; i++) {
         struct offload_look_part *p = &l->parts[i];
+        uint32_t answer_ms;
         int err;
 
         if (!p->tier)
             continue;
+        answer_ms = offload_look_answer_ms(o, p->tier);
         p->of = l;
         p->look.share = l->account ? &l->account->tier_shares[p->tier->number] : NULL;
         p->look.timeout_ms = answer_ms < most_ms ? answer_ms : most_ms;

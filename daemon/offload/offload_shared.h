@@ -80,6 +80,7 @@ struct offload_shared {
     uint64_t n_failed; /* PUTs, but for those to a full tier */
     uint32_t n_broken; /* pages in a row that the tier said to have and did not give */
     uint64_t look_pause_until_ms;
+    uint64_t came_ms; /* when a page came from it last */
     struct offload_refresh refresh;
     struct offload_refill refill;
     struct offload_copies copies;

@@ -170,6 +170,25 @@ static void test_round_trip(void)
     end();
 }
 
+/* A question may take twice as long while pages come from the tier. */
+static void test_patience(void)
+{
+    const uint32_t answer_ms = 400; /* the match of find() waits for a second */
+
+    begin(false);
+    f.config.cluster_answer_ms = answer_ms;
+    write_out(1);
+    (void) find(1);
+    CU_ASSERT_EQUAL(look.parts[0].look.timeout_ms, answer_ms);
+    CU_ASSERT_TRUE(fetches(1, tier));
+    (void) find(1);
+    CU_ASSERT_EQUAL(look.parts[0].look.timeout_ms, 2 * answer_ms);
+    tier->shared->came_ms -= answer_ms;
+    (void) find(1);
+    CU_ASSERT_EQUAL(look.parts[0].look.timeout_ms, answer_ms);
+    end();
+}
+
 /* Pages that do not open are misses and go; the next write is a good one. */
 static void test_damaged(void)
 {
@@ -429,10 +448,17 @@ static void test_promised_in_vain(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_refill),           TEST(test_refill_from_disk),
-    TEST(test_round_trip),       TEST(test_damaged),
-    TEST(test_beside_the_disk),  TEST(test_flushed_on_its_way),
-    TEST(test_not_ready),        TEST(test_promised_in_vain),
-    TEST(test_copies),           TEST(test_flushed_while_copied),
-    TEST(test_end_while_copied), TEST_END,
+    TEST(test_refill),
+    TEST(test_refill_from_disk),
+    TEST(test_round_trip),
+    TEST(test_patience),
+    TEST(test_damaged),
+    TEST(test_beside_the_disk),
+    TEST(test_flushed_on_its_way),
+    TEST(test_not_ready),
+    TEST(test_promised_in_vain),
+    TEST(test_copies),
+    TEST(test_flushed_while_copied),
+    TEST(test_end_while_copied),
+    TEST_END,
 };
