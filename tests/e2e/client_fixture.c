@@ -112,12 +112,23 @@ struct embedded scene_private(const struct scene *sc)
     return m;
 }
 
+void scene_connect_again(kvc_client *c, const char *path)
+{
+    int r = kvc_client_connect(c, path);
+
+    for (struct wait w = wait_begin(); (r == -ENOTCONN || r == -ETIMEDOUT) && wait_again(&w);)
+        r = kvc_client_connect(c, path);
+    if (r < 0)
+        printf("    connecting again: %s\n", kvc_last_error(c));
+    CU_ASSERT_EQUAL_FATAL(r, 0);
+}
+
 void scene_reconnect(kvc_client *c, const char *path)
 {
     Kvcobra__ListTablesReply *tables = NULL;
 
     if (operator_list_tables(c, &tables, NULL) < 0)
-        CU_ASSERT_EQUAL_FATAL(kvc_client_connect(c, path), 0);
+        scene_connect_again(c, path);
     operator_message_freep(&tables);
 }
 

@@ -45,6 +45,10 @@ struct embedded scene_client(const struct scene *sc);
 /* The same model without the daemon, to compare with: a private sequence. */
 struct embedded scene_private(const struct scene *sc);
 
+/* kvc_client_connect() of a client that lost its daemon. A try takes 100 ms at most, which a busy machine may
+ * need for itself, so it is repeated. */
+void scene_connect_again(kvc_client *c, const char *path);
+
 /* Notices the loss of a daemon, by a request, and connects to the next one at once. */
 void scene_reconnect(kvc_client *c, const char *path);
 
