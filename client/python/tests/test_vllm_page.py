@@ -88,7 +88,7 @@ class Page(unittest.TestCase):
                            "KVCOBRA_PYTHON": sys.executable, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
             environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
             # set -e ends the script at the first command that fails, and what it started
-            script = ("set -e\ntrap 'kvcobra down; kill $(jobs -p) 2>/dev/null' EXIT\npip install --quiet ./client/python\n" +
+            script = ("set -e\ntrap 'kvcobra down; kill $(jobs -p) 2>/dev/null || true' EXIT\npip install --quiet ./client/python\n" +
                       script.replace("wait $server", "wait $server || true"))
             for port in PORTS:
                 script = re.sub(rf"\b{port}\b", free_port(), script)
