@@ -103,9 +103,10 @@ static json_t *eval_retrieval_result_json(const struct engine *en, const struct 
             json_decref(all);
             return NULL;
         }
-    return json_pack("{s:s, s:i, s:I, s:i, s:i, s:I, s:o}", "model", engine_info(en)->name, "keys",
-                     (int) ro->n_keys, "window", (json_int_t) o->window, "recent", (int) o->n_recent, "sinks",
-                     (int) l->n_sink, "seed", (json_int_t) ro->seed, "rows", all);
+    return json_pack("{s:s, s:i, s:i, s:I, s:i, s:i, s:I, s:o}", "model", engine_info(en)->name, "keys",
+                     (int) ro->n_keys, "together", (int) ro->n_together, "window", (json_int_t) o->window,
+                     "recent", (int) o->n_recent, "sinks", (int) l->n_sink, "seed", (json_int_t) ro->seed,
+                     "rows", all);
 }
 
 /* ---- text ---- */
@@ -182,8 +183,9 @@ static int eval_retrieval_print_text(const struct engine *en, const struct eval_
                                      const struct retrieval_options *ro)
 {
     printf("model   %s\n", engine_info(en)->name);
-    terminal_print(stdout, 8, "keys    %zu of five digits, hidden in the tokens of\n        %s\n", ro->n_keys,
-                   o->text);
+    terminal_print(stdout, 8,
+                   "keys    %zu of five digits, %zu in each text, hidden in the tokens of\n        %s\n",
+                   ro->n_keys, ro->n_together, o->text);
     eval_print_exact(o, l);
     putchar('\n');
     eval_retrieval_print_lengths(l, sums, ro);
@@ -205,7 +207,10 @@ int eval_retrieval(struct engine *en, const struct eval_options *o, const struct
     _cleanup_(subject_list_deinit) struct subject_list l = {.n = 0};
     _cleanup_(progress_end) struct progress p = {0};
     const struct lab_eval *x = lab_eval_of(o);
-    struct retrieval_options ro = {.n_keys = x->n_keys, .n_lengths = x->n_lengths, .seed = x->seed};
+    struct retrieval_options ro = {.n_keys = x->n_keys,
+                                   .n_together = x->n_together > 0 ? x->n_together : 1,
+                                   .n_lengths = x->n_lengths,
+                                   .seed = x->seed};
     struct retrieval sums[EVAL_SUBJECTS_MAX + 1];
     struct errmsg e = {""};
     int r;

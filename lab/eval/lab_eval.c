@@ -20,6 +20,7 @@
 #include "lab/eval/eval_retrieval.h"
 #include "lab/eval/eval_ruler.h"
 #include "tools/eval/eval_subjects.h"
+#include "lab/eval/retrieval.h"
 #include "lab/eval/ruler_text.h"
 #include "tools/eval/subject.h"
 
@@ -28,6 +29,7 @@ enum {
     OPT_STATS,
     OPT_POST_ROPE,
     OPT_RETRIEVAL,
+    OPT_TOGETHER,
     OPT_LENGTHS,
     OPT_RULER,
     OPT_TASKS,
@@ -50,7 +52,8 @@ static const char doc[] =
     "-3, -4; svdq-2; kqsvd-2, -3, "
     "-4; oscar-2. They are implemented from their papers, for this measurement alone.\n\n"
     "--retrieval hides five-digit keys in the text and asks for them: at several lengths, and five depths, "
-    "in turn. The exact model is asked for the same keys; differences from it have a paired 95 % interval. "
+    "in turn, or with --together at several depths of each text. The exact model is asked for the same keys; "
+    "differences from it have a paired 95 % interval. "
     "--ruler asks questions in the manner of RULER, on texts of its own: single, multi-key, multi-value, "
     "multi-query, variables, common-words, frequent-words.\n\n"
     "Examples: other formats; retrieval; tasks:\n\n"
@@ -68,6 +71,10 @@ static const struct argp_option options[] = {
      4},
     {"retrieval", OPT_RETRIEVAL, "N", 0,
      "Instead: hide N keys in the text, and count the keys that are found", 4},
+    {"together", OPT_TOGETHER, "N", 0,
+     "Keys of --retrieval that are hidden in one text, each with a name, which is read once for all of them "
+     "(default 1)",
+     4},
     {"lengths", OPT_LENGTHS, "N,...", 0,
      "Tokens of the texts of --retrieval, in turn (default: a quarter, half, three quarters and all of "
      "--window, default 3072), and of --ruler (default: --window)",
@@ -144,6 +151,9 @@ static error_t lab_eval_parse(int key, char *arg, struct argp_state *state)
     case OPT_RETRIEVAL:
         x->n_keys = option_uint(state, "--retrieval", arg, 1, KEYS_MAX);
         return 0;
+    case OPT_TOGETHER:
+        x->n_together = option_uint(state, "--together", arg, 1, RETRIEVAL_TOGETHER_MAX);
+        return 0;
     case OPT_RULER:
         x->n_ruler = option_uint(state, "--ruler", arg, 1, KEYS_MAX);
         return 0;
@@ -188,6 +198,11 @@ static void lab_eval_check_trials(const struct lab_eval *x, const struct eval_op
         argp_error(state, "--lengths needs --retrieval or --ruler");
     if (x->n_lengths > 0 && o->window > 0)
         argp_error(state, "--lengths and --window exclude each other: both set the lengths of texts");
+    if (x->n_together > 0 && x->n_keys == 0)
+        argp_error(state, "--together needs --retrieval");
+    if (x->n_together > 0 && x->n_keys % x->n_together != 0)
+        argp_error(state, "--retrieval %zu is no multiple of --together %zu: each text has as many keys",
+                   x->n_keys, x->n_together);
     if (x->tasks && x->n_ruler == 0)
         argp_error(state, "--tasks needs --ruler");
     if (x->n_ruler > 0 && o->text)

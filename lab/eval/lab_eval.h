@@ -16,6 +16,7 @@ struct lab_eval {
     size_t n_comparators;
     const char *post_rope, *stats;
     size_t n_keys;                        /* of --retrieval; 0: not given */
+    size_t n_together;                    /* of --together; 0: not given */
     size_t lengths[LAB_EVAL_LENGTHS_MAX]; /* of the texts of --retrieval and --ruler */
     size_t n_lengths;
     size_t n_ruler; /* prompts of --ruler; 0: not given */

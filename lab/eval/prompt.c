@@ -57,6 +57,24 @@ void prompt_put(struct prompt *p, const uint32_t *tokens, size_t n)
     p->n += n;
 }
 
+int prompt_read(struct engine *en, struct kv_cache *cache, const struct prompt *p, struct prompt_progress *pp,
+                struct errmsg *e)
+{
+    for (size_t done = 0; done < p->n;) {
+        size_t left = p->n - done, piece = left < GENERATION_PIECE_TOKENS ? left : GENERATION_PIECE_TOKENS;
+        int r = engine_forward(en, cache, p->tokens + done, piece, NULL, e);
+
+        if (r != 0)
+            return r;
+
+        done += piece;
+        pp->done += (double) piece;
+        progress_update(pp->p, pp->done);
+    }
+
+    return 0;
+}
+
 /* ---- answers ---- */
 
 struct prompt_answer {

@@ -1,4 +1,4 @@
-/* Prompts made of pieces of text, and the answers of subjects to them, for --retrieval and --ruler. */
+/* Prompts made of pieces of text: answers of subjects to them, for --ruler, and readings, for --retrieval. */
 #pragma once
 
 #include <stddef.h>
@@ -6,6 +6,7 @@
 
 struct engine;
 struct errmsg;
+struct kv_cache;
 struct progress;
 struct subject;
 
@@ -43,6 +44,10 @@ struct prompt_progress {
     struct progress *p;
     double done;
 };
+
+/* Reads a prompt into an empty cache, in pieces as generation_run() does. @pp: advanced by its tokens. */
+int prompt_read(struct engine *en, struct kv_cache *cache, const struct prompt *p, struct prompt_progress *pp,
+                struct errmsg *e);
 
 /**
  * prompt_ask() - let a subject continue a prompt greedily

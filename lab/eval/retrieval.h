@@ -1,7 +1,11 @@
 /*
- * Keys hidden in long text: a filler text contains a sentence with a five-digit key and ends with a question
- * for it, and the model generates greedily. A key is found if its five digits come first. For `kvcobra eval
- * --retrieval`.
+ * Keys hidden in long text: a filler text contains sentences that give names five-digit keys, and ends with a
+ * question for each of them. A key is found if the model's likeliest tokens are its five digits and then no
+ * digit, as if it wrote them greedily. For `kvcobra-lab eval --retrieval`.
+ *
+ * Several keys in one text share its reading, which is nearly all of the time. Their questions follow each
+ * other, each with the right answer, so that every subject reads the same tokens and no question depends on
+ * what a subject answered before.
  */
 #pragma once
 
@@ -16,11 +20,12 @@ struct errmsg;
 struct progress;
 struct subject;
 
-enum { RETRIEVAL_LENGTHS_MAX = 8, RETRIEVAL_DEPTHS = 5, RETRIEVAL_ANSWER_TOKENS = 8 };
+enum { RETRIEVAL_LENGTHS_MAX = 8, RETRIEVAL_DEPTHS = 5, RETRIEVAL_TOGETHER_MAX = 20 };
 
 struct retrieval_options {
-    size_t n_keys;
-    size_t lengths[RETRIEVAL_LENGTHS_MAX]; /* tokens of the texts with question and answer */
+    size_t n_keys;                         /* a multiple of n_together */
+    size_t n_together;                     /* keys in one text, 1 .. RETRIEVAL_TOGETHER_MAX */
+    size_t lengths[RETRIEVAL_LENGTHS_MAX]; /* tokens of the texts with questions and answers */
     size_t n_lengths;
     uint64_t seed; /* of the keys and of the beginning of the filler */
 };
@@ -35,15 +40,15 @@ struct retrieval {
     struct interval_pairs pairs, pairs_by_length[RETRIEVAL_LENGTHS_MAX];
 };
 
-/* Position of the sentence at the i-th depth, as a fraction of the filler. */
+/* Middle of the i-th fifth of the filler, as a fraction of it. */
 double retrieval_depth(size_t i);
 
-/* Lengths change fastest, then depths: of four lengths, key @i has length i mod 4, depth i / 4 mod 5. The
- * key has five digits. */
-void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6]);
+/* Where the sentence of key @i is: its depth as a fraction of the filler. Texts take the lengths in turn. A
+ * text with one key has it at one of the five depths, in turn; several keys of a text are spread over it. */
+double retrieval_place(const struct retrieval_options *o, size_t i);
 
-/* Whether the generated @text begins with @key, after white space, and not with a longer number. */
-bool retrieval_found(const char *text, const char *key);
+/* The key has five digits. */
+void retrieval_key(const struct retrieval_options *o, size_t i, char ret[static 6]);
 
 /**
  * retrieval_run() - ask every subject for every key
@@ -51,12 +56,12 @@ bool retrieval_found(const char *text, const char *key);
  * @p:      started by the caller, counts tokens of texts read by a subject; see retrieval_tokens()
  * @ret:    [n_subjects]
  *
- * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest text has no room for the
- * sentence and the question; sentence in @e.
+ * Return: 0; -EINVAL: the filler is shorter than the longest text, or the shortest text has no room for its
+ * sentences and questions; sentence in @e.
  */
 int retrieval_run(struct engine *en, struct subject *const *subjects, size_t n_subjects,
                   const uint32_t *tokens, size_t n_tokens, const struct retrieval_options *o,
                   struct progress *p, struct retrieval *ret, struct errmsg *e);
 
-/* Tokens of all texts without the answers. */
+/* Tokens of all texts. */
 size_t retrieval_tokens(const struct retrieval_options *o);

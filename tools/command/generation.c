@@ -14,8 +14,6 @@
 #include "tools/engine/engine.h"
 #include "tools/engine/sampler.h"
 
-enum { PIECE_TOKENS = 512 };
-
 struct generation_state {
     struct engine *en;
     struct kv_cache *cache;
@@ -60,7 +58,7 @@ static void generation_publish(struct generation_state *r)
 /* Matches published tokens of the prompt, then computes and publishes the rest piece by piece. */
 static int generation_read_prompt(struct generation_state *r, struct errmsg *e)
 {
-    size_t most = r->o->piece_tokens > 0 ? r->o->piece_tokens : PIECE_TOKENS;
+    size_t most = r->o->piece_tokens > 0 ? r->o->piece_tokens : GENERATION_PIECE_TOKENS;
     int err;
 
     if (r->s) {

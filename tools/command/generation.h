@@ -17,13 +17,15 @@ struct engine;
 struct errmsg;
 struct kv_cache;
 
+enum { GENERATION_PIECE_TOKENS = 512 };
+
 struct generation_options {
     size_t n_tokens;   /* maximum to generate */
     float temperature; /* 0: the likeliest token */
     uint64_t seed;
     bool ignore_eos; /* continue after the end-of-text token */
-    /* Prompt tokens that are computed at once; 0: 512. With KVC_CHUNK_TOKENS a prompt is computed in the same
-     * pieces if its beginning was matched. */
+    /* Prompt tokens that are computed at once; 0: GENERATION_PIECE_TOKENS. With KVC_CHUNK_TOKENS a prompt is
+     * computed in the same pieces if its beginning was matched. */
     size_t piece_tokens;
     /* Receives each new token. A non-zero return stops the generation with that value. */
     int (*emit)(void *ctx, uint32_t token);

@@ -128,6 +128,7 @@ expect_true "every key is asked once, by length and by depth" \
 expect_true "the interval is around the share" "all(0 <= r['low'] <= r['share'] <= r['high'] <= 1 for r in j['rows'])"
 expect_true "the paired interval is around the difference" \
     "all(r['difference_low'] <= r['difference'] <= r['difference_high'] for r in j['rows'])"
+expect "eval of four keys in one text" 0 hide 4 --lengths 1400 --together 2 --json
 expect "eval of retrieval at two lengths" 0 hide 4 --lengths 300,600 --json
 expect_true "the lengths take turns" "[(x['tokens'], x['asked']) for x in j['rows'][0]['lengths']] == [(300, 2), (600, 2)]"
 ask() {

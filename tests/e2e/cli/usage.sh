@@ -87,6 +87,8 @@ expect "eval with unused statistics" 2 "$LAB" eval x.gguf --text x --comparator 
 expect "eval of quartiles beside another format" 2 "$LAB" eval x.gguf --table x --text x --comparator q4_0 --quartiles
 expect "eval of keys and generations" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --generate 4
 expect "eval of keys with tokens" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --tokens 100
+expect "eval of keys together that are no whole texts" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --together 3
+expect "eval with --together and no keys" 2 "$LAB" eval x.gguf --table x --text x --together 3
 expect "eval of 0 keys" 2 "$LAB" eval x.gguf --table x --text x --retrieval 0
 expect "eval with a seed without keys" 2 "$LAB" eval x.gguf --table x --text x --seed 1
 expect "eval with a seed that JSON cannot have" 2 "$LAB" eval x.gguf --table x --text x --retrieval 4 --seed 9223372036854775808

@@ -14,28 +14,23 @@
 #include "lab/eval/retrieval.h"
 #include "tools/eval/subject.h"
 
-static void test_found(void)
-{
-    CU_ASSERT(retrieval_found(" 12345. The", "12345"));
-    CU_ASSERT(retrieval_found("\n12345", "12345"));
-    CU_ASSERT(!retrieval_found(" 123456", "12345"));
-    CU_ASSERT(!retrieval_found("is 12345", "12345"));
-    CU_ASSERT(!retrieval_found(" 1234", "12345"));
-    CU_ASSERT(!retrieval_found("", "12345"));
-}
-
 static void test_the_plan(void)
 {
-    const struct retrieval_options o = {.n_keys = 6,
-                                        .lengths = {768, 1536, 2304, 3072},
-                                        .n_lengths = 4,
-                                        .seed = 7},
-                                   other = {.n_keys = 6, .seed = 8};
+    const struct retrieval_options
+        o = {.n_keys = 6, .n_together = 1, .lengths = {768, 1536, 2304, 3072}, .n_lengths = 4, .seed = 7},
+        other = {.n_keys = 6, .n_together = 1, .seed = 8},
+        ten = {.n_keys = 30, .n_together = 10, .lengths = {1024, 4096}, .n_lengths = 2};
     char a[6], b[6];
 
     CU_ASSERT_DOUBLE_EQUAL(retrieval_depth(0), 0.1, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(retrieval_depth(4), 0.9, 1e-12);
-    CU_ASSERT_EQUAL(retrieval_tokens(&o), 768 + 1536 + 2304 + 3072 + 768 + 1536 - 6 * 8);
+    CU_ASSERT_EQUAL(retrieval_tokens(&o), 768 + 1536 + 2304 + 3072 + 768 + 1536);
+    CU_ASSERT_EQUAL(retrieval_tokens(&ten), 1024 + 4096 + 1024);
+    CU_ASSERT_DOUBLE_EQUAL(retrieval_place(&o, 3), 0.1,
+                           1e-12); /* each of four lengths, then the next depth */
+    CU_ASSERT_DOUBLE_EQUAL(retrieval_place(&o, 4), 0.3, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(retrieval_place(&ten, 10), 0.05, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(retrieval_place(&ten, 19), 0.95, 1e-12);
     for (size_t i = 0; i < 6; i++) {
         retrieval_key(&o, i, a);
         CU_ASSERT(strlen(a) == 5 && strspn(a, "0123456789") == 5 && a[0] != '0');
@@ -76,7 +71,8 @@ static void test_counts(void)
     _cleanup_(subject_freep) struct subject *a = NULL;
     _cleanup_(subject_freep) struct subject *b = NULL;
     _cleanup_(progress_end) struct progress p = {0};
-    struct retrieval_options o = {.n_keys = 9, .lengths = {300, 600, 900, 1200}, .n_lengths = 4};
+    struct retrieval_options o = {
+        .n_keys = 9, .n_together = 1, .lengths = {300, 600, 900, 1200}, .n_lengths = 4};
     struct retrieval got[2];
     struct errmsg e = {""};
     static uint32_t filler[1200];
@@ -100,13 +96,23 @@ static void test_counts(void)
     CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 200, &o, &p, got, &e),
                     -EINVAL); /* 1200 tokens do not fit into 200 */
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "200 tokens"));
+    o.n_keys = 8;
+    o.n_together = 4;
+    o.n_lengths = 2;
+    o.lengths[0] = 1300;
+    o.lengths[1] = 1400;
+    CU_ASSERT_EQUAL_FATAL(retrieval_run(en, (struct subject *[]){a, b}, 2, filler, 1200, &o, &p, got, &e), 0);
+    CU_ASSERT(got[1].all.asked == 8 && got[1].by_length[0].asked == 4 && got[1].by_length[1].asked == 4);
+    CU_ASSERT(got[1].by_depth[0].asked == 2 && got[1].by_depth[1].asked == 2 &&
+              got[1].by_depth[2].asked == 0 && got[1].by_depth[3].asked == 2 &&
+              got[1].by_depth[4].asked == 2);
+
     o.lengths[0] = 100; /* a token is a byte here: sentence and question need more than half of 100 */
     CU_ASSERT_EQUAL(retrieval_run(en, &a, 1, filler, 1200, &o, &p, got, &e), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "too short"));
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_found),
     TEST(test_the_plan),
     TEST(test_counts),
     TEST_END,
