@@ -52,7 +52,7 @@ static const struct dispatch_entry {
     [KVCOBRA__REQUEST__BODY_REPORT] = {report_handle, CONN_OPEN, ON_CLIENT},
     [KVCOBRA__REQUEST__BODY_FETCH_MOMENTS] = {moments_handle_fetch, CONN_OPEN, ON_OPERATOR},
     [KVCOBRA__REQUEST__BODY_GET_FIT] = {trials_requests_handle_get_fit, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_SET_QUOTA] = {quota_handle_set, CONN_OPEN, ON_OPERATOR},
+    [KVCOBRA__REQUEST__BODY_SET_QUOTA] = {quota_handle_set, CONN_OPEN, ON_OPERATOR, true},
     [KVCOBRA__REQUEST__BODY_ALIAS_MODEL] = {aliases_requests_handle_alias, CONN_OPEN, ON_OPERATOR, true},
     [KVCOBRA__REQUEST__BODY_UNALIAS_MODEL] = {aliases_requests_handle_unalias, CONN_OPEN, ON_OPERATOR, true},
     [KVCOBRA__REQUEST__BODY_LIST_ALIASES] = {aliases_requests_handle_list, CONN_OPEN, ON_BOTH},

@@ -12,7 +12,6 @@
 #include "daemon/config/account_name.h"
 #include "daemon/loop/log.h"
 #include "daemon/operator/handlers.h"
-#include "daemon/requests/change.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/evict.h"
@@ -275,6 +274,29 @@ void quota_reload(struct server *s)
     quota_create_guaranteed(s);
 }
 
+/* ---- one tenant ---- */
+
+int quota_find(struct server *s, const char *text, struct quota_subject *ret, struct errmsg *e)
+{
+    struct tenant *t = devices_find_tenant(&s->devices, text);
+    char name[ACCOUNT_NAME_BYTES];
+    struct device *d;
+
+    if (t) {
+        *ret = (struct quota_subject){
+            .tenant = t,
+            .device = t->device,
+            .limit = {.quota_bytes = t->quota_bytes, .guarantee_bytes = t->guarantee_bytes},
+        };
+        return 0;
+    }
+    if (quota_parse_name(s, text, name, &d, e) < 0)
+        return -ENOENT;
+
+    *ret = (struct quota_subject){NULL, d, devices_limit(d, s->config, name)};
+    return 0;
+}
+
 /* ---- SET_QUOTA ---- */
 
 /* The tenant of that name, which is created if it has not connected yet. */
@@ -333,47 +355,15 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
     return r;
 }
 
-static void quota_describe_device(const struct server *s, const struct device *d,
-                                  Kvcobra__SetQuotaReply *reply)
-{
-    reply->client_arena_bytes = d->number == 0 ? s->config->arena_bytes : 0;
-    reply->pool_bytes = d->pool_bytes;
-}
-
-/* Only the limits that apply to the tenant, or would apply if it connected. */
-static int quota_answer(struct request *rq, Kvcobra__SetQuotaReply *reply)
-{
-    struct server *s = rq->server;
-    const char *text = rq->message->set_quota->tenant;
-    const struct tenant *t = devices_find_tenant(&s->devices, text);
-    char name[ACCOUNT_NAME_BYTES];
-    struct tenant_limit limit;
-    struct device *d;
-    int r = t ? 0 : quota_parse_name(s, text, name, &d, &rq->error);
-
-    if (r < 0)
-        return -ENOENT;
-
-    if (t)
-        limit = (struct tenant_limit){.quota_bytes = t->quota_bytes, .guarantee_bytes = t->guarantee_bytes};
-    else
-        limit = devices_limit(d, s->config, name);
-    kvcobra__set_quota_reply__init(reply);
-    reply->quota_bytes = reply->previous_bytes = limit.quota_bytes;
-    reply->guarantee_bytes = reply->previous_guarantee_bytes = limit.guarantee_bytes;
-    reply->used_bytes = t ? tenant_used_bytes(t) : 0;
-    quota_describe_device(s, t ? t->device : d, reply);
-    rq->reply.body_case = KVCOBRA__REPLY__BODY_SET_QUOTA;
-    rq->reply.set_quota = reply;
-    return 0;
-}
-
-static int quota_set(struct request *rq)
+int quota_handle_set(struct request *rq)
 {
     const Kvcobra__SetQuota *m = rq->message->set_quota;
     Kvcobra__SetQuotaReply *reply = &rq->server->scratch->body.set_quota;
     struct tenant *t;
     int r;
+
+    if (m->quota_bytes == 0 && !m->set_guarantee)
+        return fail(&rq->error, -EINVAL, "no limit of tenant \"%.60s\" is given", m->tenant);
 
     r = quota_find_or_create(rq, m->tenant, &t);
     if (r < 0)
@@ -394,7 +384,6 @@ static int quota_set(struct request *rq)
     reply->used_bytes = tenant_used_bytes(t);
     reply->quota_bytes = t->quota_bytes;
     reply->guarantee_bytes = t->guarantee_bytes;
-    quota_describe_device(rq->server, t->device, reply);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_SET_QUOTA;
     rq->reply.set_quota = reply;
     log_event(LOG_NOTICE, "quota",
@@ -403,13 +392,4 @@ static int quota_set(struct request *rq)
               t->name, t->quota_bytes, reply->previous_bytes, t->guarantee_bytes,
               reply->previous_guarantee_bytes, reply->used_bytes);
     return 0;
-}
-
-int quota_handle_set(struct request *rq)
-{
-    const Kvcobra__SetQuota *m = rq->message->set_quota;
-
-    if (m->quota_bytes == 0 && !m->set_guarantee)
-        return quota_answer(rq, &rq->server->scratch->body.set_quota);
-    return change_run(rq, quota_set);
 }

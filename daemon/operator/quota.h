@@ -10,10 +10,10 @@
  */
 #pragma once
 
-struct config;
+#include "daemon/store/device.h"
+
 struct errmsg;
 struct server;
-struct tenant;
 
 /*
  * Called at the start, before pages are restored: creates the tenants of the file with their quotas, and
@@ -27,6 +27,16 @@ int quota_load(struct server *s, struct errmsg *e); /* 0; an error of the machin
  * sentence.
  */
 int quota_check_reload(const struct server *s, const struct config *fresh, struct errmsg *e);
+
+/* A tenant by its name, with its limits. */
+struct quota_subject {
+    struct tenant *tenant; /* NULL: no client of it has connected yet */
+    struct device *device;
+    struct tenant_limit limit; /* those that it has, or would get */
+};
+
+/* Changes and creates nothing. @text: as of SET_QUOTA. Return: 0; -ENOENT with a sentence: no such name. */
+int quota_find(struct server *s, const char *text, struct quota_subject *ret, struct errmsg *e);
 
 /* Called after a reload of the configuration: changes what no operator set, and creates tenants. */
 void quota_reload(struct server *s);

@@ -12,6 +12,7 @@
 #include "daemon/loop/usage.h"
 #include "daemon/loop/work.h"
 #include "daemon/operator/handlers.h"
+#include "daemon/operator/quota.h"
 #include "daemon/operator/status.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/request.h"
@@ -210,19 +211,15 @@ void status_fill_device(const struct device *d, Kvcobra__DeviceStatus *out)
     }
 }
 
-static void status_fill_devices(const struct server *s, Kvcobra__StatusReply *reply)
+static void status_add_device(const struct server *s, const struct device *d, Kvcobra__StatusReply *reply)
 {
     struct reply_scratch *scratch = s->scratch;
+    size_t i = reply->n_devices++;
 
-    for (uint32_t i = 0; i < s->devices.n; i++) {
-        const struct device *d = &s->devices.list[i];
-
-        status_fill_device(d, &scratch->devices[i]);
-        if (status_fill_advice(s, d->advice, d->store.pool.pool_bytes, &scratch->device_advice[i]))
-            scratch->devices[i].advice = &scratch->device_advice[i];
-        scratch->device_pointers[i] = &scratch->devices[i];
-    }
-    reply->n_devices = s->devices.n;
+    status_fill_device(d, &scratch->devices[i]);
+    if (status_fill_advice(s, d->advice, d->store.pool.pool_bytes, &scratch->device_advice[i]))
+        scratch->devices[i].advice = &scratch->device_advice[i];
+    scratch->device_pointers[i] = &scratch->devices[i];
     reply->devices = scratch->device_pointers;
 }
 
@@ -393,43 +390,74 @@ static bool status_fill_tenants(const struct server *s, Kvcobra__StatusReply *re
     return t != NULL;
 }
 
-/* A client learns nothing about other tenants, nor what the daemon has in all. */
-static void status_fill_own(const struct request *rq, Kvcobra__StatusReply *reply)
+/* @t NULL: a tenant without values, which no client has yet. */
+static void status_fill_one(const struct server *s, const struct tenant *t, Kvcobra__StatusReply *reply)
 {
-    const struct server *s = rq->server;
+    struct reply_scratch *scratch = s->scratch;
 
     reply->version = (char *) KVCOBRA_VERSION;
     reply->draining = s->draining;
-    status_add_tenant(s, rq->tenant, 0);
+    if (t)
+        status_add_tenant(s, t, 0);
+    else
+        kvcobra__tenant_status__init(&scratch->tenants[0]);
+    scratch->tenant_pointers[0] = &scratch->tenants[0];
     reply->n_tenants = 1;
-    reply->tenants = s->scratch->tenant_pointers;
+    reply->tenants = scratch->tenant_pointers;
+}
+
+/* The tenant that an operator names, and its device. */
+static int status_fill_named(struct request *rq, const char *name, Kvcobra__StatusReply *reply)
+{
+    struct server *s = rq->server;
+    struct quota_subject q;
+    int r = quota_find(s, name, &q, &rq->error);
+
+    if (r < 0)
+        return r;
+
+    status_fill_one(s, q.tenant, reply);
+    if (!q.tenant) {
+        reply->tenants[0]->name = (char *) name;
+        reply->tenants[0]->quota_bytes = q.limit.quota_bytes;
+        reply->tenants[0]->guarantee_bytes = q.limit.guarantee_bytes;
+    }
+    reply->tenants[0]->client_arena_bytes = q.device->number == 0 ? s->config->arena_bytes : 0;
+    status_add_device(s, q.device, reply);
+    return 0;
 }
 
 int status_handle(struct request *rq)
 {
     const struct server *s = rq->server;
+    const Kvcobra__GetStatus *get = rq->message->get_status;
     Kvcobra__StatusReply *reply = &s->scratch->body.status;
-    uint64_t cursor = rq->message->get_status->cursor, from = CURSOR_NUMBER(cursor);
+    uint64_t from = CURSOR_NUMBER(get->cursor);
 
     kvcobra__status_reply__init(reply);
-    if (!rq->conn->is_operator) {
-        status_fill_own(rq, reply);
-        rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
-        rq->reply.status = reply;
+    rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
+    rq->reply.status = reply;
+    if (!rq->conn->is_operator) { /* it learns nothing about others, nor what the daemon has in all */
+        if (get->tenant[0])
+            return fail(&rq->error, -EPERM,
+                        "this is the socket of clients, which has the status of the client's own tenant: use "
+                        "the socket of operators%s%s",
+                        s->operator_path[0] ? ", " : "", s->operator_path);
+        status_fill_one(s, rq->tenant, reply);
         return 0;
     }
+    if (get->tenant[0])
+        return status_fill_named(rq, get->tenant, reply);
 
     status_fill_totals(s, reply);
     status_fill_memory(s, reply);
-    if (cursor == 0) {
-        status_fill_devices(s, reply);
+    if (get->cursor == 0) {
+        for (uint32_t i = 0; i < s->devices.n; i++)
+            status_add_device(s, &s->devices.list[i], reply);
         status_fill_mover(s, reply);
     }
 
-    rq->reply.body_case = KVCOBRA__REPLY__BODY_STATUS;
-    rq->reply.status = reply;
-
-    if (CURSOR_KIND(cursor) == CURSOR_TENANTS) {
+    if (CURSOR_KIND(get->cursor) == CURSOR_TENANTS) {
         if (status_fill_tenants(s, reply, from))
             return 0;
 

@@ -65,15 +65,16 @@ static size_t count_aliases(int fd)
 
 static uint64_t read_quota(int fd)
 {
-    Kvcobra__SetQuota get = KVCOBRA__SET_QUOTA__INIT;
-    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_SET_QUOTA, &get);
+    Kvcobra__GetStatus get = KVCOBRA__GET_STATUS__INIT;
+    Kvcobra__Request q = raw_of(KVCOBRA__REQUEST__BODY_GET_STATUS, &get);
     Kvcobra__Reply *r;
     uint64_t bytes;
 
     get.tenant = (char *) "uid-12345";
     r = raw_request(fd, &q, NULL, 0, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
-    bytes = r->set_quota->quota_bytes;
+    CU_ASSERT_EQUAL_FATAL(r->status->n_tenants, 1);
+    bytes = r->status->tenants[0]->quota_bytes;
     wire_reply_free(r);
     return bytes;
 }

@@ -340,8 +340,8 @@ static void test_evict_and_quota(void)
     CU_ASSERT_EQUAL(raw_publish(&m, 2, &gone, &lease), 0);
     CU_ASSERT_EQUAL(raw_release(&m, lease), 0);
     CU_ASSERT_EQUAL(set_quota("uid-x", 1 << 20, &used), -ENOENT);
-    CU_ASSERT_EQUAL(set_quota("uid-x", 0, &used), -ENOENT);
-    CU_ASSERT_EQUAL(set_quota(tenant, 0, &before), 0); /* only asks: the two pages stay */
+    CU_ASSERT_EQUAL(set_quota(tenant, 0, &used), -EINVAL);   /* no limit is given */
+    CU_ASSERT_EQUAL(set_quota(tenant, 1 << 20, &before), 0); /* room for the two pages */
     CU_ASSERT_EQUAL(set_quota(tenant, 1, &used), 0);
     CU_ASSERT(before > used);
     slot_bytes = used - 65536; /* the arena and the held page */

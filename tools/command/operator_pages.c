@@ -34,6 +34,23 @@ int operator_get_status(kvc_client *c, Kvcobra__StatusReply **ret, struct errmsg
     return operator_get_parts(c, operator_get_some_status, "the status", ret, e);
 }
 
+int operator_get_tenant(kvc_client *c, const char *tenant, Kvcobra__StatusReply **ret, struct errmsg *e)
+{
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *got = NULL;
+    Kvcobra__GetStatus get = KVCOBRA__GET_STATUS__INIT;
+    int r;
+
+    get.tenant = (char *) tenant; /* packing only reads */
+    r = operator_call(c, KVCOBRA__REQUEST__BODY_GET_STATUS, &get.base, &got, e);
+    if (r < 0)
+        return r;
+    if (got->n_tenants != 1 || got->n_devices != 1)
+        return fail(e, -EPROTO, "kvcobrad's answer is not valid: it is not about one tenant");
+
+    *ret = take_ptr(got);
+    return 0;
+}
+
 /* ---- eviction ---- */
 
 int operator_evict(kvc_client *c, const char *tenant, const uint8_t *digest, Kvcobra__EvictReply *ret,

@@ -13,6 +13,13 @@
 int operator_get_status(kvc_client *c, Kvcobra__StatusReply **ret, struct errmsg *e);
 
 /**
+ * operator_get_tenant() - one tenant, of the operators' socket
+ * @tenant: as GetStatus of kvcobra.proto names it; -ENOENT: not a tenant's name
+ * @ret:    a status with this tenant and its device alone; free as operator_message_freep()
+ */
+int operator_get_tenant(kvc_client *c, const char *tenant, Kvcobra__StatusReply **ret, struct errmsg *e);
+
+/**
  * operator_evict() - evict pages that no client holds
  * @tenant, @digest: of this tenant, of this table; NULL: of all
  * @ret:             the pages and bytes that were evicted; may be NULL
@@ -23,11 +30,11 @@ int operator_evict(kvc_client *c, const char *tenant, const uint8_t *digest, Kvc
 #define OPERATOR_QUOTA_KEEP UINT64_MAX /* leaves a limit as it is */
 
 /**
- * operator_set_quota() - change the limits of a tenant, or read them
+ * operator_set_quota() - change the limits of a tenant
  * @tenant: as SetQuota of kvcobra.proto names it; -ENOENT: not a tenant's name
  * @ret:    the limits before and after; untouched on failure; may be NULL
  *
- * If both limits are OPERATOR_QUOTA_KEEP, nothing is changed or created.
+ * -EINVAL: both limits are OPERATOR_QUOTA_KEEP.
  */
 int operator_set_quota(kvc_client *c, const char *tenant, uint64_t max_bytes, uint64_t guarantee_bytes,
                        Kvcobra__SetQuotaReply *ret, struct errmsg *e);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/command.h"
 
@@ -32,24 +33,23 @@ static int tenant_name_of_user(const char *text, char ret[static TENANT_NAME_BYT
 }
 
 int tenant_name_find(kvc_client *c, const char *text, char ret[static TENANT_NAME_BYTES],
-                     Kvcobra__SetQuotaReply *ret_limits)
+                     Kvcobra__StatusReply **ret_status)
 {
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *status = NULL;
     struct errmsg e = {""};
     int r;
 
     if (strlen(text) >= TENANT_NAME_BYTES)
         return command_fail("'%.40s...' is too long for the name of a tenant", text);
 
-    r = operator_set_quota(c, text, OPERATOR_QUOTA_KEEP, OPERATOR_QUOTA_KEEP, ret_limits, &e);
+    memcpy(ret, text, strlen(text) + 1);
+    r = operator_get_tenant(c, ret, &status, &e);
+    if (r == -ENOENT && tenant_name_of_user(text, ret))
+        r = operator_get_tenant(c, ret, &status, &e);
     if (r == 0) {
-        memcpy(ret, text, strlen(text) + 1);
+        if (ret_status)
+            *ret_status = take_ptr(status);
         return COMMAND_OK;
-    }
-
-    if (r == -ENOENT && tenant_name_of_user(text, ret)) {
-        r = operator_set_quota(c, ret, OPERATOR_QUOTA_KEEP, OPERATOR_QUOTA_KEEP, ret_limits, &e);
-        if (r == 0)
-            return COMMAND_OK;
     }
 
     if (r == -ENOENT)
@@ -63,8 +63,7 @@ int tenant_name_find(kvc_client *c, const char *text, char ret[static TENANT_NAM
 int tenant_names_find(kvc_client *c, const struct operator_tenants *typed, struct tenant_names *ret)
 {
     for (size_t i = 0; i < typed->n; i++) {
-        Kvcobra__SetQuotaReply limits;
-        int code = tenant_name_find(c, typed->names[i], ret->text[i], &limits);
+        int code = tenant_name_find(c, typed->names[i], ret->text[i], NULL);
 
         if (code != COMMAND_OK)
             return code;

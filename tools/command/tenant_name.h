@@ -14,12 +14,12 @@
 /**
  * tenant_name_find() - the tenant that a person means, as the daemon names it
  * @text: a name of the daemon's; else, if it is that of a user of this host, this user's tenant "uid-N"
- * @ret_limits: its limits; nothing is changed or created
+ * @ret_status: of operator_get_tenant(); may be NULL
  *
  * Return: an exit code; COMMAND_FAILED with a sentence: neither.
  */
 int tenant_name_find(kvc_client *c, const char *text, char ret[static TENANT_NAME_BYTES],
-                     Kvcobra__SetQuotaReply *ret_limits);
+                     Kvcobra__StatusReply **ret_status);
 
 /* The tenants of repeated options --tenant, as the daemon names them. */
 struct tenant_names {

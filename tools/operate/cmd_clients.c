@@ -215,8 +215,7 @@ static int cmd_clients_list(kvc_client *c, const struct clients_options *o)
     struct errmsg e = {""};
 
     if (o->tenant) {
-        Kvcobra__SetQuotaReply limits;
-        int code = tenant_name_find(c, o->tenant, tenant, &limits);
+        int code = tenant_name_find(c, o->tenant, tenant, NULL);
 
         if (code != COMMAND_OK)
             return code;

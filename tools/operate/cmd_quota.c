@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/human.h"
 #include "tools/command/operator.h"
@@ -76,35 +77,36 @@ static bool cmd_quota_only_shows(const struct quota_options *o)
 }
 
 /*
- * Compares the new limits with each other, an arena and the pool. @q: the present limits.
+ * Compares the new limits with each other, an arena and the pool. @now: the present limits and the device.
  * Return: an exit code; COMMAND_FAILED with a sentence: no client of the tenant could store a page.
  */
-static int cmd_quota_check(const struct quota_options *o, const char *tenant, const Kvcobra__SetQuotaReply *q)
+static int cmd_quota_check(const struct quota_options *o, const char *tenant, const Kvcobra__StatusReply *now)
 {
-    uint64_t max = o->max_bytes == OPERATOR_QUOTA_KEEP ? q->quota_bytes : o->max_bytes;
-    uint64_t guarantee = o->guarantee_bytes == OPERATOR_QUOTA_KEEP ? q->guarantee_bytes : o->guarantee_bytes;
+    const Kvcobra__TenantStatus *t = now->tenants[0];
+    uint64_t arena = t->client_arena_bytes, pool = now->devices[0]->pool_bytes;
+    uint64_t max = o->max_bytes == OPERATOR_QUOTA_KEEP ? t->quota_bytes : o->max_bytes;
+    uint64_t guarantee = o->guarantee_bytes == OPERATOR_QUOTA_KEEP ? t->guarantee_bytes : o->guarantee_bytes;
     char a[HUMAN_BYTES], b[HUMAN_BYTES];
 
-    if (max <= q->client_arena_bytes)
+    if (max <= arena)
         return command_fail(
             "a maximum of %s has no room for a page beside one client's arena (%s, arena-bytes of "
             "kvcobrad.conf), so no client of %s could open a model",
-            human_bytes(max, a), human_bytes(q->client_arena_bytes, b), tenant);
+            human_bytes(max, a), human_bytes(arena, b), tenant);
     if (guarantee > max)
         return command_fail("a guarantee of %s is more than the maximum of %s of %s",
                             human_bytes(guarantee, a), human_bytes(max, b), tenant);
-    if (guarantee > q->pool_bytes)
+    if (guarantee > pool)
         return command_fail("a guarantee of %s is more than the pool of %s", human_bytes(guarantee, a),
-                            human_bytes(q->pool_bytes, b));
+                            human_bytes(pool, b));
 
-    if (o->max_bytes != OPERATOR_QUOTA_KEEP && max - q->client_arena_bytes > q->pool_bytes)
+    if (o->max_bytes != OPERATOR_QUOTA_KEEP && max - arena > pool)
         command_note(&o->operator.common,
                      "the maximum of %s is more than the pool of %s: the pool limits the tenant",
-                     human_bytes(max, a), human_bytes(q->pool_bytes, b));
-    if (o->max_bytes != OPERATOR_QUOTA_KEEP && q->client_arena_bytes > 0)
+                     human_bytes(max, a), human_bytes(pool, b));
+    if (o->max_bytes != OPERATOR_QUOTA_KEEP && arena > 0)
         command_note(&o->operator.common, "%s is room for %ju clients with a page each (arenas of %s)",
-                     human_bytes(max, a), (uintmax_t) ((max - 1) / q->client_arena_bytes),
-                     human_bytes(q->client_arena_bytes, b));
+                     human_bytes(max, a), (uintmax_t) ((max - 1) / arena), human_bytes(arena, b));
     return COMMAND_OK;
 }
 
@@ -125,6 +127,7 @@ static bool cmd_quota_confirm(const struct quota_options *o, const char *tenant)
                             guarantee);
 }
 
+/* @q: of a change, or the present limits as both values. */
 static int cmd_quota_print(const struct quota_options *o, const char *tenant, const Kvcobra__SetQuotaReply *q)
 {
     char max[HUMAN_BYTES], old_max[HUMAN_BYTES], guarantee[HUMAN_BYTES], old_guarantee[HUMAN_BYTES],
@@ -150,18 +153,31 @@ static int cmd_quota_print(const struct quota_options *o, const char *tenant, co
     return COMMAND_OK;
 }
 
+static int cmd_quota_show(const struct quota_options *o, const char *tenant, const Kvcobra__TenantStatus *t)
+{
+    Kvcobra__SetQuotaReply q = KVCOBRA__SET_QUOTA_REPLY__INIT;
+
+    q.quota_bytes = q.previous_bytes = t->quota_bytes;
+    q.guarantee_bytes = q.previous_guarantee_bytes = t->guarantee_bytes;
+    q.used_bytes = t->used_bytes;
+    return cmd_quota_print(o, tenant, &q);
+}
+
 static int cmd_quota_request(kvc_client *c, void *ctx)
 {
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *now = NULL;
     const struct quota_options *o = ctx;
     Kvcobra__SetQuotaReply q;
     struct errmsg e = {""};
     char tenant[TENANT_NAME_BYTES];
-    int code = tenant_name_find(c, o->tenant, tenant, &q);
+    int code = tenant_name_find(c, o->tenant, tenant, &now);
 
-    if (code != COMMAND_OK || cmd_quota_only_shows(o))
-        return code != COMMAND_OK ? code : cmd_quota_print(o, tenant, &q);
+    if (code != COMMAND_OK)
+        return code;
+    if (cmd_quota_only_shows(o))
+        return cmd_quota_show(o, tenant, now->tenants[0]);
 
-    code = cmd_quota_check(o, tenant, &q);
+    code = cmd_quota_check(o, tenant, now);
     if (code != COMMAND_OK)
         return code;
     if (!cmd_quota_confirm(o, tenant))

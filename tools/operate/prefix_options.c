@@ -74,14 +74,12 @@ int prefix_options_run(struct prefix_options *p, int (*request)(kvc_client *c, v
 static int prefix_options_find_tenant(const struct prefix_options *p, kvc_client *c,
                                       char ret[static TENANT_NAME_BYTES])
 {
-    Kvcobra__SetQuotaReply quota;
-
     ret[0] = '\0';
     if (!p->operator.is_own && !p->tenant)
         return command_fail("--tenant is needed: this user is an operator, who sees all tenants");
     if (p->operator.is_own && p->tenant)
         return command_fail("--tenant is for operators: without it the user's own tenant is looked at");
-    return p->tenant ? tenant_name_find(c, p->tenant, ret, &quota) : COMMAND_OK;
+    return p->tenant ? tenant_name_find(c, p->tenant, ret, NULL) : COMMAND_OK;
 }
 
 int prefix_options_find(const struct prefix_options *p, kvc_client *c, struct prefix_subject *ret)

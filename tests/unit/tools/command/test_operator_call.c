@@ -316,6 +316,43 @@ static void test_evicts_until_nothing_is_left(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "no page evicted"));
 }
 
+/* The question names the tenant and changes nothing. */
+static void test_one_tenant(void)
+{
+    Kvcobra__TenantStatus tenant = KVCOBRA__TENANT_STATUS__INIT, *tenants[] = {&tenant, &tenant};
+    Kvcobra__DeviceStatus device = KVCOBRA__DEVICE_STATUS__INIT, *devices[] = {&device, &device};
+    _cleanup_(operator_message_freep) Kvcobra__StatusReply *got = NULL;
+    Kvcobra__StatusReply reply = KVCOBRA__STATUS_REPLY__INIT;
+    Kvcobra__GetStatus *sent;
+    struct errmsg e = {""};
+
+    tenant.client_arena_bytes = 3;
+    device.pool_bytes = 1000;
+    reply.tenants = tenants;
+    reply.devices = devices;
+    reply.n_tenants = reply.n_devices = 1;
+    peer_reset();
+    peer.replies[0] = &reply.base;
+    CU_ASSERT_EQUAL_FATAL(operator_get_tenant(client, "uid-1", &got, NULL), 0);
+    CU_ASSERT_TRUE(got->tenants[0]->client_arena_bytes == 3 && got->devices[0]->pool_bytes == 1000);
+    sent = kvcobra__get_status__unpack(NULL, peer.n_request, peer.request);
+    CU_ASSERT_TRUE_FATAL(sent != NULL);
+    CU_ASSERT_TRUE(sent->cursor == 0 && strcmp(sent->tenant, "uid-1") == 0);
+    kvcobra__get_status__free_unpacked(sent, NULL);
+
+    for (unsigned i = 0; i < 4; i++) { /* a list of none, or of two */
+        reply.n_tenants = (size_t[]){0, 2, 1, 1}[i];
+        reply.n_devices = (size_t[]){1, 1, 0, 2}[i];
+        peer_reset();
+        peer.replies[0] = &reply.base;
+        operator_message_freep(&got);
+        got = NULL;
+        CU_ASSERT_EQUAL(operator_get_tenant(client, "uid-1", &got, &e), -EPROTO);
+        CU_ASSERT_PTR_NULL(got);
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "one tenant"));
+    }
+}
+
 /* What is to be kept is not sent. */
 static void test_limits_of_a_tenant(void)
 {
@@ -323,11 +360,11 @@ static void test_limits_of_a_tenant(void)
     Kvcobra__SetQuota *sent;
 
     reply.quota_bytes = 64;
-    reply.pool_bytes = 1000;
+    reply.used_bytes = 1000;
     peer_reset();
     peer.replies[0] = &reply.base;
     CU_ASSERT_EQUAL(operator_set_quota(client, "uid-1", 64, OPERATOR_QUOTA_KEEP, &got, NULL), 0);
-    CU_ASSERT_TRUE(got.quota_bytes == 64 && got.pool_bytes == 1000 && !got.base.unknown_fields);
+    CU_ASSERT_TRUE(got.quota_bytes == 64 && got.used_bytes == 1000 && !got.base.unknown_fields);
     sent = kvcobra__set_quota__unpack(NULL, peer.n_request, peer.request);
     CU_ASSERT_TRUE_FATAL(sent != NULL);
     CU_ASSERT_TRUE(sent->quota_bytes == 64 && !sent->set_guarantee && strcmp(sent->tenant, "uid-1") == 0);
@@ -412,6 +449,7 @@ const struct test_case test_cases[] = {
     TEST(test_tables_that_are_not_valid),
     TEST(test_status_in_parts),
     TEST(test_evicts_until_nothing_is_left),
+    TEST(test_one_tenant),
     TEST(test_limits_of_a_tenant),
     TEST(test_flushes_the_end_of_a_long_prefix),
     TEST(test_places_that_are_not_valid),
