@@ -3,7 +3,7 @@
  *
  * top_view.h makes the lines, top_screen.h draws them.
  */
-#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,6 @@
 #include "tools/command/operator_pages.h"
 #include "tools/command/operator_tables.h"
 #include "tools/command/option.h"
-#include "tools/operate/top_history.h"
 #include "tools/operate/top_screen.h"
 #include "tools/operate/top_view.h"
 
@@ -78,62 +77,45 @@ static error_t cmd_top_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {options, cmd_top_parse, NULL, doc, operator_socket_children, NULL, NULL};
 
-/* One reading of the daemon, and the view's pointers to it. */
-struct top_reading {
-    Kvcobra__StatusReply *status;
-    Kvcobra__ListTablesReply *tables;
-    struct top_moment moment;
-};
-
-static void cmd_top_reading_deinit(struct top_reading *l)
+static void cmd_top_moment_deinit(struct top_moment *m)
 {
-    operator_message_freep(&l->status);
-    operator_message_freep(&l->tables);
-    *l = (struct top_reading){0};
+    operator_message_freep(&m->status);
+    operator_message_freep(&m->tables);
+    *m = (struct top_moment){0};
 }
 
-/* Return: 0; a negative errno with a sentence. */
-static int cmd_top_read(kvc_client *c, struct top_reading *ret, struct errmsg *e)
+/* @ret: to be freed also on failure. Return: 0; a negative errno with a sentence. */
+static int cmd_top_read(kvc_client *c, struct top_moment *ret, struct errmsg *e)
 {
-    _cleanup_(cmd_top_reading_deinit) struct top_reading l = {0};
-    int r = operator_get_status(c, &l.status, e);
+    int r;
 
-    if (r == 0)
-        r = operator_list_tables(c, &l.tables, e);
-    if (r < 0)
-        return r;
-
-    l.moment = (struct top_moment){clock_seconds(), l.status, l.tables};
-    cmd_top_reading_deinit(ret);
-    *ret = l;
-    l = (struct top_reading){0};
-    return 0;
+    *ret = (struct top_moment){.seconds = clock_seconds()};
+    r = operator_get_status(c, &ret->status, e);
+    return r < 0 ? r : operator_list_tables(c, &ret->tables, e);
 }
 
 static int cmd_top_print_once(kvc_client *c, const struct top_look *look)
 {
-    _cleanup_(cmd_top_reading_deinit) struct top_reading l = {0};
+    _cleanup_(cmd_top_moment_deinit) struct top_moment now = {0};
     _cleanup_(freep) char *text = NULL;
     struct errmsg e = {""};
 
-    if (cmd_top_read(c, &l, &e) < 0)
+    if (cmd_top_read(c, &now, &e) < 0)
         return command_fail("%s", e.text);
 
-    text = top_view(&l.moment, NULL, look, PLAIN_WIDTH, 0);
-    if (!text)
-        return command_fail("out of memory");
+    text = command_allocated(top_view(&now, NULL, look, PLAIN_WIDTH, 0));
     fputs(text, stdout);
     return COMMAND_OK;
 }
 
-static bool cmd_top_draw(const struct top_reading *now, const struct top_reading *before,
+static bool cmd_top_draw(const struct top_moment *now, const struct top_moment *before,
                          const struct top_look *look)
 {
     _cleanup_(freep) char *text = NULL;
     unsigned width, height;
 
     screen_size(&width, &height);
-    text = top_view(&now->moment, before->status ? &before->moment : NULL, look, width, height);
+    text = top_view(now, before->status ? before : NULL, look, width, height);
     return text && screen_draw(text);
 }
 
@@ -151,7 +133,7 @@ static void cmd_top_press(char key, const struct top_history *history, struct to
  * drawn on. */
 static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look, struct errmsg *e)
 {
-    _cleanup_(cmd_top_reading_deinit) struct top_reading before = {0}, now = {0};
+    _cleanup_(cmd_top_moment_deinit) struct top_moment before = {0}, now = {0};
     struct top_history history = {.n = 0};
     int r = cmd_top_read(c, &now, e);
 
@@ -170,12 +152,11 @@ static int cmd_top_watch(kvc_client *c, double interval, struct top_look *look, 
         if (event != SCREEN_TIMEOUT)
             continue;
 
-        cmd_top_reading_deinit(&before);
+        cmd_top_moment_deinit(&before);
         before = now;
-        now = (struct top_reading){0};
         r = cmd_top_read(c, &now, e);
         if (r == 0)
-            top_history_add(&history, &now.moment, &before.moment);
+            top_history_add(&history, &now, &before);
     }
 
     look->history = NULL; /* which ends here */

@@ -2,8 +2,7 @@
  * The terminal that `kvcobra top` draws on: the alternate screen, no cursor, keys without Enter.
  * screen_leave() restores its state, also after Ctrl-C, Ctrl-Z, SIGTERM and SIGHUP.
  *
- * One terminal per process, because signal handlers have no context. It does not change the lines that
- * top_view.h makes.
+ * One terminal per process, as standard output is one. It does not change the lines that top_view.h makes.
  */
 #pragma once
 

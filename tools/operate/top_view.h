@@ -7,9 +7,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "tools/operate/top_moment.h"
+#include "proto/kvcobra.pb-c.h"
 
-struct top_history;
+/* One reading of a daemon. */
+struct top_moment {
+    double seconds; /* of clock_seconds() at the reading */
+    Kvcobra__StatusReply *status;
+    Kvcobra__ListTablesReply *tables;
+};
 
 enum top_sort {
     TOP_BY_USED,
@@ -23,6 +28,21 @@ enum top_sort {
 
 extern const char *const top_sort_names[]; /* by enum top_sort; ends with NULL */
 
+/* Hit rate, use of the pool and evictions of the newest intervals, for charts. */
+enum { TOP_HISTORY_MAX = 512 };
+
+struct top_history { /* zeros at first */
+    struct top_interval {
+        double seconds;
+        double hit_share; /* 0..1 of the looked-up chunks; below 0: none was looked up */
+        double pool_share;
+        double evictions; /* per second */
+    } ring[TOP_HISTORY_MAX];
+    size_t n, next; /* intervals so far, at most TOP_HISTORY_MAX; where the next one goes */
+};
+
+void top_history_add(struct top_history *h, const struct top_moment *now, const struct top_moment *before);
+
 /* How the screen looks; all zeros: as in a pipe. */
 struct top_look {
     enum top_sort sort;                /* of tenants; the largest first, names in their order */
@@ -35,7 +55,7 @@ struct top_look {
 /**
  * top_view() - the screen
  * @before: an earlier moment: rates and hit rates are those of the time between; NULL: since the daemon
- * started
+ *          started
  * @width:  columns; tenants get as many columns as fit, and the line below them names those that do not
  * @height: lines; the last row of a table counts the rows that do not fit. 0: no limit
  *

@@ -7,7 +7,6 @@
 
 #include "tests/lib/test.h"
 #include "tools/command/operator_call.h"
-#include "tools/operate/top_history.h"
 
 const char test_suite[] = "top_view";
 
@@ -56,7 +55,8 @@ static char *view(const Kvcobra__StatusReply *now, const Kvcobra__StatusReply *b
 {
     Kvcobra__TableInfo table = KVCOBRA__TABLE_INFO__INIT, *tables[] = {&table};
     Kvcobra__ListTablesReply list = KVCOBRA__LIST_TABLES_REPLY__INIT;
-    struct top_moment a = {100 + seconds, now, &list}, b = {100, before, &list};
+    struct top_moment a = {100 + seconds, (Kvcobra__StatusReply *) now, &list},
+                      b = {100, (Kvcobra__StatusReply *) before, &list}; /* only read */
     char *text;
 
     table.state = KVCOBRA__TABLE_STATE__TABLE_ACTIVE;
