@@ -9,6 +9,7 @@ import unittest
 
 import budget
 import circles
+import documents
 import includes
 import names
 import prose
@@ -165,6 +166,60 @@ class Prose(unittest.TestCase):
                     sample.write(text)
                 self.assertEqual(len(list(prose.findings(f"{folder}/a.c"))), n, text)
 
+
+
+class Documents(unittest.TestCase):
+    """A small project, true at first; then each error alone must be found."""
+
+    FILES = {
+        "README.md": "# Top\n\n[how](daemon/README.md#start-here), `daemon/store/pool.[ch]`, `pool.h`, `daemon/*.md`, four methods.\n",
+        "daemon/README.md": "# daemon\n\n## Rooms\n\n| room | what |\n|---|---|\n| `store/` | pages |\n| `config/` | settings |\n\n## Start here\n\n"
+                            "`kvcobra table stage FILE --yes`, `--lease-ms`, `pool_map()`, `KVC_ALL`, at most 8 jobs (`JOBS_MAX`), `event=pool-lost`\n\n"
+                            "    kvcobra table list --timeout 3; kvcobrad --lease-ms 7 | grep --color x\n",
+        "daemon/LIMITS.md": "| what grows | who | in all | gets | setting | test |\n|---|---|---|---|---|---|\n"
+                            "| jobs | client | 8 | EAGAIN | `JOBS_MAX` | `daemon/store/pool.c` |\n"
+                            "| memory | client | 64 MiB, for 30 s | EAGAIN | `pool-bytes`, `lease-ms` | - |\n",
+        "proto/README.md": "# proto\n\n| request | reply |\n|---|---|\n| Hello, Bye | …Reply |\n",
+        "proto/kvcobra.proto": "message Request {\n    oneof body {\n        Hello hello = 1;\n        Bye bye = 2;\n    }\n}\n",
+        "daemon/config/settings_table.c": 'HOST_BYTES("pool-bytes", pool, 64 * MIB, .help = "a"),\n{\n .name = "lease-ms",\n .number = 30000,\n},\n',
+        "daemon/store/pool.h": "#define JOBS_MAX 8\n#define MIB (UINT64_C(1) << 20)\nenum { KVC_ALL = 1 };\n",
+        "daemon/store/pool.c": 'int pool_map(void)\n{\n    log("event=pool-lost");\n}\n',
+        "alloc/solve_names.c": 'static const char *const method_names[] = {"a", "b", "c", "d"};\n',
+        "tools/command/operator.c": 'static const struct argp_option change_options[] = {\n    TIMEOUT(1),\n    {"yes", 1, 0},\n};\n',
+        "tools/command/option.h": '#define TIMEOUT(key) \\\n    { \\\n        "timeout", key }\n',
+        "tools/operate/cmd_table.c": 'static const struct argp_option options[] = {\n    {"json", 1},\n};\n',
+        "tools/operate/cmd_evict.c": 'static const struct argp_option options[] = {\n    {"tenant", 1},\n};\n',
+        "proto/status_fields.def": "",
+    }
+
+    def findings(self, path=None, old="", new=""):
+        files = dict(self.FILES)
+        if path:
+            self.assertIn(old, files[path])
+            files[path] = files[path].replace(old, new)
+        return documents.check([name for name in files if name.endswith(".md")], list(files), files.__getitem__)
+
+    def test_true(self):
+        self.assertEqual(self.findings(), [])
+
+    def test_errors(self):
+        for path, old, new in (("README.md", "(daemon/README.md#", "(daemon/READ.md#"), ("README.md", "#start-here", "#begin-here"),
+                               ("README.md", "store/pool.[ch]", "store/pools.[ch]"), ("README.md", "`pool.h`", "`pools.h`"),
+                               ("README.md", "daemon/*.md", "daemon/*.txt"), ("README.md", "four methods", "five methods"),
+                               ("daemon/README.md", "`store/`", "`pages`"), ("daemon/README.md", "stage FILE --yes", "stage FILE --tenant x"),
+                               ("daemon/README.md", "kvcobra table stage", "kvcobra tables stage"), ("daemon/README.md", "`--lease-ms`", "`--lease-s`"),
+                               ("daemon/README.md", "list --timeout", "list --time"), ("daemon/README.md", "kvcobrad --lease-ms", "kvcobrad --timeout"),
+                               ("daemon/README.md", "pool_map()", "pool_unmap()"), ("daemon/README.md", "KVC_ALL", "KVC_SOME"),
+                               ("daemon/README.md", "8 jobs", "9 jobs"), ("daemon/README.md", "event=pool-lost", "event=pool-gone"),
+                               ("daemon/LIMITS.md", "| 8 |", "| 16 |"), ("daemon/LIMITS.md", "`JOBS_MAX`", "`JOBS_MOST`"),
+                               ("daemon/LIMITS.md", "64 MiB", "64 KiB"), ("daemon/LIMITS.md", "30 s", "20 s"),
+                               ("daemon/LIMITS.md", "`lease-ms`", "`lease-time`"), ("daemon/LIMITS.md", "store/pool.c", "store/pools.c"),
+                               ("proto/README.md", "Hello, Bye", "Hello")):
+            self.assertEqual(len(self.findings(path, old, new)), 1, f"{path}: {new}")
+
+    def test_other_programs(self):
+        for text in ("`sh tools/gone.sh`", "`/etc/kvcobra/kvcobrad.conf`", "`model.gguf`", "`--yes`", "`podman run x kvcobrad --rm`", "`$HOME/.cache/`"):
+            self.assertEqual(len(self.findings("README.md", "four methods", text)), 1 if "gone" in text else 0, text)
 
 
 class Budget(unittest.TestCase):
