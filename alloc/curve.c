@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "alloc/solve_paper.h"
-#include "alloc/sort.h"
+#include "alloc/math/sort.h"
 #include "alloc/trellis_fit.h"
 #include "alloc/trellis.h"
 #include "base/cleanup.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "alloc/levels_normal.h"
-#include "alloc/sort.h"
+#include "alloc/math/sort.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/linalg.h"
-#include "alloc/sort.h"
+#include "alloc/math/linalg.h"
+#include "alloc/math/sort.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/moments.h"
 #include "alloc/refit_internal.h"
 #include "alloc/solve_internal.h"

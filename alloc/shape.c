@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/math/rotation.h"
 #include "alloc/metric.h"
-#include "alloc/rotation.h"
 #include "alloc/stats_internal.h"
 #include "alloc/transform.h"
 #include "base/cleanup.h"

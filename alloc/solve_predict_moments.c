@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"

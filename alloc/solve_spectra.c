@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
+#include "alloc/math/rotation.h"
 #include "alloc/metric.h"
-#include "alloc/rotation.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 

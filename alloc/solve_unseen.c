@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "alloc/levels.h"
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/solve_internal.h"
 #include "alloc/solve_rows.h"
 #include "alloc/stats_internal.h"

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/blas_threads.h"
 #include "alloc/levels.h"
-#include "alloc/linalg.h"
+#include "alloc/math/blas_threads.h"
+#include "alloc/math/linalg.h"
 #include "alloc/metric.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"

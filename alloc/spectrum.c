@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/metric.h"
 #include "alloc/stats_internal.h"
 #include "alloc/transform.h"

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "alloc/sort.h"
+#include "alloc/math/sort.h"
 #include "base/cleanup.h"
 #include "tools/bench/bench_service_daemon.h"
 #include "lab/bench/bench_service_device.h"

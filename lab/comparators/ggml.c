@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/rotation.h"
+#include "alloc/math/rotation.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"

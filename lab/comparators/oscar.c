@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/stats.h"
 #include "alloc/stats_view.h"
 #include "base/cleanup.h"

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "alloc/rotation.h"
+#include "alloc/math/rotation.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

@@ -8,7 +8,7 @@
 #include "alloc/levels_normal.h"
 #include "alloc/trellis.h"
 #include "alloc/trellis_fit.h"
-#include "alloc/rotation.h"
+#include "alloc/math/rotation.h"
 #include "alloc/table_build.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/sort.h"
+#include "alloc/math/sort.h"
 #include "base/cleanup.h"
 #include "proto/sealed_page.h"
 #include "tools/bench/bench.h"

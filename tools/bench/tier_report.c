@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/sort.h"
+#include "alloc/math/sort.h"
 #include "base/cleanup.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/timing.h"

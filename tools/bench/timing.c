@@ -1,7 +1,7 @@
 /* Minimum, median, 99th percentile; see timing.h. */
 #include "tools/bench/timing.h"
 
-#include "alloc/sort.h"
+#include "alloc/math/sort.h"
 struct timing timing_of(double *samples, size_t n)
 {
     sort_doubles(samples, n);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/blas_threads.h"
+#include "alloc/math/blas_threads.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

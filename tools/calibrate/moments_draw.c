@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/moments.h"
 #include "base/cleanup.h"
 

@@ -14,7 +14,7 @@
  */
 #include "tools/engine/backward_internal.h"
 
-#include "alloc/blas_threads.h"
+#include "alloc/math/blas_threads.h"
 #include "base/cleanup.h"
 #include "tools/engine/softmax.h"
 #include "base/threads.h"

@@ -6,7 +6,7 @@
  * of worker threads. Prefill multiplies with sgemm; the few rows of a decode step with sgemv, which reads
  * keys and values in place.
  */
-#include "alloc/blas_threads.h"
+#include "alloc/math/blas_threads.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -7,7 +7,7 @@
  */
 #include "tools/engine/linear.h"
 
-#include "alloc/blas_threads.h"
+#include "alloc/math/blas_threads.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "alloc/sort.h"
+#include "alloc/math/sort.h"
 #include "base/cleanup.h"
 #include "tools/command/utf8_json.h"
 #include "tools/inspect/inspect.h"

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/blas_threads.h"
+#include "alloc/math/blas_threads.h"
+#include "alloc/math/sort.h"
 #include "alloc/metric.h"
-#include "alloc/sort.h"
 #include "alloc/spectrum.h"
 #include "base/cleanup.h"
 #include "base/threads.h"

@@ -1,7 +1,7 @@
 /* Metrics against triple loops in binary64 that follow the definitions of DESIGN 3.1 literally. */
 #include <errno.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/metric.h"
 #include "alloc/stats_internal.h"
 #include "tests/unit/alloc/shapes.h"

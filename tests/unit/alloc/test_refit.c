@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/levels.h"
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/moments.h"
 #include "alloc/refit.h"
 #include "alloc/solve.h"

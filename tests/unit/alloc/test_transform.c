@@ -1,7 +1,7 @@
 /* The transform: the properties of E, D and the bands in DESIGN 3.2. */
 #include <errno.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/transform.h"
 #include "tests/unit/alloc/shapes.h"
 

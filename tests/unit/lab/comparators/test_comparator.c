@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/rotation.h"
+#include "alloc/math/rotation.h"
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/half.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 #include "alloc/stats.h"
 #include "alloc/stats_view.h"
 #include "base/cleanup.h"

@@ -1,5 +1,5 @@
 /* See blas_threads.h. */
-#include "alloc/blas_threads.h"
+#include "alloc/math/blas_threads.h"
 
 #include <cblas.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/rotation.h"
+#include "alloc/math/rotation.h"
 
 enum { N_MAX = 256 };
 

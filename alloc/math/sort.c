@@ -1,5 +1,5 @@
 /* See sort.h. */
-#include "alloc/sort.h"
+#include "alloc/math/sort.h"
 
 #include <stdlib.h>
 

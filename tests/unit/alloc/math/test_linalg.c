@@ -1,5 +1,5 @@
 /* Eigenvectors: unit length, descending values, and the sign that makes tables the same with every LAPACK. */
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* See rotation.h. Codecs are built with these matrices folded into enc and dec; no kernel sees them. */
-#include "alloc/rotation.h"
+#include "alloc/math/rotation.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 
 #include <cblas.h>
 
-#include "alloc/blas_threads.h"
+#include "alloc/math/blas_threads.h"
 #include "base/cleanup.h"
 
 static void nest(void)

@@ -1,5 +1,5 @@
 /* Wrappers of LAPACK; see linalg.h. */
-#include "alloc/linalg.h"
+#include "alloc/math/linalg.h"
 
 #include <cblas.h>
 #include <errno.h>
