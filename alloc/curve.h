@@ -9,7 +9,7 @@
 
 #include "alloc/levels_normal.h"
 #include "alloc/solve.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 /* Levels of a quantiser for N(0,1) at every width, and their exact errors: computed once per solve. */
 struct curve_model {

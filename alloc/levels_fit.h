@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 /**
  * levels_fit() - Lloyd's algorithm on samples, started at the Lloyd-Max levels of N(0,1)

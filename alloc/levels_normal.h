@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "alloc/levels.h"
+#include "alloc/table/levels.h"
 
 enum quantiser {
     QUANT_LLOYD_MAX = 0, /* least error on N(0,1); the default, and the start of levels_fit() */

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
 #include "alloc/solve_names.h"
+#include "alloc/table/geometry.h"
 
 struct errmsg;
 struct stats;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "alloc/moments_format.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

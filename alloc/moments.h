@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 struct errmsg;
 struct moments;

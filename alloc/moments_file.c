@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/moments_format.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -9,7 +9,7 @@
 #include "alloc/moments.h"
 #include "alloc/refit.h"
 #include "alloc/refit_internal.h"
-#include "alloc/table_build.h"
+#include "alloc/table/table_build.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 struct errmsg;
 struct moments;

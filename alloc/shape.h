@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-#include "alloc/geometry.h"
 #include "alloc/solve.h"
+#include "alloc/table/geometry.h"
 
 struct stats;
 

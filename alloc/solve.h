@@ -10,7 +10,7 @@
 
 #include "alloc/solve_names.h"
 #include "alloc/solve_paper.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 struct stats;
 struct errmsg;

@@ -5,7 +5,7 @@
 
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
-#include "alloc/table_build.h"
+#include "alloc/table/table_build.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

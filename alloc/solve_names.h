@@ -6,7 +6,7 @@
 #pragma once
 
 #include "alloc/levels_normal.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 enum method { METHOD_BANDS = 0, METHOD_PAPER_MSE = 1, METHOD_PAPER_KL = 2, METHOD_DP = 3 };
 enum metric { METRIC_MSE = 0, METRIC_QUERY = 1, METRIC_ATTENTION = 2, METRIC_FISHER = 3, METRIC_OUTPUT = 4 };

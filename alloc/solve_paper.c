@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 #include "base/cleanup.h"
 
 double paper_bennett(double b)

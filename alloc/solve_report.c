@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "alloc/curve.h"
-#include "alloc/levels.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
+#include "alloc/table/levels.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

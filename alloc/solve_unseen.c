@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels.h"
 #include "alloc/math/linalg.h"
 #include "alloc/solve_internal.h"
 #include "alloc/solve_rows.h"
 #include "alloc/stats_internal.h"
+#include "alloc/table/levels.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

@@ -8,12 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/levels.h"
 #include "alloc/math/blas_threads.h"
 #include "alloc/math/linalg.h"
 #include "alloc/metric.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
+#include "alloc/table/levels.h"
 #include "alloc/trellis_fit.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -12,7 +12,7 @@
 #include "alloc/curve.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "alloc/transform.h"
 
 struct errmsg;

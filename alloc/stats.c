@@ -15,7 +15,7 @@
 
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

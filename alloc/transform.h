@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 struct errmsg;
 

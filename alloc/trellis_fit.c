@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "alloc/levels.h"
-#include "alloc/trellis.h"
+#include "alloc/table/levels.h"
+#include "alloc/table/trellis.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 

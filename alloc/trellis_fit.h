@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 /* Fewer numbers are no samples of a book. */
 #define TRELLIS_FIT_MIN 4096

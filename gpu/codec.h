@@ -9,13 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/levels.h" /* levels_saturation_limits() */
+#include "alloc/table/levels.h" /* levels_saturation_limits() */
 #include "gpu/page_layout.h"
 
 /* Counts of coordinates, the drift signal of DESIGN 3.3. Encoding adds to them and never resets them. */
 struct encode_counts {
     uint64_t coords;    /* coordinates quantised, by side */
-    uint64_t saturated; /* of these, coordinates beyond levels_saturation_limits() (alloc/levels.h) */
+    uint64_t saturated; /* of these, coordinates beyond levels_saturation_limits() (alloc/table/levels.h) */
 };
 
 struct head_view {
@@ -33,9 +33,9 @@ static inline struct head_view head_view(const struct table *t, uint32_t layer, 
 /**
  * codec_encode_keys() - quantise the keys of @n tokens of one head: codes only, one byte each
  *
- * Of coordinates with a trellis (alloc/trellis.h), a byte is the state of a token, the index of its level.
- * Every 64 tokens, counted from the first, are one chunk with strings of its own; a rest of fewer is encoded
- * as if zeros followed, and its states are those of no page.
+ * Of coordinates with a trellis (alloc/table/trellis.h), a byte is the state of a token, the index of its
+ * level. Every 64 tokens, counted from the first, are one chunk with strings of its own; a rest of fewer is
+ * encoded as if zeros followed, and its states are those of no page.
  *
  * @codes:   [n, r_K] out
  * @scratch: codec_scratch_floats() floats

@@ -28,6 +28,6 @@ void half_tile_pack(const uint8_t *codes, unsigned b, uint8_t *half_tile);
 /* Transposes each of the 8 x 8 blocks of @codes: K's fragment order to V's and back. @ret may be @codes. */
 void half_tile_transpose(const uint8_t *codes, uint8_t *ret);
 
-/* The codes of eight strings to states, in the fragment order of @side, and back (alloc/trellis.h). */
+/* The codes of eight strings to states, in the fragment order of @side, and back (alloc/table/trellis.h). */
 void half_tile_to_states(unsigned b, unsigned state_bits, enum side side, uint8_t *codes);
 void half_tile_to_codes(unsigned b, unsigned state_bits, uint8_t *codes);

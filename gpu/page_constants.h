@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#include "alloc/table.h"
-#include "alloc/trellis.h"
+#include "alloc/table/table.h"
+#include "alloc/table/trellis.h"
 #include "gpu/rope.h"
 
 /* Largest whole number of a level with b >= 5. */

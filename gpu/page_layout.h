@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 struct page_constants;
 

@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 struct rope_phase {
     double cos[GEOMETRY_PLANES_MAX], sin[GEOMETRY_PLANES_MAX];

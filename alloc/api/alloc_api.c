@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 const char *kvc_alloc_version(void)
 {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/table.h"
-#include "alloc/table_account.h"
+#include "alloc/table/table.h"
+#include "alloc/table/table_account.h"
 #include "base/options.h"
 
 _Static_assert(KVC_HEAD_BANDS_MAX == TABLE_HALF_TILES_MAX, "bands");

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "client/connection/client.h"

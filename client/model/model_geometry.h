@@ -1,7 +1,7 @@
 /* Geometries in the form of kvcobra.h: reading the caller's, and telling the caller what a table is for. */
 #pragma once
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 #include "client/kvcobra.h"
 
 struct errmsg;

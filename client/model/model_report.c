@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "alloc/moments.h"
-#include "alloc/table_expected.h"
+#include "alloc/table/table_expected.h"
 #include "base/options.h"
 #include "client/connection/client.h"
 #include "client/model/model.h"

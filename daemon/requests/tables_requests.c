@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "alloc/table_format.h"
+#include "alloc/table/table_format.h"
 #include "base/digest.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/conn.h"

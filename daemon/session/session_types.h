@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 #include "daemon/store/lease.h"
 #include "gpu/page_layout.h"
 #include "proto/protocol.h"

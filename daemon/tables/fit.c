@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table_expected.h"
+#include "alloc/table/table_expected.h"
 #include "base/errmsg.h"
 
 struct fit *fit_new(uint32_t n_layers)

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"

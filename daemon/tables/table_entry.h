@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "alloc/table_expected.h"
-#include "alloc/table.h"
+#include "alloc/table/table_expected.h"
+#include "alloc/table/table.h"
 #include "daemon/tables/state_writer.h"
 #include "gpu/page_layout.h"
 #include "proto/protocol.h"

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 #include "gpu/cpu/ops.h"
 
 enum { GROUP = OPS_LANES, PLANE_FLOATS = GEOMETRY_DIM_MAX * GROUP };

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 #include "gpu/page_layout.h"
 
 #define OPS_LANES 16 /* numbers of columns of a product are multiples of this */

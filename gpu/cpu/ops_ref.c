@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/half.h"
 #include "gpu/cpu/ops.h"
 

@@ -1,7 +1,7 @@
 /*
- * Half-tiles whose codes are strings of a trellis (alloc/trellis.h): levels of 64 tokens and 8 coordinates,
- * by the same operations on vectors as decode_simd.h, which includes this file. gpu/README.md shows the bits
- * of a state.
+ * Half-tiles whose codes are strings of a trellis (alloc/table/trellis.h): levels of 64 tokens and 8
+ * coordinates, by the same operations on vectors as decode_simd.h, which includes this file. gpu/README.md
+ * shows the bits of a state.
  */
 #pragma once
 

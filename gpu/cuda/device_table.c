@@ -265,7 +265,7 @@ static void device_table_fill_levels(const struct table *t, uint16_t *ret)
             for (unsigned i = 0; i < LEVELS; i++)
                 ret[(side * WIDTHS + b) * LEVELS + i] = b > 0 && i < 1u << b
                                                             ? f32_to_f16(t->levels[side][b].value[i])
-                                                            : 0; /* exact: alloc/table.h */
+                                                            : 0; /* exact: alloc/table/table.h */
 }
 
 static void device_table_fill_thresholds(const struct table *t, float *thresholds, float *limits)

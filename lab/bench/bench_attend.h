@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "gpu/attend.h"
 #include "gpu/page_layout.h"
 #include "lab/bench/attend_f16.h"

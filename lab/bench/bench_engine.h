@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "client/kvcobra.h"
 #include "tools/bench/timing.h"
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 struct engine;
 struct errmsg;

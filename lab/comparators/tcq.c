@@ -1,15 +1,16 @@
 /*
  * TCQ: the vector's norm in binary16, a random rotation, and trellis-coded levels of N(0, 1/d) along the
  * coordinates of the unit vector, as forks of llama.cpp have it. After RoPE. The trellis is that of
- * alloc/trellis.h with 256 states, over circular strings of 64 coordinates, with no bit for the first state.
+ * alloc/table/trellis.h with 256 states, over circular strings of 64 coordinates, with no bit for the first
+ * state.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/levels.h"
+#include "alloc/table/levels.h"
+#include "alloc/table/trellis.h"
 #include "alloc/transform.h"
-#include "alloc/trellis.h"
 #include "alloc/trellis_fit.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

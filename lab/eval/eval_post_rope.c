@@ -7,7 +7,7 @@
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/stats_rotate.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/document.h"

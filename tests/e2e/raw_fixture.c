@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "gpu/page_layout.h"
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/raw_fixture.h"
 

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/splitmix64.h"
 #include "gpu/page_layout.h"
 #include "tests/e2e/raw_service_fixture.h"

@@ -1,7 +1,7 @@
 /* Messages with random numbers; see stress_client.h. */
 #include "tests/e2e/stress_client.h"
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/splitmix64.h"
 
 static uint64_t number(uint64_t *random)

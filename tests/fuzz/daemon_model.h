@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 #include "proto/page.h"
 #include "tests/fuzz/daemon_rig.h"
 

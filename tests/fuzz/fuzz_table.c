@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table.h"
-#include "alloc/table_format.h"
+#include "alloc/table/table.h"
+#include "alloc/table/table_format.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/fuzz/seal.h"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 /* libFuzzer's build solves one accepted input in this many: reading one takes a hundredth of the time. */
 #ifndef FUZZ_SOLVES_ONE_IN

@@ -2,7 +2,7 @@
  * tested. */
 #pragma once
 
-#include "alloc/levels.h"
+#include "alloc/table/levels.h"
 #include "gpu/half_tile.h"
 #include "tests/lib/half_tile_code.h"
 #include "tests/lib/test.h"

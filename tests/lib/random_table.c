@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 #include "alloc/levels_normal.h"
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 #include "alloc/trellis_fit.h"
 #include "alloc/math/rotation.h"
-#include "alloc/table_build.h"
+#include "alloc/table/table_build.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 

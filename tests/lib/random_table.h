@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 #define RANDOM_TABLE_SINKS 4
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table_format.h"
+#include "alloc/table/table_format.h"
 #include "base/half.h"
 
 /* One matrix [rows, columns] at @p; moves past it. What it decodes to goes to @ret_rounded. */

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "client/kvcobra.h"
 #include "gpu/page_layout.h"
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 #include "tools/engine/engine.h"
 
 struct errmsg;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/stats.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 enum {
     OPT_TEXT = 1,

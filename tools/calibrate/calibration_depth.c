@@ -14,7 +14,7 @@
 #include "alloc/api/alloc_api.h"
 #include "alloc/depth.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/calibrate/cache_layer.h"

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
 #include "alloc/kvcobra-alloc.h"
+#include "alloc/table/geometry.h"
 
 struct calibration;
 struct errmsg;

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/table.h"
-#include "alloc/table_account.h"
+#include "alloc/table/table.h"
+#include "alloc/table/table_account.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"

@@ -10,7 +10,7 @@
 #include "alloc/metric.h"
 #include "alloc/moments.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/calibrate/moments_draw.h"

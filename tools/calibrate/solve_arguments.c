@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/geometry.h"
 #include "alloc/solve.h"
 #include "alloc/solve_names.h"
 #include "alloc/solve_paper.h"
 #include "alloc/stats.h"
+#include "alloc/table/geometry.h"
 #include "base/threads.h"
 #include "tools/calibrate/solve_input.h"
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 struct engine;
 struct errmsg;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "alloc/table_types.h"
+#include "alloc/table/table_types.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/fd_io.h"

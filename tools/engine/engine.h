@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 struct errmsg;
 struct engine;  /* weights, memory-mapped, and scratch */

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 #include "base/errmsg.h"
 
 /* Products in binary64: at position 10^5 the error of a binary32 angle is 0.01. */

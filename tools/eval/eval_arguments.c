@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "tools/command/option.h"
 #include "tools/eval/eval_extension.h"
 #include "tools/eval/eval_options.h"

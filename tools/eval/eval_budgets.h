@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "alloc/table_account.h"
+#include "alloc/table/table_account.h"
 #include "tools/command/report.h"
 #include "tools/eval/eval_options.h"
 #include "tools/eval/texts.h"

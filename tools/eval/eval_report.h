@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table_account.h"
+#include "alloc/table/table_account.h"
 #include "client/kvcobra.h"
 #include "tools/eval/eval_options.h"
 #include "tools/eval/evaluation.h"

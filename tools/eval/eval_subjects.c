@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/terminal.h"

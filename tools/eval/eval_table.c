@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "alloc/table.h"
-#include "alloc/table_account.h"
+#include "alloc/table/table.h"
+#include "alloc/table/table_account.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/document.h"

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table_account.h"
+#include "alloc/table/table_account.h"
 #include "client/kvcobra.h"
 #include "tools/engine/engine.h"
 

@@ -5,7 +5,7 @@
 
 #include "alloc/metric.h"
 #include "alloc/spectrum.h"
-#include "alloc/table_account.h"
+#include "alloc/table/table_account.h"
 #include "base/digest.h"
 #include "tools/command/utf8_json.h"
 #include "tools/inspect/inspect.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "alloc/solve.h"
-#include "alloc/table.h"
-#include "alloc/table_account.h"
+#include "alloc/table/table.h"
+#include "alloc/table/table_account.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/command/command.h"

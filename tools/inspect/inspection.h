@@ -13,7 +13,7 @@
 #include "alloc/solve.h"
 #include "alloc/kvcobra-alloc.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/errmsg.h"
 #include "client/kvcobra.h"
 

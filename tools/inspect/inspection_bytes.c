@@ -1,7 +1,7 @@
 /* Bytes of a sequence by purpose: the same counts as kvc_seq_get_usage(), computed for any length. */
 #include <stdlib.h>
 
-#include "alloc/table_account.h"
+#include "alloc/table/table_account.h"
 #include "tools/inspect/inspection.h"
 
 enum {

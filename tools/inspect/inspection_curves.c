@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "alloc/metric.h"
-#include "alloc/table_account.h"
+#include "alloc/table/table_account.h"
 #include "base/cleanup.h"
 #include "tools/command/progress.h"
 #include "tools/inspect/inspection.h"

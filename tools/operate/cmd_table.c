@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"

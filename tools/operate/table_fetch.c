@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/digest.h"

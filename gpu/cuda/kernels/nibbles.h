@@ -1,8 +1,8 @@
 /*
  * Looks up the levels of codes of packed half-tiles, many at a time (gpu/README.md draws half-tiles).
  * Levels follow no formula, so they need a table. Up to four bits they are whole multiples of one step
- * (alloc/table.h), so a level is a byte and a table is 16 bytes. prmt looks up four codes, the nibbles of
- * its selector, in eight bytes; two prmt and a choice by bit 3 take 16 bytes. Products of bytes use the
+ * (alloc/table/table.h), so a level is a byte and a table is 16 bytes. prmt looks up four codes, the nibbles
+ * of its selector, in eight bytes; two prmt and a choice by bit 3 take 16 bytes. Products of bytes use the
  * result directly. With 0x64 as upper byte it is the binary16 number 1024 + byte. Wider levels are binary16
  * numbers in shared memory, at most two words to a bank up to seven bits, looked up one by one.
  */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "alloc/levels_normal.h"
-#include "alloc/table_build.h"
+#include "alloc/table/table_build.h"
 #include "base/errmsg.h"
 #include "tests/lib/test.h"
 

@@ -3,7 +3,7 @@
 
 #include "alloc/depth.h"
 #include "alloc/stats_internal.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "tests/unit/alloc/shapes.h"
 
 /* Codes for one layer and side only; the distortion of given errors by hand. */

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels.h"
 #include "alloc/math/linalg.h"
 #include "alloc/moments.h"
 #include "alloc/refit.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
-#include "alloc/table_expected.h"
-#include "alloc/table_format.h"
+#include "alloc/table/levels.h"
+#include "alloc/table/table.h"
+#include "alloc/table/table_expected.h"
+#include "alloc/table/table_format.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"
 

@@ -8,7 +8,7 @@
 #include "alloc/depth.h"
 #include "alloc/solve.h"
 #include "alloc/stats_internal.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "tests/unit/alloc/shapes.h"
 
 /* Distributions of synthetic vectors. */

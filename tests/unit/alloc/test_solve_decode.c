@@ -1,17 +1,17 @@
 /*
  * Least-squares decoders, and values predicted from all heads of a layer. Codes of the finished table are
- * recomputed in binary64 by the formulas of alloc/table_types.h; the normal equations show whether another
- * linear decoder of these codes would have a smaller error.
+ * recomputed in binary64 by the formulas of alloc/table/table_types.h; the normal equations show whether
+ * another linear decoder of these codes would have a smaller error.
  */
 #include <errno.h>
 
 #include "alloc/curve.h"
-#include "alloc/levels.h"
 #include "alloc/levels_normal.h"
 #include "alloc/solve.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"
-#include "alloc/table_format.h"
+#include "alloc/table/levels.h"
+#include "alloc/table/table_format.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"
 

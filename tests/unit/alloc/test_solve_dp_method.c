@@ -7,7 +7,7 @@
 
 #include "alloc/solve.h"
 #include "alloc/stats_internal.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "tests/unit/alloc/shapes.h"
 
 enum { WINDOW = 200, WINDOWS = 5 }; /* fewer tokens than the limit of a measured curve: all are quantised */

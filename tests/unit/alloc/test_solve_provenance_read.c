@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "alloc/solve.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "tests/unit/alloc/shapes.h"
 
 enum { WINDOW = 100, WINDOWS = 6 };

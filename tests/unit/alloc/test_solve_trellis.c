@@ -5,7 +5,7 @@
 
 #include "alloc/solve.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/errmsg.h"
 #include "tests/lib/test.h"
 #include "tests/unit/alloc/shapes.h"

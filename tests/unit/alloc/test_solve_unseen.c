@@ -6,7 +6,7 @@
 
 #include "alloc/solve_internal.h"
 #include "alloc/stats_internal.h"
-#include "alloc/table_expected.h"
+#include "alloc/table/table_expected.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"
 

@@ -6,7 +6,7 @@
 #include "alloc/solve.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_rotate.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "tests/unit/alloc/shapes.h"
 
 enum { WINDOW = 100, WINDOWS = 6 };

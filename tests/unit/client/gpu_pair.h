@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "client/gpu/gpu.h"
 #include "client/kvcobra.h"
 

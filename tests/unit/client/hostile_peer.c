@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "gpu/device.h"
 #include "gpu/page_layout.h"
 #include "proto/index.h"

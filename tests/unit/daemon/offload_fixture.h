@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "alloc/table_types.h"
+#include "alloc/table/table_types.h"
 #include "daemon/config/config.h"
 #include "daemon/offload/offload.h"
 #include "daemon/offload/offload_state.h"

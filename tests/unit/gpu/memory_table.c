@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "alloc/levels_normal.h"
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 #include "tests/lib/random_book.h"
 #include "tests/lib/test.h"
 

@@ -2,7 +2,7 @@
  * of tables that are parsed from files; digests and provenance are empty. */
 #pragma once
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 struct memory_table_options {
     struct geometry geometry;

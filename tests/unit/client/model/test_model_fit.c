@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"

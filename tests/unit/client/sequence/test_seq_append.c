@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/half.h"
 #include "gpu/codec.h"
 #include "tests/lib/random_table.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "client/kvcobra-eval.h"
 #include "gpu/codec.h"
 #include "gpu/page_layout.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "gpu/page_layout.h"
 #include "tests/lib/test.h"
 #include "tests/unit/client/embedded.h"

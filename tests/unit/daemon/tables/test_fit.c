@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table_expected.h"
+#include "alloc/table/table_expected.h"
 #include "base/errmsg.h"
 #include "daemon/tables/fit.h"
 

@@ -3,7 +3,7 @@
  * Every case is a meson test of its own. */
 #include <string.h>
 
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/attend_oracle.h"
 #include "tests/unit/gpu/attend_scene.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 

@@ -1,5 +1,5 @@
 /* gpu/cpu/codec.c: codes and vectors of small codecs worked by hand; then random codecs against the
- * formulas of alloc/table.h in binary64. */
+ * formulas of alloc/table/table.h in binary64. */
 #include "gpu/codec.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels.h"
+#include "alloc/table/levels.h"
 #include "tests/lib/test.h"
 #include "tests/unit/gpu/one_head_codec.h"
 #include "tests/unit/gpu/memory_table.h"

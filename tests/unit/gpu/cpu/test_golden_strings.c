@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 #include "base/splitmix64.h"
 #include "gpu/cpu.h"
 #include "gpu/half_tile.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "alloc/levels_normal.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/half.h"
 #include "gpu/cpu.h"
 #include "gpu/cpu/ops.h"

@@ -13,7 +13,7 @@
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/stats_internal.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/lib/random_table.h"

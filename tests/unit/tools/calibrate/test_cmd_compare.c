@@ -1,5 +1,5 @@
 /* kvcobra compare through commands_main(). The numbers are tested in
- * tests/unit/alloc/test_table_account.c. */
+ * tests/unit/alloc/table/test_table_account.c. */
 #include "tests/lib/test.h"
 
 #include <jansson.h>

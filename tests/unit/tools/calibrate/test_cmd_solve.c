@@ -10,7 +10,7 @@
 
 #include "alloc/solve.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"

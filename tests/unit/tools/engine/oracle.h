@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 #include "tests/lib/tiny_gguf.h"
 
 /* The keys or values of one layer, as a cache holds them (keys after norm per head, before RoPE, half-split),

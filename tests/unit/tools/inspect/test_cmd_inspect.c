@@ -11,7 +11,7 @@
 
 #include "alloc/moments.h"
 #include "alloc/stats.h"
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -22,7 +22,7 @@ enum { LANES = 16 };
     _mm_storeu_si128((void *) (p),                                                                           \
                      _mm_packus_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)))
 
-#include "alloc/trellis_loops.h"
+#include "alloc/table/trellis_loops.h"
 
 void trellis_encode_avx2(const struct levels *l, unsigned b, const int16_t *x, size_t n, size_t stride,
                          uint8_t *states, void *scratch)

@@ -3,7 +3,7 @@
  * sentence. The bytes are copied first, so that no other process can change them between check and use; those
  * of a sealed memory object cannot change, and are mapped.
  */
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "alloc/table_format.h"
+#include "alloc/table/table_format.h"
 #include "base/atomic_file.h"
 #include "base/checked.h"
 #include "base/cleanup.h"

@@ -2,15 +2,15 @@
  * Trellis-coded levels: every variant chooses the same strings, strings are circular and the best that pass
  * through their seam, and books lose less than scalar levels.
  */
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels.h"
 #include "alloc/levels_normal.h"
+#include "alloc/table/levels.h"
 #include "alloc/trellis_fit.h"
 #include "gpu/cpu.h"
 #include "tests/lib/random_book.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table_expected.h"
+#include "alloc/table/table_expected.h"
 #include "tests/lib/test.h"
 
 static void test_expected(void)

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table_types.h"
+#include "alloc/table/table_types.h"
 
 enum {
     TRELLIS_TOKENS = 64, /* of a string: those of a chunk */

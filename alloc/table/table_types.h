@@ -1,6 +1,6 @@
 /*
- * What a table holds: levels and codecs, and how a reader finds them. alloc/table.h loads tables and counts
- * references to them.
+ * What a table holds: levels and codecs, and how a reader finds them. alloc/table/table.h loads tables and
+ * counts references to them.
  *
  * One codec per head-side. With x a pre-RoPE key or a value [d]:
  *
@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 #define TABLE_BITS_MAX 8
 #define TABLE_HALF_TILES_MAX 32 /* ceil(256 / 16) * 2 */

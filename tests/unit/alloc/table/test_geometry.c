@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 #include "base/errmsg.h"
 
 static struct geometry small(void)

@@ -1,12 +1,12 @@
 /* See levels.h. levels_quantise() is declared in table.h. */
-#include "alloc/levels.h"
+#include "alloc/table/levels.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 #include "base/half.h"
 
 void levels_set_thresholds(struct levels *l, unsigned b)

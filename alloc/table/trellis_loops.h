@@ -20,7 +20,7 @@
  */
 #include <string.h>
 
-#include "alloc/trellis.h"
+#include "alloc/table/trellis.h"
 
 #define inline_always inline __attribute__((always_inline))
 

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "alloc/table_format.h"
+#include "alloc/table/table_format.h"
 #include "base/cleanup.h"
 #include "base/fd_io.h"
 #include "tests/lib/random_book.h"

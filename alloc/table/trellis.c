@@ -20,7 +20,7 @@ enum { LANES = 1 };
     } while (0)
 #define vec_store_bytes(p, x) (*(p) = (uint8_t) (x))
 
-#include "alloc/trellis_loops.h"
+#include "alloc/table/trellis_loops.h"
 
 void trellis_encode_ref(const struct levels *l, unsigned b, const int16_t *x, size_t n, size_t stride,
                         uint8_t *states, void *scratch)

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 /* Coordinates of a codec that are not padding: the paper's r. */
 uint32_t table_codec_rank(const struct codec *c, uint32_t d);

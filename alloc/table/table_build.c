@@ -3,7 +3,7 @@
  * golden vectors, appends the digest, and parses the result before it returns. The same inputs
  * give the same bytes. See table_build.h.
  */
-#include "alloc/table_build.h"
+#include "alloc/table/table_build.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels.h"
-#include "alloc/table_format.h"
+#include "alloc/table/levels.h"
+#include "alloc/table/table_format.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

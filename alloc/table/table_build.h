@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 /* One solved band of a head-side: up to 8 coordinates that share a width; rows of enc, columns of dec. */
 struct band_spec {

@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "alloc/levels.h"
-#include "alloc/table_format.h"
-#include "alloc/trellis.h"
+#include "alloc/table/levels.h"
+#include "alloc/table/table_format.h"
+#include "alloc/table/trellis.h"
 #include "base/checked.h"
 #include "base/errmsg.h"
 

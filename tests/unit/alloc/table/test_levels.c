@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/levels.h"
 #include "alloc/levels_normal.h"
+#include "alloc/table/levels.h"
 #include "tests/lib/test.h"
 
 static void test_quantise_counts_thresholds(void)

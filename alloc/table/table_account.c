@@ -1,5 +1,5 @@
 /* See table_account.h. */
-#include "alloc/table_account.h"
+#include "alloc/table/table_account.h"
 
 #include <assert.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * Checks of a geometry, comparison, and its digest; see geometry.h. Readers of tables and statistics call
  * geometry_validate() before they allocate anything whose size depends on these numbers.
  */
-#include "alloc/geometry.h"
+#include "alloc/table/geometry.h"
 
 #include <errno.h>
 #include <math.h>

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "alloc/table.h"
+#include "alloc/table/table.h"
 
 /* Levels of widths up to this are int8 multiples of one step; levels of wider codes are binary16. */
 #define LEVELS_INT8_BITS_MAX 4

@@ -1,5 +1,5 @@
 /* See table_expected.h. */
-#include "alloc/table_expected.h"
+#include "alloc/table/table_expected.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/table_account.h"
+#include "alloc/table/table_account.h"
 
 enum { D = 32, LAYERS = 4, N = LAYERS * 2 };
 

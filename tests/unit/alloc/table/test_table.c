@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table_build.h"
-#include "alloc/table_format.h"
+#include "alloc/table/table_build.h"
+#include "alloc/table/table_format.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/table_format.h"
-#include "alloc/trellis.h"
+#include "alloc/table/table_format.h"
+#include "alloc/table/trellis.h"
 #include "base/cleanup.h"
 #include "tests/lib/random_book.h"
 #include "tests/unit/alloc/table_fixture.h"

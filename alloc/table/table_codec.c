@@ -2,7 +2,7 @@
  * builder of tables. See table_format.h. */
 #include <math.h>
 
-#include "alloc/table_format.h"
+#include "alloc/table/table_format.h"
 #include "base/half.h"
 
 /* @m at @p as binary32 at *@room, which moves to the next multiple of TABLE_ALIGN behind it. */

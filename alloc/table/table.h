@@ -1,14 +1,14 @@
 /*
  * Allocation tables as gpu/, client/, daemon/ and tools/ share them: immutable, reference-counted, checked
- * before first use. alloc/table_types.h describes their contents. Needs libc and libsodium (SHA-256), not
- * BLAS. alloc/table_build.h builds tables; alloc/README.md draws the bytes of the file.
+ * before first use. alloc/table/table_types.h describes their contents. Needs libc and libsodium (SHA-256),
+ * not BLAS. alloc/table/table_build.h builds tables; alloc/README.md draws the bytes of the file.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/table_types.h"
+#include "alloc/table/table_types.h"
 
 struct errmsg;
 

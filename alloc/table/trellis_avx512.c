@@ -20,7 +20,7 @@ enum { LANES = 32 };
     } while (0)
 #define vec_store_bytes(p, x) _mm256_storeu_si256((void *) (p), _mm512_cvtepi16_epi8(x))
 
-#include "alloc/trellis_loops.h"
+#include "alloc/table/trellis_loops.h"
 
 void trellis_encode_avx512(const struct levels *l, unsigned b, const int16_t *x, size_t n, size_t stride,
                            uint8_t *states, void *scratch)
