@@ -8,7 +8,7 @@
 
 #include "alloc/solve_paper.h"
 #include "alloc/math/sort.h"
-#include "alloc/trellis_fit.h"
+#include "alloc/quantiser/trellis_fit.h"
 #include "alloc/table/trellis.h"
 #include "base/cleanup.h"
 #include "base/half.h"

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/solve.h"
 #include "alloc/table/table.h"
 

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels_fit.h"
+#include "alloc/quantiser/levels_fit.h"
+#include "alloc/quantiser/trellis_fit.h"
 #include "alloc/solve_internal.h"
 #include "alloc/table/levels.h"
-#include "alloc/trellis_fit.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/threads.h"

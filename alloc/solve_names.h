@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/table/table.h"
 
 enum method { METHOD_BANDS = 0, METHOD_PAPER_MSE = 1, METHOD_PAPER_KL = 2, METHOD_DP = 3 };

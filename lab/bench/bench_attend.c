@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "base/cleanup.h"
 #include "base/half.h"
 #include "base/splitmix64.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/solve_bands.h"
 #include "alloc/solve_dp.h"
 #include "alloc/solve_paper.h"

@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels_fit.h"
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_fit.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/stats.h"
 #include "alloc/stats_view.h"
 #include "base/cleanup.h"

@@ -8,10 +8,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "alloc/quantiser/trellis_fit.h"
 #include "alloc/table/levels.h"
 #include "alloc/table/trellis.h"
 #include "alloc/transform.h"
-#include "alloc/trellis_fit.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"

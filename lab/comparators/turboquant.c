@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

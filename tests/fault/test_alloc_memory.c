@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 #include "alloc/kvcobra-alloc.h"
+#include "alloc/quantiser/trellis_fit.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_rotate.h"
 #include "alloc/table/table.h"
 #include "alloc/table/trellis.h"
-#include "alloc/trellis_fit.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/splitmix64.h"

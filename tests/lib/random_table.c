@@ -5,9 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/table/trellis.h"
-#include "alloc/trellis_fit.h"
+#include "alloc/quantiser/trellis_fit.h"
 #include "alloc/math/rotation.h"
 #include "alloc/table/table_build.h"
 #include "base/cleanup.h"

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/table/table_build.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -6,7 +6,7 @@
 #include <errno.h>
 
 #include "alloc/curve.h"
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/solve.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_sample.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/table/trellis.h"
 #include "tests/lib/random_book.h"
 #include "tests/lib/test.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "alloc/table/levels.h"
 #include "tests/lib/test.h"
 

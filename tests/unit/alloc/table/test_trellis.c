@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
+#include "alloc/quantiser/trellis_fit.h"
 #include "alloc/table/levels.h"
-#include "alloc/trellis_fit.h"
 #include "gpu/cpu.h"
 #include "tests/lib/random_book.h"
 #include "tests/lib/test.h"

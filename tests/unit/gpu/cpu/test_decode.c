@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "gpu/half_tile.h"
 #include "tests/lib/random_book.h"
 #include "tests/lib/test.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "base/half.h"
 #include "gpu/cpu.h"
 #include "tests/lib/test.h"

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 
 /* Positive Lloyd-Max levels of N(0,1): Max 1960 and later tables. */
 static const double lloyd_max[5][8] = {

@@ -2,7 +2,7 @@
  * Levels for N(0,1), computed in binary64 at each call instead of tabulated: no constant can be mistyped, and
  * a width takes well under a millisecond. See levels_normal.h.
  */
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_normal.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/levels_fit.h"
-#include "alloc/levels_normal.h"
+#include "alloc/quantiser/levels_fit.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "tests/lib/test.h"
 
 static double sample_mse(const struct levels *l, unsigned b, const float *x, size_t n)

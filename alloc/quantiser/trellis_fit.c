@@ -1,5 +1,5 @@
 /* See trellis_fit.h. */
-#include "alloc/trellis_fit.h"
+#include "alloc/quantiser/trellis_fit.h"
 
 #include <errno.h>
 #include <math.h>

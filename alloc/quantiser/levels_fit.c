@@ -2,15 +2,15 @@
  * Lloyd's algorithm on sorted samples; see levels_fit.h. The mean of a cell is a difference of two prefix
  * sums, so a round costs 2^b binary searches, whatever the number of samples.
  */
-#include "alloc/levels_fit.h"
+#include "alloc/quantiser/levels_fit.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/levels_normal.h"
 #include "alloc/math/sort.h"
+#include "alloc/quantiser/levels_normal.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 
