@@ -27,7 +27,7 @@
 #include <string.h>
 
 #include "alloc/math/linalg.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/refit_internal.h"
 #include "alloc/solve_internal.h"
 #include "base/cleanup.h"

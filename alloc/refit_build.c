@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/refit.h"
 #include "alloc/refit_internal.h"
 #include "alloc/table/table_build.h"

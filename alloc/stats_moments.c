@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/stats_moments.h"
 #include "alloc/stats_internal.h"
 #include "base/cleanup.h"

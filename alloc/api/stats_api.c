@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/stats.h"
 #include "alloc/stats_moments.h"
 #include "base/atomic_file.h"

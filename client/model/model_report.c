@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/table/table_expected.h"
 #include "base/options.h"
 #include "client/connection/client.h"

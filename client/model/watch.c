@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 #include "client/connection/clock.h"

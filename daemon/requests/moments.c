@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "base/cleanup.h"
 #include "base/memory_file.h"
 #include "daemon/requests/handlers.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

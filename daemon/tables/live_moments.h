@@ -1,9 +1,9 @@
 /*
  * Moments of live keys and values that clients opted in to report, merged per model and tenant, so that an
- * operator can leave out a tenant. Joint ones (alloc/moments.h) stay apart from others: a sum with the others
- * would not be joint. `moments-bytes` limits their sum; with 0 none are accepted.
- * alloc/moments.h validates them; a report counts at most LIVE_TOKENS_MAX tokens, so that one report does
- * not outweigh the others.
+ * operator can leave out a tenant. Joint ones (alloc/moments/moments.h) stay apart from others: a sum with
+ * the others would not be joint. `moments-bytes` limits their sum; with 0 none are accepted.
+ * alloc/moments/moments.h validates them; a report counts at most LIVE_TOKENS_MAX tokens, so that one report
+ * does not outweigh the others.
  *
  * Moments are megabytes, so threads add them up: the loop owns the list and its accounts, the lock of an
  * entry guards its sums. A job opens an entry, which stays until the job closes it.

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/stats_moments.h"

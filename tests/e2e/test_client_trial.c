@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/e2e/client_fixture.h"

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments.h"
-#include "alloc/moments_format.h"
+#include "alloc/moments/moments.h"
+#include "alloc/moments/moments_format.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/stats_moments.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

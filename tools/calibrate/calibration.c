@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/progress.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/stats.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"

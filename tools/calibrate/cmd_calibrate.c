@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "alloc/kvcobra-alloc.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

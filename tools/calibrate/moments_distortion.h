@@ -3,8 +3,8 @@
  * the public API, and their errors weighed by a metric. All tables get the same draws, so that differences
  * between tables are not random. For `kvcobra recalibrate`.
  *
- * Joint moments (alloc/moments.h) give keys that depend on the keys of other heads, and values that depend on
- * all of these keys. A table that predicts values from all heads of a layer needs such vectors.
+ * Joint moments (alloc/moments/moments.h) give keys that depend on the keys of other heads, and values that
+ * depend on all of these keys. A table that predicts values from all heads of a layer needs such vectors.
  */
 #pragma once
 

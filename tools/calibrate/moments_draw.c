@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "alloc/math/linalg.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "base/cleanup.h"
 
 /* One layer: keys k = mean + R z with R R = Cov(k), values v = mean + B z + L y with B = Cov(v, k) R^-1 and

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "alloc/metric.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/refit.h"
 #include "alloc/stats.h"
 #include "base/atomic_file.h"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/math/linalg.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/refit.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"

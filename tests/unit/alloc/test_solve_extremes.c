@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/solve.h"
 #include "alloc/stats_internal.h"
 #include "alloc/stats_moments.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/stats_internal.h"
 #include "tests/unit/alloc/api/api_fixture.h"
 

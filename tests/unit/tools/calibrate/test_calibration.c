@@ -9,7 +9,7 @@
 
 #include "alloc/api/alloc_api.h"
 #include "alloc/depth.h"
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/solve.h"
 #include "alloc/stats.h"
 #include "alloc/stats_internal.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 #include "alloc/stats.h"
 #include "alloc/table/table.h"
 #include "base/atomic_file.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments_format.h"
+#include "alloc/moments/moments_format.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/unit/alloc/shapes.h"

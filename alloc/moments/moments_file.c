@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments_format.h"
+#include "alloc/moments/moments_format.h"
 #include "alloc/table/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"

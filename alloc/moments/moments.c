@@ -6,14 +6,14 @@
  * are binary64: moments add up over days of traffic. In binary32 the rounding error of the largest direction
  * would exceed the variance of the smallest ones, and a codec chooses directions by their variance.
  */
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/moments_format.h"
+#include "alloc/moments/moments_format.h"
 #include "alloc/table/table.h"
 #include "base/checked.h"
 #include "base/cleanup.h"

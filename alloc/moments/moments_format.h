@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/moments.h"
+#include "alloc/moments/moments.h"
 
 #define MOMENTS_MAGIC "KVCMOMEN"
 #define MOMENTS_VERSION 1

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/moments_format.h"
+#include "alloc/moments/moments_format.h"
 #include "base/errmsg.h"
 
 /* The three blocks [d, d] of heads @a > @b: k_a with k_b, v_a with k_b, v_b with k_a. */
