@@ -8,7 +8,7 @@
 
 #include "alloc/metric.h"
 #include "alloc/solve_internal.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

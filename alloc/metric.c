@@ -8,7 +8,7 @@
 
 #include "alloc/math/linalg.h"
 #include "alloc/math/sort.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

@@ -10,7 +10,7 @@
 
 #include "alloc/math/rotation.h"
 #include "alloc/metric.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"

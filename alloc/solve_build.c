@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "alloc/solve_internal.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "alloc/table/table_build.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -25,7 +25,7 @@
 
 #include "alloc/solve_internal.h"
 #include "alloc/solve_regression.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/solve_dp.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 
 /* Tokens that are quantised: at r = 16 some 16000 numbers, which give a distortion to about 1 %. */

@@ -5,7 +5,7 @@
 
 #include "alloc/metric.h"
 #include "alloc/solver.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/errmsg.h"
 
 /* By side. Chosen by the KL of texts that took no part: alloc/EXPERIMENTS.md. */

@@ -23,7 +23,7 @@
 
 #include "alloc/math/linalg.h"
 #include "alloc/solve_internal.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

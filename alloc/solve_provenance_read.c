@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "alloc/solve.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

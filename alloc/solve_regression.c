@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/math/linalg.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 
 /* The set of all sources but @without. */

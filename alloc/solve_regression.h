@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 
 #define REGRESSION_ALL UINT32_MAX
 #define REGRESSION_NONE INFINITY /* a ridge that leaves no prediction: P = 0 */

@@ -10,7 +10,7 @@
 
 #include "alloc/curve.h"
 #include "alloc/solve_internal.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "alloc/table/levels.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -2,7 +2,7 @@
 #include "alloc/solve_rows.h"
 
 #include "alloc/solver.h"
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_sample.h"
 
 bool solve_rows_next(const struct solver *v, size_t step, struct solve_rows *r)
 {

@@ -13,8 +13,8 @@
 
 #include "alloc/solve_internal.h"
 #include "alloc/solve_regression.h"
-#include "alloc/stats_internal.h"
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_sample.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/splitmix64.h"

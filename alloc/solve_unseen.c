@@ -11,7 +11,7 @@
 #include "alloc/math/linalg.h"
 #include "alloc/solve_internal.h"
 #include "alloc/solve_rows.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "alloc/table/levels.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 

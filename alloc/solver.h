@@ -11,7 +11,7 @@
 
 #include "alloc/curve.h"
 #include "alloc/solve.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "alloc/transform.h"
 

@@ -8,7 +8,7 @@
 
 #include "alloc/math/linalg.h"
 #include "alloc/metric.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "alloc/transform.h"
 #include "base/cleanup.h"
 

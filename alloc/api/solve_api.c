@@ -5,7 +5,7 @@
 
 #include "alloc/api/alloc_api.h"
 #include "alloc/solve.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/options.h"

@@ -6,8 +6,8 @@
 
 #include "alloc/api/alloc_api.h"
 #include "alloc/moments/moments.h"
-#include "alloc/stats.h"
-#include "alloc/stats_moments.h"
+#include "alloc/stats/stats.h"
+#include "alloc/stats/stats_moments.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/options.h"

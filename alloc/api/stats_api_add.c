@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/cleanup.h"
 #include "base/options.h"
 

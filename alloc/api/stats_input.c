@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "alloc/kvcobra-alloc.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

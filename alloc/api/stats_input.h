@@ -1,7 +1,7 @@
 /*
- * Activations of a caller as alloc/stats.h takes them: binary32, row-major without gaps, keys and queries
- * before RoPE, half-split. Input that has this form already is not copied. Scratch memory grows to the
- * largest window and is kept.
+ * Activations of a caller as alloc/stats/stats.h takes them: binary32, row-major without gaps, keys and
+ * queries before RoPE, half-split. Input that has this form already is not copied. Scratch memory grows to
+ * the largest window and is kept.
  */
 #pragma once
 

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "alloc/math/linalg.h"
-#include "alloc/stats.h"
-#include "alloc/stats_view.h"
+#include "alloc/stats/stats.h"
+#include "alloc/stats/stats_view.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"

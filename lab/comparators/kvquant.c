@@ -19,8 +19,8 @@
 
 #include "alloc/quantiser/levels_fit.h"
 #include "alloc/quantiser/levels_normal.h"
-#include "alloc/stats.h"
-#include "alloc/stats_view.h"
+#include "alloc/stats/stats.h"
+#include "alloc/stats/stats_view.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"

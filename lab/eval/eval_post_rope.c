@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "alloc/solve.h"
-#include "alloc/stats.h"
-#include "alloc/stats_rotate.h"
+#include "alloc/stats/stats.h"
+#include "alloc/stats/stats_rotate.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

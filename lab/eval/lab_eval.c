@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/stats.h"
-#include "alloc/stats_rotate.h"
+#include "alloc/stats/stats.h"
+#include "alloc/stats/stats_rotate.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "lab/lab.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/solve.h"
-#include "alloc/stats_format.h"
+#include "alloc/stats/stats_format.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tests/fuzz/seal.h"

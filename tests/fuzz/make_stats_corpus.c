@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "alloc/moments/moments.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

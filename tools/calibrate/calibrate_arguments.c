@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 
 enum {

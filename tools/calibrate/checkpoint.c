@@ -9,7 +9,7 @@
 
 #include "alloc/api/alloc_api.h"
 #include "alloc/moments/moments.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

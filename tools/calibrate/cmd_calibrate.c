@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "alloc/moments/moments.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/calibrate/calibrate_arguments.h"

@@ -8,8 +8,8 @@
 
 #include "alloc/moments/moments.h"
 #include "alloc/solve.h"
-#include "alloc/stats.h"
-#include "alloc/stats_moments.h"
+#include "alloc/stats/stats.h"
+#include "alloc/stats/stats_moments.h"
 #include "alloc/table/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"

@@ -10,7 +10,7 @@
 #include "alloc/solve.h"
 #include "alloc/solve_names.h"
 #include "alloc/solve_swap.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"

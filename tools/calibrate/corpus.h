@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 
 struct document;
 struct engine;

@@ -9,7 +9,7 @@
 #include "alloc/math/linalg.h"
 #include "alloc/metric.h"
 #include "alloc/moments/moments.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -6,7 +6,7 @@
 #include "alloc/metric.h"
 #include "alloc/moments/moments.h"
 #include "alloc/refit.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -8,7 +8,7 @@
 #include "alloc/solve.h"
 #include "alloc/solve_names.h"
 #include "alloc/solve_paper.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/geometry.h"
 #include "base/threads.h"
 #include "tools/calibrate/solve_input.h"

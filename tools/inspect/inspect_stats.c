@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/digest.h"
 #include "tools/command/command.h"
 #include "tools/command/human.h"

@@ -12,7 +12,7 @@
 #include "alloc/shape.h"
 #include "alloc/solve.h"
 #include "alloc/kvcobra-alloc.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/errmsg.h"
 #include "client/kvcobra.h"

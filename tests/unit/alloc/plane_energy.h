@@ -1,7 +1,7 @@
 /* Energy per RoPE plane, which statistics have in their diagonals. */
 #pragma once
 
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 
 /* Mean squared length per RoPE plane of one KV head's keys and of the queries that read it.
  * @ret_query: NULL without queries. */

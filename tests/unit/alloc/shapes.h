@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "base/errmsg.h"
 #include "tests/lib/test.h"
 

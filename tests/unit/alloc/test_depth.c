@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "alloc/depth.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "alloc/table/table.h"
 #include "tests/unit/alloc/shapes.h"
 

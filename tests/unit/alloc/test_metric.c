@@ -3,7 +3,7 @@
 
 #include "alloc/math/linalg.h"
 #include "alloc/metric.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "tests/unit/alloc/shapes.h"
 
 /* y := R(t) x (sense = 1) or R(t)' x (sense = -1) */

@@ -11,7 +11,7 @@
 #include "alloc/moments/moments.h"
 #include "alloc/refit.h"
 #include "alloc/solve.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/levels.h"
 #include "alloc/table/table.h"
 #include "alloc/table/table_expected.h"

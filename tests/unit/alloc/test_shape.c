@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "alloc/shape.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "alloc/solve.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "alloc/table/table.h"
 #include "tests/unit/alloc/shapes.h"
 

@@ -8,8 +8,8 @@
 
 #include "alloc/moments/moments.h"
 #include "alloc/solve.h"
-#include "alloc/stats_internal.h"
-#include "alloc/stats_moments.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_moments.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"
 

@@ -6,7 +6,7 @@
 
 #include "alloc/solve_internal.h"
 #include "alloc/solve_swap.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "alloc/solve.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/errmsg.h"
 #include "tests/lib/test.h"

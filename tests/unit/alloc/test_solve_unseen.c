@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "alloc/solve_internal.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "alloc/table/table_expected.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/shapes.h"

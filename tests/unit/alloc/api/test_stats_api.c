@@ -9,7 +9,7 @@
 
 #include "alloc/api/alloc_api.h"
 #include "alloc/moments/moments.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "tests/unit/alloc/api/api_fixture.h"
 
 const char test_suite[] = "stats_api";

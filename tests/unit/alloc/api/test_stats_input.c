@@ -1,12 +1,12 @@
 /*
  * Activations in every form that the public header takes, against the plain form: binary32 rows without gaps,
- * keys before RoPE, half-split. The plain form goes to alloc/stats.h directly.
+ * keys before RoPE, half-split. The plain form goes to alloc/stats/stats.h directly.
  */
 #include <errno.h>
 #include <math.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/half.h"
 #include "tests/unit/alloc/api/api_fixture.h"

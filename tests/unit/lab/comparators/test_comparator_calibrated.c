@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "alloc/math/linalg.h"
-#include "alloc/stats.h"
-#include "alloc/stats_view.h"
+#include "alloc/stats/stats.h"
+#include "alloc/stats/stats_view.h"
 #include "base/cleanup.h"
 #include "tests/lib/tiny_gguf.h"
 #include "tests/unit/lab/comparators/codec.h"

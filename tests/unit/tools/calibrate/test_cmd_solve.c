@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "alloc/solve.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/digest.h"

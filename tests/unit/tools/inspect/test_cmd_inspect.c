@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "alloc/moments/moments.h"
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"

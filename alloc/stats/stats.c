@@ -5,7 +5,7 @@
  * bias a thousand times the deviation costs no digit. Products over tokens run in binary32 blocks (BLAS) and
  * are added up in binary64.
  */
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats_internal.h"
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_sample.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "alloc/moments/moments.h"
-#include "alloc/stats_moments.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_moments.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

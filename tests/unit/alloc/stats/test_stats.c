@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "alloc/stats_internal.h"
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_sample.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/plane_energy.h"

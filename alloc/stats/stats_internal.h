@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/stats.h"
+#include "alloc/stats/stats.h"
 
 /* A sampled token. Tokens with the smallest hashes are kept; document and position
  * break ties and identify the token. */

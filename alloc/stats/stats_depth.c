@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 
 bool stats_has_depth(const struct stats *s)
 {

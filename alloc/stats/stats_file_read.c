@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats_format.h"
-#include "alloc/stats_internal.h"
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_format.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_sample.h"
 #include "base/atomic_file.h"
 #include "base/checked.h"
 #include "base/cleanup.h"

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/stats_internal.h"
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_sample.h"
 #include "base/half.h"
 
 #define LARGEST 0x1p15 /* stored numbers are smaller when they are written; binary16 ends at 65504 */

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/stats_format.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_format.h"
+#include "alloc/stats/stats_internal.h"
 #include "tests/unit/alloc/shapes.h"
 
 enum { D = 32, WINDOW = 40, SINKS = 4 };

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats_format.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_format.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/stats_format.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_format.h"
+#include "alloc/stats/stats_internal.h"
 #include "tests/unit/alloc/plane_energy.h"
 #include "tests/unit/alloc/shapes.h"
 

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "alloc/stats_format.h"
-#include "alloc/stats_internal.h"
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_format.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_sample.h"
 #include "base/errmsg.h"
 
 int stats_check_complete(const struct stats *s, struct errmsg *e)

@@ -1,5 +1,5 @@
 /* Softmax and weighted outer products of one window and layer; see metric_pass.h. */
-#include "alloc/metric_pass.h"
+#include "alloc/stats/metric_pass.h"
 
 #include <cblas.h>
 #include <errno.h>

@@ -26,8 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/metric_pass.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/metric_pass.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 
 /* Data of the output metric beside the pass. */

@@ -1,13 +1,13 @@
 /* See stats_rotate.h. */
-#include "alloc/stats_rotate.h"
+#include "alloc/stats/stats_rotate.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats_internal.h"
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_sample.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/errmsg.h"
 
 int stats_domain_compare(const struct stats_domain *a, const struct stats_domain *b)

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "alloc/solve.h"
-#include "alloc/stats_internal.h"
-#include "alloc/stats_rotate.h"
+#include "alloc/stats/stats_internal.h"
+#include "alloc/stats/stats_rotate.h"
 #include "alloc/table/table.h"
 #include "tests/unit/alloc/shapes.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/errmsg.h"
 
 int stats_source_compare(const struct stats_source *a, const struct stats_source *b)

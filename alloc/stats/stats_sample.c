@@ -1,5 +1,5 @@
 /* The reservoir of sampled tokens; see stats_sample.h. */
-#include "alloc/stats_sample.h"
+#include "alloc/stats/stats_sample.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 
 #define STATS_MAGIC "KVCSTATS"
 #define STATS_VERSION 3

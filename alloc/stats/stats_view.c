@@ -1,9 +1,9 @@
 /* See stats_view.h. */
-#include "alloc/stats_view.h"
+#include "alloc/stats/stats_view.h"
 
 #include <errno.h>
 
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 
 const double *stats_mean(const struct stats *s, uint32_t head_side)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "alloc/math/linalg.h"
-#include "alloc/stats_internal.h"
+#include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
