@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/solve_paper.h"
+#include "alloc/bits/solve_paper.h"
 #include "alloc/math/sort.h"
 #include "alloc/quantiser/trellis_fit.h"
 #include "alloc/table/trellis.h"

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "alloc/bits/solve_paper.h"
 #include "alloc/solve_names.h"
-#include "alloc/solve_paper.h"
 #include "alloc/table/table.h"
 
 struct stats;

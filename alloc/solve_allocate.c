@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/solve_bands.h"
+#include "alloc/bits/solve_bands.h"
 #include "alloc/solve_internal.h"
 #include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"

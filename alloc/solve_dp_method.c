@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/solve_dp.h"
+#include "alloc/bits/solve_dp.h"
 #include "alloc/solve_dp_curve.h"
 #include "alloc/solve_internal.h"
 #include "alloc/solve_spectra.h"

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/bits/solve_paper.h"
 #include "alloc/solve_internal.h"
-#include "alloc/solve_paper.h"
 #include "alloc/solve_spectra.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/bits/solve_bands.h"
+#include "alloc/bits/solve_dp.h"
+#include "alloc/bits/solve_paper.h"
 #include "alloc/quantiser/levels_normal.h"
-#include "alloc/solve_bands.h"
-#include "alloc/solve_dp.h"
-#include "alloc/solve_paper.h"
 #include "base/cleanup.h"
 #include "base/splitmix64.h"
 #include "lab/bench/bench.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/bits/solve_paper.h"
 #include "alloc/solve.h"
 #include "alloc/solve_names.h"
-#include "alloc/solve_paper.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/geometry.h"
 #include "base/threads.h"

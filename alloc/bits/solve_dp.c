@@ -12,7 +12,7 @@
  * better. The dynamic programme runs over the remaining options, by deviation from the cheapest of them. No
  * convexity is assumed: a wide gap leaves more options, at worst all.
  */
-#include "alloc/solve_dp.h"
+#include "alloc/bits/solve_dp.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * f[t][u] is the least distortion of the bands so far with t bits in total and u bits in the current group.
  * Memory is bands x budget x group: for problems of a few bands.
  */
-#include "tests/unit/alloc/bands_exact.h"
+#include "tests/unit/alloc/bits/bands_exact.h"
 
 #include <errno.h>
 #include <math.h>

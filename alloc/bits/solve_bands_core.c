@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/solve_bands_items.h"
+#include "alloc/bits/solve_bands_items.h"
 #include "base/cleanup.h"
 
 /* At most 256 items over +-1024 units: a few million additions. Real remainders keep about a dozen items. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/solve_dp.h"
+#include "alloc/bits/solve_dp.h"
 
 enum { HEADS_MAX = 300, OPTIONS_MAX = 20000 };
 

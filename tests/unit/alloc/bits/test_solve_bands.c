@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/unit/alloc/bands_exact.h"
+#include "tests/unit/alloc/bits/bands_exact.h"
 
 enum { N_MAX = 8192 };
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "alloc/solve_paper.h"
+#include "alloc/bits/solve_paper.h"
 
 enum { D_MAX = 128, HEADS = 16 };
 

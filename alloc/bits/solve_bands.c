@@ -3,14 +3,14 @@
  * lower convex hulls in the order of gain, which gives the Lagrangian optimum up to one step.
  * solve_bands_core.c spends the units that are left.
  */
-#include "alloc/solve_bands.h"
+#include "alloc/bits/solve_bands.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/solve_bands_items.h"
+#include "alloc/bits/solve_bands_items.h"
 #include "base/cleanup.h"
 
 /* A step from one hull vertex of an item to the next. */

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/solve_paper.h"
+#include "alloc/bits/solve_paper.h"
 
 struct dp_option {
     uint32_t cost; /* bits charged: r b, at least B_min */

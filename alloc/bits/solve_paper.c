@@ -2,7 +2,7 @@
  * The paper's allocator exactly as stated, for comparison and reproduction; see solve_paper.h. Equation
  * labels are those of the paper's source.
  */
-#include "alloc/solve_paper.h"
+#include "alloc/bits/solve_paper.h"
 
 #include <assert.h>
 #include <errno.h>

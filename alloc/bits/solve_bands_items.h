@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/solve_bands.h"
+#include "alloc/bits/solve_bands.h"
 
 struct bands_point {
     uint32_t cost; /* units */

@@ -3,7 +3,7 @@
  *     f_k[c] = min_b f_(k-1)[c - cost(b)] + D_k(b).
  * Floors and ceilings then cut the curve. With 16 bands of 8 coordinates it takes 18 000 additions per group.
  */
-#include "alloc/solve_bands_items.h"
+#include "alloc/bits/solve_bands_items.h"
 
 #include <errno.h>
 #include <math.h>
