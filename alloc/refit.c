@@ -29,7 +29,7 @@
 #include "alloc/math/linalg.h"
 #include "alloc/moments/moments.h"
 #include "alloc/refit_internal.h"
-#include "alloc/solve_internal.h"
+#include "alloc/solve/solve_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 

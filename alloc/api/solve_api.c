@@ -1,10 +1,10 @@
-/* Solving in the public header: defaults and checks of the options, then alloc/solve.h. */
+/* Solving in the public header: defaults and checks of the options, then alloc/solve/solve.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"

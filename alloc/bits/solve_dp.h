@@ -1,7 +1,7 @@
 /*
  * The paper's exact alternative to C2 (appendix "C2 solver choice"): one option per head, least total
  * distortion, total bits within the budget, no convexity assumed. Letters as in solve_paper.h: r rank, b
- * bits, B budget, D distortion. alloc/solve.h makes codecs of the result (METHOD_DP).
+ * bits, B budget, D distortion. alloc/solve/solve.h makes codecs of the result (METHOD_DP).
  */
 #pragma once
 

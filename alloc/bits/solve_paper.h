@@ -1,7 +1,7 @@
 /*
  * The paper's allocator: C1 (rank and bit width of one head) inside C2 (budgets across heads), and q(b). Pure
- * functions of spectra; alloc/solve.h makes codecs of the result. Letters as in the paper: w spectrum or KL
- * weight, d head dimension, r rank, b bits, B a head's budget in bits per token, D distortion.
+ * functions of spectra; alloc/solve/solve.h makes codecs of the result. Letters as in the paper: w spectrum
+ * or KL weight, d head dimension, r rank, b bits, B a head's budget in bits per token, D distortion.
  */
 #pragma once
 

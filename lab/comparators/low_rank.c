@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "alloc/transform.h"
+#include "alloc/solve/transform.h"
 #include "base/cleanup.h"
 #include "base/half.h"
 #include "base/splitmix64.h"

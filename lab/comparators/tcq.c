@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "alloc/quantiser/trellis_fit.h"
+#include "alloc/solve/transform.h"
 #include "alloc/table/levels.h"
 #include "alloc/table/trellis.h"
-#include "alloc/transform.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"

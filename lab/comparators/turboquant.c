@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "alloc/quantiser/levels_normal.h"
-#include "alloc/transform.h"
+#include "alloc/solve/transform.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "base/half.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/stats/stats_rotate.h"
 #include "alloc/table/table.h"

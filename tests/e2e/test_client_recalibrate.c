@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "alloc/moments/moments.h"
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/stats/stats_moments.h"
 #include "base/atomic_file.h"

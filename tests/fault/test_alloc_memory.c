@@ -12,7 +12,7 @@
 
 #include "alloc/kvcobra-alloc.h"
 #include "alloc/quantiser/trellis_fit.h"
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/stats/stats_internal.h"
 #include "alloc/stats/stats_rotate.h"

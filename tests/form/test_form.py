@@ -184,7 +184,7 @@ class Documents(unittest.TestCase):
         "daemon/config/settings_table.c": 'HOST_BYTES("pool-bytes", pool, 64 * MIB, .help = "a"),\n{\n .name = "lease-ms",\n .number = 30000,\n},\n',
         "daemon/store/pool.h": "#define JOBS_MAX 8\n#define MIB (UINT64_C(1) << 20)\nenum { KVC_ALL = 1 };\n",
         "daemon/store/pool.c": 'int pool_map(void)\n{\n    log("event=pool-lost");\n}\n',
-        "alloc/solve_names.c": 'static const char *const method_names[] = {"a", "b", "c", "d"};\n',
+        "alloc/solve/solve_names.c": 'static const char *const method_names[] = {"a", "b", "c", "d"};\n',
         "tools/command/operator.c": 'static const struct argp_option change_options[] = {\n    TIMEOUT(1),\n    {"yes", 1, 0},\n};\n',
         "tools/command/option.h": '#define TIMEOUT(key) \\\n    { \\\n        "timeout", key }\n',
         "tools/operate/cmd_table.c": 'static const struct argp_option options[] = {\n    {"json", 1},\n};\n',

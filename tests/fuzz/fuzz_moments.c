@@ -9,7 +9,7 @@
 
 #include "alloc/moments/moments.h"
 #include "alloc/moments/moments_format.h"
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/stats/stats_moments.h"
 #include "base/cleanup.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats_format.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

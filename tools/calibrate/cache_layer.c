@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/depth.h"
+#include "alloc/solve/depth.h"
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/depth.h"
+#include "alloc/solve/depth.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "alloc/moments/moments.h"
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/stats/stats_moments.h"
 #include "alloc/table/table.h"

@@ -7,9 +7,9 @@
 
 #include "alloc/api/alloc_api.h"
 #include "alloc/kvcobra-alloc.h"
-#include "alloc/solve.h"
-#include "alloc/solve_names.h"
-#include "alloc/solve_swap.h"
+#include "alloc/solve/solve.h"
+#include "alloc/solve/solve_names.h"
+#include "alloc/solve/solve_swap.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/atomic_file.h"

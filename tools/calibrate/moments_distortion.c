@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "alloc/math/linalg.h"
-#include "alloc/metric.h"
 #include "alloc/moments/moments.h"
+#include "alloc/solve/metric.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"

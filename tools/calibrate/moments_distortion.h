@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 
 struct errmsg;
 struct moments;

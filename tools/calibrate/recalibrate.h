@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "tools/command/operator.h"
 #include "tools/command/operator_tables.h"
 #include "tools/command/tenant_name.h"

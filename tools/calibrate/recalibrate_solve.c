@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/metric.h"
 #include "alloc/moments/moments.h"
 #include "alloc/refit.h"
+#include "alloc/solve/metric.h"
 #include "alloc/stats/stats.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"

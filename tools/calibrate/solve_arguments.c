@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "alloc/bits/solve_paper.h"
-#include "alloc/solve.h"
-#include "alloc/solve_names.h"
+#include "alloc/solve/solve.h"
+#include "alloc/solve/solve_names.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/geometry.h"
 #include "base/threads.h"

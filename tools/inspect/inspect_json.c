@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/metric.h"
-#include "alloc/spectrum.h"
+#include "alloc/solve/metric.h"
+#include "alloc/solve/spectrum.h"
 #include "alloc/table/table_account.h"
 #include "base/digest.h"
 #include "tools/command/utf8_json.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/table/table.h"
 #include "alloc/table/table_account.h"
 #include "base/cleanup.h"

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "alloc/shape.h"
-#include "alloc/solve.h"
+#include "alloc/solve/shape.h"
+#include "alloc/solve/solve.h"
 #include "alloc/kvcobra-alloc.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/metric.h"
+#include "alloc/solve/metric.h"
 #include "alloc/table/table_account.h"
 #include "base/cleanup.h"
 #include "tools/command/progress.h"

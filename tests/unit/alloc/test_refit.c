@@ -10,7 +10,7 @@
 #include "alloc/math/linalg.h"
 #include "alloc/moments/moments.h"
 #include "alloc/refit.h"
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/levels.h"
 #include "alloc/table/table.h"

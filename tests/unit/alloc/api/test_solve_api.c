@@ -1,8 +1,8 @@
-/* Solving through the public header: the bytes of alloc/solve.h, defaults, refusals. */
+/* Solving through the public header: the bytes of alloc/solve/solve.h, defaults, refusals. */
 #include <errno.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/api/api_fixture.h"
 

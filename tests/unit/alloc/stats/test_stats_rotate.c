@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats_internal.h"
 #include "alloc/stats/stats_rotate.h"
 #include "alloc/table/table.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "alloc/math/rotation.h"
-#include "alloc/transform.h"
+#include "alloc/solve/transform.h"
 #include "base/cleanup.h"
 #include "base/half.h"
 #include "base/splitmix64.h"

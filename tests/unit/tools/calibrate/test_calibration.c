@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "alloc/api/alloc_api.h"
-#include "alloc/depth.h"
 #include "alloc/moments/moments.h"
-#include "alloc/solve.h"
+#include "alloc/solve/depth.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/stats/stats_internal.h"
 #include "alloc/table/table.h"

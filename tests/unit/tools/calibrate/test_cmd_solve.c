@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/solve.h"
+#include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
 #include "base/cleanup.h"
