@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "alloc/moments/moments.h"
-#include "alloc/refit.h"
+#include "alloc/refit/refit.h"
 #include "alloc/solve/metric.h"
 #include "alloc/stats/stats.h"
 #include "base/atomic_file.h"

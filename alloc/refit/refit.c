@@ -18,7 +18,7 @@
  * table and the one above, and what follows it is fitted to this mean: few tokens are not the traffic to
  * come.
  */
-#include "alloc/refit.h"
+#include "alloc/refit/refit.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -28,7 +28,7 @@
 
 #include "alloc/math/linalg.h"
 #include "alloc/moments/moments.h"
-#include "alloc/refit_internal.h"
+#include "alloc/refit/refit_internal.h"
 #include "alloc/solve/solve_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"

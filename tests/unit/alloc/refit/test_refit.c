@@ -9,7 +9,7 @@
 
 #include "alloc/math/linalg.h"
 #include "alloc/moments/moments.h"
-#include "alloc/refit.h"
+#include "alloc/refit/refit.h"
 #include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/levels.h"

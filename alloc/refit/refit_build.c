@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "alloc/moments/moments.h"
-#include "alloc/refit.h"
-#include "alloc/refit_internal.h"
+#include "alloc/refit/refit.h"
+#include "alloc/refit/refit_internal.h"
 #include "alloc/table/table_build.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
