@@ -51,7 +51,7 @@ done
 command -v "$kvcobra" >/dev/null || die "there is no $kvcobra: name it with --kvcobra"
 command -v "$kvcobrad" >/dev/null || die "there is no $kvcobrad: name it with --kvcobrad"
 [ -n "$base" ] || base=$root/README.md$newline$root/DESIGN.md$newline
-[ -n "$live" ] || live=$(ls "$root"/alloc/*.c 2>/dev/null || true)$newline
+[ -n "$live" ] || live=$(ls "$root"/alloc/*/*.c 2>/dev/null || true)$newline
 [ -n "$judge" ] || judge=$(ls "$root"/daemon/*/*.c 2>/dev/null || true)$newline
 
 dir=$(mktemp -d)
