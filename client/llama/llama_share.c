@@ -4,7 +4,7 @@
  *
  *     llama_share [OPTION]... MODEL.gguf DIGEST TEXT-FILE
  *
- * kvcobrad must have an active table for DIGEST, the model's digest, which "kvcobra inspect MODEL.gguf"
+ * kvcobrad must have an active table for DIGEST, the model's digest, which "kvcobra model-id MODEL.gguf"
  * prints. client/llama/README.md explains the steps.
  */
 #include <errno.h>
