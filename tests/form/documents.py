@@ -12,7 +12,7 @@ Read are all Markdown files. Names in backquotes and commands in examples must b
 - `function()`, `KVC_NAME`, `event=NAME` and `kvcobra_metric` are in the sources.
 - A row of daemon/LIMITS.md that names a setting or a constant has its value.
 - A folder with rooms names them all, and proto/README.md every request.
-- The number in "four methods" and the like is that of the sources.
+- The number in "four methods" and "five members of `kvc_x`" is that of the sources.
 """
 import collections
 import os
@@ -33,6 +33,7 @@ SUFFIXES = {"c", "h", "[ch]", "*", "cu", "md", "sh", "py", "proto", "def", "txt"
 SETTINGS = "daemon/config/settings_table.c"
 NO_ROOMS = {"mutate", "wheel"}  # folders with code for tests and packages, not for a program
 SERVICES = ("alloc/", "base/", "client/", "cluster/", "daemon/", "gpu/", "mover/", "proto/")  # whose constants documents name
+PUBLIC = r"(client|alloc)/kvcobra[\w-]*\.h"
 OF_PYTHON = {"llama-proxy", "bench serve"}  # commands of kvcobra that the Python package runs
 OTHER_OPTIONS = {"disable-hybrid-kv-cache-manager", "group-add", "shm-size"}  # of vLLM and podman
 NUMBERS = ("zero one two three four five six seven eight nine ten eleven twelve").split()
@@ -350,8 +351,7 @@ def counts_of(tree, read=text_of):
         r"methods": len(names_in(read, solve_names[0], "method_names")) if solve_names else 0,
         r"settings": len(settings_of(read(SETTINGS))),
         r"requests of `kvcobra\.proto`": len(requests_of(read("proto/kvcobra.proto"))),
-        r"(?:installed|public) headers": len([path for path in tree.files if re.fullmatch(r"(client|alloc)/kvcobra[\w-]*\.h", path)]),
-        r"fields of GetStatus": len(re.findall(r"(?m)^\w+\(", read("proto/status_fields.def"))),
+        r"(?:installed|public) headers": len([path for path in tree.files if re.fullmatch(PUBLIC, path)]),
     }
 
 
@@ -361,6 +361,26 @@ def check_counts(path, text, counts):
         for number, noun in re.findall(rf"(?i)\b(\d+|{'|'.join(NUMBERS[2:])}) ({words})\b", text):
             if (int(number) if number.isdigit() else NUMBERS.index(number.lower())) != n:
                 findings.append(f"{path}: {number} {noun}, but there are {n}")
+    return findings
+
+
+def members_of(headers):
+    """{struct: number of its members} of the public headers; its size, and members that are not used yet, are not counted."""
+    found = {}
+    for text in headers:
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+        for body, name in re.findall(r"typedef struct \w+ \{([^{}]*)\} (\w+);", text):
+            found[name] = sum(1 + re.sub(r"\([^()]*\)", "", one).count(",") for one in body.split(";")
+                              if one.strip() and not re.search(r"\b(struct_bytes|unused\w*)\b", one))
+    return found
+
+
+def check_members(path, text, members):
+    findings = []
+    for number, name in re.findall(rf"(?i)\b(\d+|{'|'.join(NUMBERS[2:])}) (?:numbers|members|fields) of `(\w+)`", text):
+        n = int(number) if number.isdigit() else NUMBERS.index(number.lower())
+        if name in members and members[name] != n:
+            findings.append(f"{path}: {number} members of {name}, but it has {members[name]}")
     return findings
 
 
@@ -379,11 +399,12 @@ def words_of(files, read=text_of):
 def check(documents, files, read=text_of):
     tree, options, constants, words = Tree(files), Options(files, read), Constants(files, read), words_of(files, read)
     settings, counts, proto = settings_of(read(SETTINGS)), counts_of(tree, read), read("proto/kvcobra.proto")
+    members = members_of(read(path) for path in files if re.fullmatch(PUBLIC, path))
     findings = []
     for path in documents:
         text = read(path)
         findings += check_links(path, text, tree, read)
-        findings += check_counts(path, text, counts)
+        findings += check_counts(path, text, counts) + check_members(path, text, members)
         if path == "CONVENTIONS.md":
             continue  # its examples are sketches
         findings += check_paths(path, text, tree) + check_options(path, text, options)

@@ -172,7 +172,8 @@ class Documents(unittest.TestCase):
     """A small project, true at first; then each error alone must be found."""
 
     FILES = {
-        "README.md": "# Top\n\n[how](daemon/README.md#start-here), `daemon/store/pool.[ch]`, `pool.h`, `daemon/*.md`, four methods.\n",
+        "README.md": "# Top\n\n[how](daemon/README.md#start-here), `daemon/store/pool.[ch]`, `pool.h`, `daemon/*.md`, four methods, "
+                     "three members of `kvc_x`.\n",
         "daemon/README.md": "# daemon\n\n## Rooms\n\n| room | what |\n|---|---|\n| `store/` | pages |\n| `config/` | settings |\n\n## Start here\n\n"
                             "`kvcobra table stage FILE --yes`, `--lease-ms`, `pool_map()`, `KVC_ALL`, at most 8 jobs (`JOBS_MAX`), `event=pool-lost`\n\n"
                             "    kvcobra table list --timeout 3; kvcobrad --lease-ms 7 | grep --color x\n",
@@ -189,7 +190,7 @@ class Documents(unittest.TestCase):
         "tools/command/option.h": '#define TIMEOUT(key) \\\n    { \\\n        "timeout", key }\n',
         "tools/operate/cmd_table.c": 'static const struct argp_option options[] = {\n    {"json", 1},\n};\n',
         "tools/operate/cmd_evict.c": 'static const struct argp_option options[] = {\n    {"tenant", 1},\n};\n',
-        "proto/status_fields.def": "",
+        "client/kvcobra.h": "typedef struct kvc_x {\n    size_t struct_bytes; /* sizeof */\n    int a;\n    int b, c;\n} kvc_x;\n",
     }
 
     def findings(self, path=None, old="", new=""):
@@ -206,6 +207,7 @@ class Documents(unittest.TestCase):
         for path, old, new in (("README.md", "(daemon/README.md#", "(daemon/READ.md#"), ("README.md", "#start-here", "#begin-here"),
                                ("README.md", "store/pool.[ch]", "store/pools.[ch]"), ("README.md", "`pool.h`", "`pools.h`"),
                                ("README.md", "daemon/*.md", "daemon/*.txt"), ("README.md", "four methods", "five methods"),
+                               ("README.md", "three members", "two members"),
                                ("daemon/README.md", "`store/`", "`pages`"), ("daemon/README.md", "stage FILE --yes", "stage FILE --tenant x"),
                                ("daemon/README.md", "kvcobra table stage", "kvcobra tables stage"), ("daemon/README.md", "`--lease-ms`", "`--lease-s`"),
                                ("daemon/README.md", "list --timeout", "list --time"), ("daemon/README.md", "kvcobrad --lease-ms", "kvcobrad --timeout"),
