@@ -9,7 +9,7 @@ Read are all Markdown files. Names in backquotes and commands in examples must b
 - A path is a file or folder: from the document's folder, from the top, or from tests/; a name alone is that of any file.
 - `kvcobra COMMAND --option`, an option of kvcobrad, kvcobra-cluster and kvcobra-lab, and an option alone are in the tables of
   options. docs/ and README.md are compared with the programs too: tests/e2e/cli/docs_check.py.
-- `function()`, `KVC_NAME`, `event=NAME` and `kvcobra_metric` are in the sources.
+- `function()`, `KVC_NAME`, `event=NAME` and `kvcobra_metric` are in the sources, `test_name` and the cases behind it in the tests.
 - A row of daemon/LIMITS.md that names a setting or a constant has its value.
 - A folder with rooms names them all, and proto/README.md every request.
 - The number in "four methods" and "five members of `kvc_x`" is that of the sources.
@@ -315,6 +315,19 @@ def check_names(path, text, words):
     return findings
 
 
+def check_tests(path, text, files, words, read):
+    """`test_name` is a file or a function; "`test_name.c` this_case, that_case" are cases of that file."""
+    findings = []
+    for name in re.findall(r"`(test_\w+)`", text):
+        if name not in words and not any(os.path.splitext(os.path.basename(file))[0] == name for file in files):
+            findings.append(f"{path}: no test is called {name}")
+    for test, cases in re.findall(r"`(?:\S*/)?(test_\w+)(?:\.c)?` ([a-z0-9_]+_[a-z0-9_]+(?:, [a-z0-9_]+_[a-z0-9_]+)*)", text):
+        of_test = [read(file) for file in files if os.path.basename(file) == test + ".c"]
+        findings += [f"{path}: {test} has no case {case}" for case in cases.split(", ")
+                     if of_test and not any(re.search(rf"\b(?:test_|{test}_)?{case}\b", one) for one in of_test)]
+    return findings
+
+
 # ---- lists that must be complete, and counts ----
 
 def rooms_of(path, files):
@@ -409,6 +422,7 @@ def check(documents, files, read=text_of):
             continue  # its examples are sketches
         findings += check_paths(path, text, tree) + check_options(path, text, options)
         findings += check_values(path, text, constants) + check_names(path, text, words)
+        findings += check_tests(path, text, files, words, read)
         if path.startswith("daemon/") and path.endswith("LIMITS.md"):
             findings += check_limits(path, text, settings, constants)
         if path.endswith("README.md"):

@@ -175,7 +175,7 @@ class Documents(unittest.TestCase):
         "README.md": "# Top\n\n[how](daemon/README.md#start-here), `daemon/store/pool.[ch]`, `pool.h`, `daemon/*.md`, four methods, "
                      "three members of `kvc_x`.\n",
         "daemon/README.md": "# daemon\n\n## Rooms\n\n| room | what |\n|---|---|\n| `store/` | pages |\n| `config/` | settings |\n\n## Start here\n\n"
-                            "`kvcobra table stage FILE --yes`, `--lease-ms`, `pool_map()`, `KVC_ALL`, at most 8 jobs (`JOBS_MAX`), `event=pool-lost`\n\n"
+                            "`kvcobra table stage FILE --yes`, `--lease-ms`, `pool_map()`, `KVC_ALL`, at most 8 jobs (`JOBS_MAX`), `event=pool-lost`, `test_pool.c` lost_page, all_pages, `test_pool`\n\n"
                             "    kvcobra table list --timeout 3; kvcobrad --lease-ms 7 | grep --color x\n",
         "daemon/LIMITS.md": "| what grows | who | in all | gets | setting | test |\n|---|---|---|---|---|---|\n"
                             "| jobs | client | 8 | EAGAIN | `JOBS_MAX` | `daemon/store/pool.c` |\n"
@@ -190,6 +190,7 @@ class Documents(unittest.TestCase):
         "tools/command/option.h": '#define TIMEOUT(key) \\\n    { \\\n        "timeout", key }\n',
         "tools/operate/cmd_table.c": 'static const struct argp_option options[] = {\n    {"json", 1},\n};\n',
         "tools/operate/cmd_evict.c": 'static const struct argp_option options[] = {\n    {"tenant", 1},\n};\n',
+        "tests/unit/daemon/store/test_pool.c": "static void test_lost_page(void)\n{\n}\nstatic void all_pages(void)\n{\n}\n",
         "client/kvcobra.h": "typedef struct kvc_x {\n    size_t struct_bytes; /* sizeof */\n    int a;\n    int b, c;\n} kvc_x;\n",
     }
 
@@ -212,7 +213,8 @@ class Documents(unittest.TestCase):
                                ("daemon/README.md", "kvcobra table stage", "kvcobra tables stage"), ("daemon/README.md", "`--lease-ms`", "`--lease-s`"),
                                ("daemon/README.md", "list --timeout", "list --time"), ("daemon/README.md", "kvcobrad --lease-ms", "kvcobrad --timeout"),
                                ("daemon/README.md", "pool_map()", "pool_unmap()"), ("daemon/README.md", "KVC_ALL", "KVC_SOME"),
-                               ("daemon/README.md", "8 jobs", "9 jobs"), ("daemon/README.md", "event=pool-lost", "event=pool-gone"),
+                               ("daemon/README.md", "8 jobs", "9 jobs"),
+                               ("daemon/README.md", "all_pages", "no_pages"), ("daemon/README.md", "`test_pool`", "`test_pools`"), ("daemon/README.md", "event=pool-lost", "event=pool-gone"),
                                ("daemon/LIMITS.md", "| 8 |", "| 16 |"), ("daemon/LIMITS.md", "`JOBS_MAX`", "`JOBS_MOST`"),
                                ("daemon/LIMITS.md", "64 MiB", "64 KiB"), ("daemon/LIMITS.md", "30 s", "20 s"),
                                ("daemon/LIMITS.md", "`lease-ms`", "`lease-time`"), ("daemon/LIMITS.md", "store/pool.c", "store/pools.c"),
