@@ -96,11 +96,28 @@ void sample_code_get(const struct stats *s, uint32_t head_side, size_t slot, flo
     }
 }
 
+/* The slots of a source are between those of others, so the processor does not foresee them: without this, a
+ * solve waits for three quarters of the time that it spends here. */
+#define AHEAD 12
+#define LINE_NUMBERS (64 / sizeof(uint16_t))
+
+static void sample_code_prefetch(const struct stats *s, uint32_t head_side, size_t slot)
+{
+    size_t d = s->o.geometry.d;
+    const uint16_t *from = stats_sample_rows(s, head_side) + slot * d;
+
+    for (size_t i = 0; i < d; i += LINE_NUMBERS)
+        __builtin_prefetch(from + i);
+}
+
 void sample_code_read(const struct stats *s, uint32_t head_side, const uint32_t *slots, size_t n, size_t step,
                       float *ret_x)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (i + AHEAD < n)
+            sample_code_prefetch(s, head_side, slots[(i + AHEAD) * step]);
         sample_code_get(s, head_side, slots[i * step], ret_x + i * s->o.geometry.d);
+    }
 }
 
 float *stats_sample_load(const struct stats *s, uint32_t head_side)
