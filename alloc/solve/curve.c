@@ -204,23 +204,35 @@ struct curve_strings {
     _Alignas(64) uint8_t scratch[TRELLIS_SCRATCH];
 };
 
-/* Up to four chunks of rows: a lane has one coordinate of one chunk. */
+/* The states of up to four chunks of rows: a lane has one coordinate of one chunk. */
+static void curve_encode_strings(struct curve_strings *s, const struct levels *l, unsigned b, const float *z,
+                                 size_t n, size_t n_coords, size_t stride)
+{
+    size_t lanes = n > 2 * TRELLIS_TOKENS ? STRINGS_LANES : STRINGS_LANES / 2;
+    float inverse = 1 / l->step;
+
+    memset(s->steps, 0, sizeof(s->steps));
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < n_coords; i++)
+            s->steps[t % TRELLIS_TOKENS][t / TRELLIS_TOKENS * STRINGS_COORDS + i] =
+                trellis_steps(z[t * stride + i], inverse);
+    trellis_encode_best()(l, b, s->steps[0], lanes, STRINGS_LANES, s->states[0], s->scratch);
+}
+
+static inline const uint8_t *curve_states_of(const struct curve_strings *s, size_t t)
+{
+    return &s->states[t % TRELLIS_TOKENS][t / TRELLIS_TOKENS * STRINGS_COORDS];
+}
+
 static void curve_quantise_strings(const struct levels *l, unsigned b, const float *level, float *z, size_t n,
                                    size_t n_coords, size_t stride)
 {
     struct curve_strings s;
-    size_t lanes = n > 2 * TRELLIS_TOKENS ? STRINGS_LANES : STRINGS_LANES / 2;
-    float inverse = 1 / l->step;
 
-    memset(s.steps, 0, sizeof(s.steps));
+    curve_encode_strings(&s, l, b, z, n, n_coords, stride);
     for (size_t t = 0; t < n; t++)
         for (size_t i = 0; i < n_coords; i++)
-            s.steps[t % TRELLIS_TOKENS][t / TRELLIS_TOKENS * STRINGS_COORDS + i] =
-                trellis_steps(z[t * stride + i], inverse);
-    trellis_encode_best()(l, b, s.steps[0], lanes, STRINGS_LANES, s.states[0], s.scratch);
-    for (size_t t = 0; t < n; t++)
-        for (size_t i = 0; i < n_coords; i++)
-            z[t * stride + i] = level[s.states[t % TRELLIS_TOKENS][t / TRELLIS_TOKENS * STRINGS_COORDS + i]];
+            z[t * stride + i] = level[curve_states_of(&s, t)[i]];
 }
 
 /* @level: [levels_count()] */
@@ -235,6 +247,23 @@ static void curve_quantise(const struct levels *l, unsigned b, const float *leve
                                    stride);
         else
             quantise_rows(l, b, level, z, n, n_coords, stride);
+}
+
+void curve_quantise_codes(const struct levels *l, unsigned b, const float *z, size_t n, size_t n_coords,
+                          size_t stride, uint8_t *ret_codes, size_t codes_stride)
+{
+    size_t at_once = STRINGS_AT_ONCE * TRELLIS_TOKENS;
+    struct curve_strings s;
+
+    for (size_t t = 0; t < n; t++) {
+        if (l->state_bits > 0 && t % at_once == 0)
+            curve_encode_strings(&s, l, b, z + t * stride, n - t < at_once ? n - t : at_once, n_coords,
+                                 stride);
+        for (size_t i = 0; i < n_coords; i++)
+            ret_codes[t * codes_stride + i] = l->state_bits > 0
+                                                  ? curve_states_of(&s, t % at_once)[i]
+                                                  : (uint8_t) quantise_fast(l, b, z[t * stride + i]);
+    }
 }
 
 void curve_quantise_levels(const struct levels *l, unsigned b, float *z, size_t n, size_t n_coords,

@@ -58,3 +58,7 @@ void curve_quantise_levels(const struct levels *l, unsigned b, float *z, size_t 
 /* The same, := the stored value of the level, without its step. */
 void curve_quantise_values(const struct levels *l, unsigned b, float *z, size_t n, size_t n_coords,
                            size_t stride);
+
+/* ret_codes [n, n_coords], row stride @codes_stride, := the number of that level; with a trellis, a state. */
+void curve_quantise_codes(const struct levels *l, unsigned b, const float *z, size_t n, size_t n_coords,
+                          size_t stride, uint8_t *ret_codes, size_t codes_stride);

@@ -167,6 +167,8 @@ int solve_bands_method(struct solver *v, struct errmsg *e)
     if (r == 0)
         r = solve_finish_side(v, SIDE_K, e);
     if (r == 0)
+        r = solve_store_keys(v, e);
+    if (r == 0)
         r = solve_finish_side(v, SIDE_V, e);
     return r == 0 && v->o.decoder == DECODER_LEAST_SQUARES ? solve_fit_decoders(v, e) : r;
 }

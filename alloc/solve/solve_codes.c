@@ -8,6 +8,8 @@
 
 #include "alloc/solve/curve.h"
 #include "alloc/solve/solve_rows.h"
+#include "alloc/table/levels.h"
+#include "base/cleanup.h"
 
 void solve_stored_order(const struct head *h, struct stored_order *ret)
 {
@@ -18,6 +20,23 @@ void solve_stored_order(const struct head *h, struct stored_order *ret)
                 ret->band[ret->n_bands++] = b;
                 ret->n_coords += band_coords(&h->t, b);
             }
+}
+
+/* What the codes of each band decode to. */
+static int solve_coder_init_levels(struct solve_coder *c, const struct head *h)
+{
+    c->level = calloc((size_t) c->order.n_bands + 1, sizeof(*c->level));
+    if (!c->level)
+        return -ENOMEM;
+
+    for (uint32_t i = 0; i < c->order.n_bands; i++) {
+        unsigned bits = h->bits[c->order.band[i]];
+        const struct levels *l = &c->v->levels[c->hs % 2][bits];
+
+        for (unsigned q = 0; q < levels_count(l, bits); q++)
+            c->level[i][q] = (float) level_z(l, q);
+    }
+    return 0;
 }
 
 int solve_coder_init(struct solve_coder *c, const struct solver *v, uint32_t hs)
@@ -39,31 +58,42 @@ int solve_coder_init(struct solve_coder *c, const struct solver *v, uint32_t hs)
         for (size_t j = 0; j < band_coords(&h->t, c->order.band[i]) * d; j++)
             *to++ = (float) from[j];
     }
-    return 0;
+    return h->codes ? solve_coder_init_levels(c, h) : 0;
 }
 
 void solve_coder_deinit(struct solve_coder *c)
 {
     free(c->enc);
+    free(c->level);
     *c = (struct solve_coder){.enc = NULL};
 }
 
-int solve_coder_encode(const struct solve_coder *c, const float *u, size_t n, float *ret_c, size_t stride)
+/* ret_z [n, order.n_coords], row stride @stride, := coordinates of u [n, d]. Return: 0; -EDOM. */
+static int solve_coder_project(const struct solve_coder *c, const float *u, size_t n, float *ret_z,
+                               size_t stride)
 {
-    const struct head *h = &c->v->heads[c->hs];
-    size_t d = c->v->g->d, m = c->order.n_coords, col = 0;
+    size_t d = c->v->g->d, m = c->order.n_coords;
     bool finite = true;
 
     if (m == 0 || n == 0)
         return 0;
 
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, (int) m, (int) d, 1.0f, u, (int) d, c->enc,
-                (int) d, 0.0f, ret_c, (int) stride);
+                (int) d, 0.0f, ret_z, (int) stride);
     for (size_t t = 0; t < n; t++)
         for (size_t i = 0; i < m; i++)
-            finite &= fabsf(ret_c[t * stride + i]) < INFINITY; /* the scale of a band may exceed binary32 */
-    if (!finite)
-        return -EDOM;
+            finite &= fabsf(ret_z[t * stride + i]) < INFINITY; /* the scale of a band may exceed binary32 */
+    return finite ? 0 : -EDOM;
+}
+
+int solve_coder_encode(const struct solve_coder *c, const float *u, size_t n, float *ret_c, size_t stride)
+{
+    const struct head *h = &c->v->heads[c->hs];
+    int r = solve_coder_project(c, u, n, ret_c, stride);
+    size_t col = 0;
+
+    if (r < 0)
+        return r;
 
     for (uint32_t i = 0; i < c->order.n_bands; i++) {
         uint32_t band = c->order.band[i], n_coords = band_coords(&h->t, band);
@@ -73,6 +103,86 @@ int solve_coder_encode(const struct solve_coder *c, const float *u, size_t n, fl
         col += n_coords;
     }
     return 0;
+}
+
+/* The kept codes of these rows. */
+static void solve_coder_look_up(const struct solve_coder *c, const struct solve_rows *r, float *ret_c,
+                                size_t stride)
+{
+    const struct head *h = &c->v->heads[c->hs];
+    size_t m = c->order.n_coords, col = 0;
+
+    for (uint32_t i = 0; i < c->order.n_bands; i++) {
+        uint32_t n_coords = band_coords(&h->t, c->order.band[i]);
+
+        for (size_t t = 0; t < r->n; t++) {
+            const uint8_t *codes = h->codes + (r->first + t * r->step) * m + col;
+
+            for (uint32_t k = 0; k < n_coords; k++)
+                ret_c[t * stride + col + k] = c->level[i][codes[k]];
+        }
+        col += n_coords;
+    }
+}
+
+/* With a trellis some rows have other codes than among all rows: those of their own strings. */
+static bool solve_coder_keeps(const struct solve_coder *c, const struct solve_rows *r)
+{
+    return c->level && r->step == 1;
+}
+
+int solve_coder_decode(const struct solve_coder *c, const struct solve_rows *r, const float *u, float *ret_c,
+                       size_t stride)
+{
+    if (!solve_coder_keeps(c, r))
+        return solve_coder_encode(c, u, r->n, ret_c, stride);
+
+    solve_coder_look_up(c, r, ret_c, stride);
+    return 0;
+}
+
+/* All codes of one K; @ctx is not used. */
+static int solve_store_head(struct solver *v, uint32_t hs, void *ctx)
+{
+    struct head *h = &v->heads[hs];
+    size_t d = v->g->d, m, most = SOLVE_BLOCK;
+    _cleanup_(solve_coder_deinit) struct solve_coder c = {.enc = NULL};
+    _cleanup_(freep) float *u = NULL;
+    struct solve_rows rows = {.n = 0};
+    int r = solve_coder_init(&c, v, hs);
+    uint8_t *to;
+
+    (void) ctx;
+    if (r < 0)
+        return r;
+
+    m = c.order.n_coords;
+    u = malloc(most * (d + m) * sizeof(*u));
+    to = h->codes = malloc(v->n * m + 1);
+    if (!u || !to)
+        return -ENOMEM;
+
+    while (r == 0 && solve_rows_next(v, 1, &rows)) {
+        float *z = u + most * d;
+        size_t col = 0;
+
+        solve_rows_read(v, hs, &rows, h->mean, u);
+        r = solve_coder_project(&c, u, rows.n, z, m);
+        for (uint32_t i = 0; r == 0 && i < c.order.n_bands; i++) {
+            uint32_t band = c.order.band[i], n_coords = band_coords(&h->t, band);
+
+            curve_quantise_codes(&v->levels[hs % 2][h->bits[band]], h->bits[band], z + col, rows.n, n_coords,
+                                 m, to + col, m);
+            col += n_coords;
+        }
+        to += rows.n * m;
+    }
+    return r;
+}
+
+int solve_store_keys(struct solver *v, struct errmsg *e)
+{
+    return v->n > 0 ? solver_each_side(v, "codes of keys", 1u << SIDE_K, solve_store_head, NULL, e) : 0;
 }
 
 int solve_keys_init(struct solve_keys *k, const struct solver *v, uint32_t head)
@@ -116,8 +226,9 @@ int solve_keys_read(struct solve_keys *k, const struct solve_rows *r, float *ret
         if (c->order.n_coords == 0)
             continue;
 
-        solve_rows_read(c->v, c->hs, r, c->v->heads[c->hs].mean, k->u);
-        err = solve_coder_encode(c, k->u, r->n, ret_c, stride);
+        if (!solve_coder_keeps(c, r))
+            solve_rows_read(c->v, c->hs, r, c->v->heads[c->hs].mean, k->u);
+        err = solve_coder_decode(c, r, k->u, ret_c, stride);
         if (err < 0)
             return err;
 

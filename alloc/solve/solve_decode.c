@@ -116,7 +116,7 @@ static int solve_decode_encode(struct solve_decode_fit *f, const struct solve_ro
     if (n_pred > 0)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) rows->n, (int) d, (int) n_pred, -1.0f,
                     f->c, (int) m, f->D, (int) d, 1.0f, f->e, (int) d);
-    r = solve_coder_encode(&f->coder, f->e, rows->n, f->c + n_pred, m);
+    r = solve_coder_decode(&f->coder, rows, f->e, f->c + n_pred, m);
     if (r == 0 && m > n_pred)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int) rows->n, (int) d, (int) (m - n_pred),
                     -1.0f, f->c + n_pred, (int) m, f->D + n_pred * d, (int) d, 1.0f, f->e, (int) d);

@@ -18,6 +18,8 @@
 /* A table that is measured, and what it costs by head-side: [n_heads] sums over samples. */
 struct solve_report_measured {
     const struct table *table;
+    uint32_t n_heads;
+    uint8_t **codes;    /* [n_heads] of K, if V is predicted from it: [n, r] of all rows */
     double *distortion; /* mean e'Me, times the head's weight */
     double *error2;     /* squares of x - x^ */
     double *signal2;    /* squares of x - mean */
@@ -26,6 +28,9 @@ struct solve_report_measured {
 
 static void solve_report_measured_deinit(struct solve_report_measured *m)
 {
+    for (uint32_t hs = 0; hs < m->n_heads; hs++)
+        free(m->codes[hs]);
+    free(m->codes);
     free(m->distortion);
 }
 
@@ -33,10 +38,12 @@ static int solve_report_measured_init(struct solve_report_measured *m, const str
                                       uint32_t n_heads)
 {
     *m = (struct solve_report_measured){.table = t};
+    m->codes = calloc((size_t) n_heads + 1, sizeof(*m->codes));
     m->distortion = calloc(4 * (size_t) n_heads + 1, sizeof(*m->distortion));
-    if (!m->distortion)
+    if (!m->distortion || !m->codes)
         return -ENOMEM;
 
+    m->n_heads = n_heads;
     m->error2 = m->distortion + n_heads;
     m->signal2 = m->error2 + n_heads;
     m->saturated = m->signal2 + n_heads;
@@ -74,28 +81,46 @@ static int solve_report_scratch_init(struct solve_report_scratch *t, size_t stri
     return 0;
 }
 
-/* z [n, r], row stride @stride, := levels of their codes. Adds the saturated coordinates to *@saturated. */
+/* z [n, r], row stride @stride, := levels of @codes [n, r]. */
+static void solve_report_look_up(const struct table *table, const struct codec *c, enum side side,
+                                 const uint8_t *codes, size_t n, float *z, size_t stride)
+{
+    for (size_t t = 0; t < n; t++)
+        for (uint32_t i = 0; i < c->r; i++) {
+            unsigned b = c->bits[i / 8];
+
+            z[t * stride + i] = b > 0 ? table->levels[side][b].value[codes[t * c->r + i]] : 0;
+        }
+}
+
+/* z [n, r] := levels of their codes, which are kept in @ret_codes [n, r] if that is not NULL. Adds the
+ * saturated coordinates to *@saturated. */
 static void solve_report_quantise_rows(const struct table *table, const struct codec *c, enum side side,
-                                       float *z, size_t n, size_t stride, double *saturated)
+                                       float *z, size_t n, uint8_t *ret_codes, double *saturated)
 {
     for (uint32_t half = 0; half < c->r / 8u; half++) {
         unsigned b = c->bits[half];
+        const struct levels *l = &table->levels[side][b];
 
-        if (b > 0) {
-            *saturated +=
-                (double) levels_count_saturated(&table->levels[side][b], b, z + half * 8, n, 8, stride);
-            curve_quantise_values(&table->levels[side][b], b, z + half * 8, n, 8, stride);
-        } else
+        if (b > 0)
+            *saturated += (double) levels_count_saturated(l, b, z + half * 8, n, 8, c->r);
+        if (b > 0 && ret_codes)
+            curve_quantise_codes(l, b, z + half * 8, n, 8, c->r, ret_codes + half * 8, c->r);
+        else if (b > 0)
+            curve_quantise_values(l, b, z + half * 8, n, 8, c->r);
+        else
             for (size_t i = 0; i < n; i++)
-                memset(z + i * stride + half * 8, 0, 8 * sizeof(*z));
+                memset(z + i * c->r + half * 8, 0, 8 * sizeof(*z));
     }
+    if (ret_codes)
+        solve_report_look_up(table, c, side, ret_codes, n, z, c->r);
 }
 
-/* ret [n, r], row stride @stride, := levels of one side's codes of t->x. @pred: levels that it is
- * predicted from, row stride t->stride. Adds the saturated coordinates to *@saturated. */
+/* t->codes [n, r] := levels of one side's codes of t->x, predicted from t->keys. @ret_codes, @saturated: as
+ * above. */
 static void solve_report_encode_rows(struct solve_report_scratch *t, const struct table *table,
-                                     const struct codec *c, enum side side, const float *pred, size_t n,
-                                     float *ret, size_t stride, double *saturated)
+                                     const struct codec *c, enum side side, size_t n, uint8_t *ret_codes,
+                                     double *saturated)
 {
     size_t d = t->d;
 
@@ -106,11 +131,11 @@ static void solve_report_encode_rows(struct solve_report_scratch *t, const struc
         for (size_t j = 0; j < d; j++)
             t->error[i * d + j] = t->x[i * d + j] - c->enc_mean[j];
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) d, 1.0f, t->error, (int) d,
-                c->enc, (int) d, 0.0f, ret, (int) stride);
+                c->enc, (int) d, 0.0f, t->codes, c->r);
     if (c->n_pred > 0)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) c->n_pred, -1.0f, pred,
-                    (int) t->stride, c->enc_k, (int) c->n_pred, 1.0f, ret, (int) stride);
-    solve_report_quantise_rows(table, c, side, ret, n, stride, saturated);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int) n, c->r, (int) c->n_pred, -1.0f, t->keys,
+                    (int) t->stride, c->enc_k, (int) c->n_pred, 1.0f, t->codes, c->r);
+    solve_report_quantise_rows(table, c, side, t->codes, n, ret_codes, saturated);
 }
 
 /* t->error := x - x^, from the codes in t->codes. */
@@ -160,20 +185,19 @@ static void solve_report_add_rows(struct solve_report_scratch *t, const struct c
     *signal2 += solve_report_dot(t->x, t->x, n * d);
 }
 
-/* t->keys of a block: levels of the K codes of @run. */
+/* t->keys of a block: levels of the K codes of @run, which were kept. */
 static void solve_report_read_keys(struct solve_report_scratch *t, const struct solver *v,
-                                   const struct table *table, uint32_t layer, struct head_run run,
+                                   const struct solve_report_measured *m, uint32_t layer, struct head_run run,
                                    const struct solve_rows *rows)
 {
-    const double zero[GEOMETRY_DIM_MAX] = {0};
-    double ignored = 0; /* counted with K itself */
     size_t at = 0;
 
     for (uint32_t head = run.first; head < run.first + run.n; head++) {
-        const struct codec *c = table_codec(table, layer, head, SIDE_K);
+        const struct codec *c = table_codec(m->table, layer, head, SIDE_K);
+        const uint8_t *codes = m->codes[head_side_index(v->g, layer, head, SIDE_K)];
 
-        solve_rows_read(v, head_side_index(v->g, layer, head, SIDE_K), rows, zero, t->x);
-        solve_report_encode_rows(t, table, c, SIDE_K, NULL, rows->n, t->keys + at, t->stride, &ignored);
+        solve_report_look_up(m->table, c, SIDE_K, codes + rows->first * c->r, rows->n, t->keys + at,
+                             t->stride);
         at += c->r;
     }
 }
@@ -192,6 +216,7 @@ static int solve_report_measure_head(struct solver *v, uint32_t hs, void *ctx)
     struct solve_rows rows = {.n = 0};
     double distortion = 0;
     size_t d = v->g->d;
+    uint8_t *kept = NULL;
     int r = solver_head_metric(v, hs, &metric);
 
     if (r == 0)
@@ -199,12 +224,19 @@ static int solve_report_measure_head(struct solver *v, uint32_t hs, void *ctx)
     if (r != 0)
         return r;
 
+    if (side == SIDE_K && table_predictors(m->table, head).n > 0) {
+        kept = m->codes[hs] = malloc(v->n * c->r + 1);
+        if (!kept)
+            return -ENOMEM;
+    }
+
     for (size_t i = 0; i < d * d; i++)
         t.M[i] = (float) metric->M[i];
     while (solve_rows_next(v, 1, &rows)) {
-        solve_report_read_keys(&t, v, m->table, layer, run, &rows);
+        solve_report_read_keys(&t, v, m, layer, run, &rows);
         solve_rows_read(v, hs, &rows, zero, t.x);
-        solve_report_encode_rows(&t, m->table, c, side, t.keys, rows.n, t.codes, c->r, &m->saturated[hs]);
+        solve_report_encode_rows(&t, m->table, c, side, rows.n, kept ? kept + rows.first * c->r : NULL,
+                                 &m->saturated[hs]);
         solve_report_decode_rows(&t, c, rows.n);
         solve_report_add_rows(&t, c, rows.n, &distortion, &m->error2[hs], &m->signal2[hs]);
     }
@@ -213,17 +245,23 @@ static int solve_report_measure_head(struct solver *v, uint32_t hs, void *ctx)
     return 0;
 }
 
-/* All head-sides, coded or not. */
+/* All head-sides, coded or not: K before V, which reads its codes. */
 static int solve_report_measure(struct solver *v, struct solve_report_measured *m, struct errmsg *e)
 {
     _cleanup_(freep) uint32_t *items = calloc((size_t) v->n_heads + 1, sizeof(*items));
+    int r = 0;
 
     if (!items)
         return fail(e, -ENOMEM, "out of memory for measuring the table");
 
-    for (uint32_t hs = 0; hs < v->n_heads; hs++)
-        items[hs] = hs;
-    return solver_each(v, "measuring the table", solve_report_measure_head, m, items, v->n_heads, e);
+    for (unsigned side = SIDE_K; r == 0 && side <= SIDE_V; side++) {
+        size_t n = 0;
+
+        for (uint32_t hs = side; hs < v->n_heads; hs += 2)
+            items[n++] = hs;
+        r = solver_each(v, "measuring the table", solve_report_measure_head, m, items, n, e);
+    }
+    return r;
 }
 
 int solve_distortion_heads(const struct stats *s, const struct table *table, const struct solve_options *o,

@@ -273,6 +273,7 @@ void solver_deinit(struct solver *v)
         free(v->heads[hs].mean);
         free(v->heads[hs].dec);
         free(v->heads[hs].predict);
+        free(v->heads[hs].codes);
         free(v->heads[hs].decoder.mean);
         free(v->heads[hs].decoder.predict);
         free(v->heads[hs].decoder.dec);

@@ -40,6 +40,7 @@ struct head {
     double *predict; /* V: [d, n_predict] from K's stored coordinates z, or NULL */
     double *dec;     /* [d, n] per band, for struct band_spec; filled by solve_build() */
     uint32_t n_predict;
+    uint8_t *codes;      /* K: of all sampled tokens, made by solve_store_keys(), or NULL */
     struct {             /* fitted by least squares; NULL: the inverse of the encoder */
         double *mean;    /* [d] */
         double *predict; /* [d, n_predict], or NULL */

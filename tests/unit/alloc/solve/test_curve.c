@@ -122,8 +122,35 @@ static void test_blocks(void)
         }
 }
 
+/* Kept codes decode to what the same rows are quantised to: scalar levels, and strings with a rest. */
+static void test_codes(void)
+{
+    enum { N = 300, COORDS = 7, STRIDE = 9, CODES_STRIDE = 8 };
+    struct curve_model m;
+
+    CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_MEASURED, QUANT_LLOYD_MAX, 6), 0);
+    for (unsigned b = 1; b <= 8; b++) {
+        const struct levels *l = m.books[b].state_bits > 0 ? &m.books[b] : &m.levels[b];
+        float z[N * STRIDE], levels[N * STRIDE];
+        uint8_t codes[N * CODES_STRIDE];
+        size_t n_wrong = 0;
+
+        for (size_t i = 0; i < N * STRIDE; i++)
+            levels[i] = z[i] = (float) test_rand_normal();
+        memset(codes, 0xee, sizeof(codes));
+        curve_quantise_levels(l, b, levels, N, COORDS, STRIDE);
+        curve_quantise_codes(l, b, z, N, COORDS, STRIDE, codes, CODES_STRIDE);
+        for (size_t t = 0; t < N; t++)
+            for (size_t i = 0; i < CODES_STRIDE; i++)
+                n_wrong += i < COORDS
+                               ? (float) level_z(l, codes[t * CODES_STRIDE + i]) != levels[t * STRIDE + i]
+                               : codes[t * CODES_STRIDE + i] != 0xee;
+        CU_ASSERT_EQUAL(n_wrong, 0);
+    }
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_measured), TEST(test_quantise_fast),        TEST(test_known),
-    TEST(test_blocks),   TEST(test_measured_is_gaussian), TEST_END,
+    TEST(test_measured), TEST(test_quantise_fast),        TEST(test_known), TEST(test_blocks),
+    TEST(test_codes),    TEST(test_measured_is_gaussian), TEST_END,
 };
 const char test_suite[] = "curve";
