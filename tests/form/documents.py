@@ -309,9 +309,12 @@ def check_names(path, text, words):
     for name in re.findall(r"`(KVC_[A-Z0-9_]+|kvcobra_[a-z_]+_(?:total|bytes|seconds))`", text):
         if name not in words and name.partition("kvcobra_")[2] not in words:
             findings.append(f"{path}: nothing is called {name}")
-    for name in re.findall(r"`event=([a-z-]+)`", text):
+    for name in re.findall(r"(?:`event=|\blogs? `)([a-z]+(?:-[a-z]+)+)`", text):
         if name not in words:
             findings.append(f"{path}: no program logs event={name}")
+    for name in re.findall(r"`((?:[a-z]+-)+(?:bytes|ms|s|extents|threads|queue|dir|pool|tenant|tenants|session|socket|file|address))(?: = [^`]*)?`", text):
+        if name not in words:
+            findings.append(f"{path}: there is no setting {name}")
     return findings
 
 

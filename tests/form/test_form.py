@@ -175,7 +175,7 @@ class Documents(unittest.TestCase):
         "README.md": "# Top\n\n[how](daemon/README.md#start-here), `daemon/store/pool.[ch]`, `pool.h`, `daemon/*.md`, four methods, "
                      "three members of `kvc_x`.\n",
         "daemon/README.md": "# daemon\n\n## Rooms\n\n| room | what |\n|---|---|\n| `store/` | pages |\n| `config/` | settings |\n\n## Start here\n\n"
-                            "`kvcobra table stage FILE --yes`, `--lease-ms`, `pool_map()`, `KVC_ALL`, at most 8 jobs (`JOBS_MAX`), `event=pool-lost`, `test_pool.c` lost_page, all_pages, `test_pool`\n\n"
+                            "`kvcobra table stage FILE --yes`, `--lease-ms`, `pool_map()`, `KVC_ALL`, at most 8 jobs (`JOBS_MAX`), `event=pool-lost`, `test_pool.c` lost_page, all_pages, `test_pool`, logs `pool-lost`, `lease-ms`\n\n"
                             "    kvcobra table list --timeout 3; kvcobrad --lease-ms 7 | grep --color x\n",
         "daemon/LIMITS.md": "| what grows | who | in all | gets | setting | test |\n|---|---|---|---|---|---|\n"
                             "| jobs | client | 8 | EAGAIN | `JOBS_MAX` | `daemon/store/pool.c` |\n"
@@ -214,6 +214,7 @@ class Documents(unittest.TestCase):
                                ("daemon/README.md", "list --timeout", "list --time"), ("daemon/README.md", "kvcobrad --lease-ms", "kvcobrad --timeout"),
                                ("daemon/README.md", "pool_map()", "pool_unmap()"), ("daemon/README.md", "KVC_ALL", "KVC_SOME"),
                                ("daemon/README.md", "8 jobs", "9 jobs"),
+                               ("daemon/README.md", "logs `pool-lost`", "logs `pool-gone`"), ("daemon/README.md", ", `lease-ms`", ", `hold-ms`"),
                                ("daemon/README.md", "all_pages", "no_pages"), ("daemon/README.md", "`test_pool`", "`test_pools`"), ("daemon/README.md", "event=pool-lost", "event=pool-gone"),
                                ("daemon/LIMITS.md", "| 8 |", "| 16 |"), ("daemon/LIMITS.md", "`JOBS_MAX`", "`JOBS_MOST`"),
                                ("daemon/LIMITS.md", "64 MiB", "64 KiB"), ("daemon/LIMITS.md", "30 s", "20 s"),
