@@ -14,7 +14,7 @@
 #include "tools/calibrate/solve_input.h"
 
 enum {
-    OPT_BPD = 1,
+    OPT_BPD = 0x100, /* above all characters: more than 31 from 1 on would be short options, such as -! */
     OPT_K_BPD,
     OPT_V_BPD,
     OPT_TOTAL_BPD,

@@ -52,6 +52,8 @@ def check_commands(programs, pages):
         text = help_of(program, *words)
         for option in set(re.findall(r"(?:^|[ ,])(--[a-z][a-z0-9-]*)", text, re.MULTILINE)):
             check(option in page, f"the page of {' '.join(words)} lacks {option}")
+        odd = re.findall(r"^ +(-[^-A-Za-z0-9?]),", text, re.MULTILINE)
+        check(not odd, f"the help of {' '.join(words)} has short options that are no letters: {odd}")
         for example in re.findall(r"^  (kvcobra\S* .*)$", text, re.MULTILINE):
             check(f"  {example}\n" in page, f"the page of {' '.join(words)} lacks the example '{example}'")
         # words that the page must not have lost between the sections of --help
