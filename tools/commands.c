@@ -1,5 +1,7 @@
-/* The list of subcommands, and the help of `kvcobra` itself with a worked example. */
+/* The subcommands, and the help of `kvcobra` itself with a worked example. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tools/command/command.h"
 #include "tools/command/extension.h"
@@ -8,15 +10,30 @@
 
 enum { HELP_INDENT = 4 };
 
-/* In the order of a first use. */
-static const struct command *const commands[] = {
-    &cmd_inspect,  &cmd_calibrate, &cmd_merge, &cmd_solve,    &cmd_eval,        &cmd_compare,
-    &cmd_generate, &cmd_table,     &cmd_model, &cmd_model_id, &cmd_recalibrate, &cmd_up,
-    &cmd_down,     &cmd_doctor,    &cmd_ping,  &cmd_status,   &cmd_top,         &cmd_clients,
-    &cmd_monitor,  &cmd_lookup,    &cmd_pin,   &cmd_unpin,    &cmd_export,      &cmd_import,
-    &cmd_evict,    &cmd_flush,     &cmd_quota, &cmd_drain,    &cmd_tier,        &cmd_bench,
-    &cmd_demo,     NULL,
-};
+/* ---- rows: COMMAND() of command.h ---- */
+
+extern const struct command *const __start_kvc_commands[], *const __stop_kvc_commands[];
+
+static int commands_by_rank(const void *a, const void *b)
+{
+    const struct command *x = *(const struct command *const *) a, *y = *(const struct command *const *) b;
+
+    return x->rank != y->rank ? (x->rank > y->rank) - (x->rank < y->rank) : strcmp(x->name, y->name);
+}
+
+/* All rows in the order of the help, with NULL at the end. */
+static const struct command *const *commands_all(void)
+{
+    static const struct command **all;
+    size_t n = (size_t) (__stop_kvc_commands - __start_kvc_commands);
+
+    if (all)
+        return all;
+    all = command_allocated(calloc(n + 1, sizeof(*all)));
+    memcpy(all, __start_kvc_commands, n * sizeof(*all));
+    qsort(all, n, sizeof(*all), commands_by_rank);
+    return all;
+}
 
 /* ---- programs of the Python package ---- */
 
@@ -27,8 +44,8 @@ static int commands_run_llama_proxy(int argc, char **argv)
     return extension_run(&x, argv[0], argc, argv);
 }
 
-static const struct command llama_proxy = {"llama-proxy", "share the prompts of a llama-server",
-                                           commands_run_llama_proxy};
+static const struct command llama_proxy = {
+    .name = "llama-proxy", .summary = "share the prompts of a llama-server", .run = commands_run_llama_proxy};
 static const struct command *const extensions[] = {&llama_proxy, NULL};
 
 static void commands_print_help(void)
@@ -40,7 +57,7 @@ static void commands_print_help(void)
                    "the loss of accuracy, and share the cache between the processes of a host.\n"
                    "\n"
                    "Commands:\n");
-    command_list(commands);
+    command_list(commands_all());
     fputs("\nCommands of the Python package:\n", stdout);
     command_list(extensions);
     terminal_print(stdout, HELP_INDENT, "%s",
@@ -81,7 +98,7 @@ static void commands_print_help(void)
 
 int commands_main(int argc, char **argv)
 {
-    static const struct program kvcobra = {"kvcobra", commands, extensions, commands_print_help};
+    const struct program kvcobra = {"kvcobra", commands_all(), extensions, commands_print_help};
 
     return program_main(&kvcobra, argc, argv);
 }

@@ -588,4 +588,8 @@ static int bench_attend_run(int argc, char **argv)
     return o.common.json ? bench_attend_print_json(&b, &o, cpu) : bench_attend_print_text(&b, &o, cpu);
 }
 
-const struct command bench_attend = {"attend", "attention on packed pages and on binary16", bench_attend_run};
+const struct command bench_attend = {
+    .name = "attend",
+    .summary = "attention on packed pages and on binary16",
+    .run = bench_attend_run,
+};

@@ -177,5 +177,8 @@ static int bench_engine_run(int argc, char **argv)
                          : bench_engine_print_text(&o, table, &result, cpu);
 }
 
-const struct command bench_engine = {"engine", "publishing from an engine's cache, and reading into it",
-                                     bench_engine_run};
+const struct command bench_engine = {
+    .name = "engine",
+    .summary = "publishing from an engine's cache, and reading into it",
+    .run = bench_engine_run,
+};

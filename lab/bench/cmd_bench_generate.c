@@ -341,5 +341,8 @@ static int bench_generate_run(int argc, char **argv)
     return o.common.json ? bench_generate_print_json(&o, &x, cpu) : bench_generate_print_text(&o, &x, cpu);
 }
 
-const struct command bench_generate = {"generate", "decode steps with an exact and a compressed cache",
-                                       bench_generate_run};
+const struct command bench_generate = {
+    .name = "generate",
+    .summary = "decode steps with an exact and a compressed cache",
+    .run = bench_generate_run,
+};

@@ -204,5 +204,8 @@ static int bench_service_run(int argc, char **argv)
                          : service_print_text(&x.measured, &o.service);
 }
 
-const struct command bench_service = {"service", "a daemon under load, full, during swaps and restarts",
-                                      bench_service_run};
+const struct command bench_service = {
+    .name = "service",
+    .summary = "a daemon under load, full, during swaps and restarts",
+    .run = bench_service_run,
+};

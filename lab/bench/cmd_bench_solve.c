@@ -373,5 +373,8 @@ static int bench_solve_run(int argc, char **argv)
                          : bench_solve_print_text(timings, o.repeat, cpu);
 }
 
-const struct command bench_solve = {"solve", "the paper's solvers and the bands knapsack, 256 heads",
-                                    bench_solve_run};
+const struct command bench_solve = {
+    .name = "solve",
+    .summary = "the paper's solvers and the bands knapsack, 256 heads",
+    .run = bench_solve_run,
+};

@@ -29,5 +29,8 @@ static int lab_bench_run(int argc, char **argv)
     return command_dispatch(benches, "kvcobra-lab bench", argc, argv);
 }
 
-const struct command lab_bench = {"bench", "measure kernels, solvers and the daemon on this machine",
-                                  lab_bench_run};
+const struct command lab_bench = {
+    .name = "bench",
+    .summary = "measure kernels, solvers and the daemon on this machine",
+    .run = lab_bench_run,
+};

@@ -329,5 +329,8 @@ static int lab_eval_main(int argc, char **argv)
     return eval_main(&lab_eval_extension, &x, argc, argv);
 }
 
-const struct command lab_eval = {"eval", "compare tables and other formats with the exact model",
-                                 lab_eval_main};
+const struct command lab_eval = {
+    .name = "eval",
+    .summary = "compare tables and other formats with the exact model",
+    .run = lab_eval_main,
+};

@@ -59,4 +59,9 @@ static int cmd_bench_run(int argc, char **argv)
     return command_dispatch(benches, "kvcobra bench", argc, argv);
 }
 
-const struct command cmd_bench = {"bench", "measure what a server needs on this machine", cmd_bench_run};
+COMMAND(cmd_bench) = {
+    .name = "bench",
+    .summary = "measure what a server needs on this machine",
+    .run = cmd_bench_run,
+    .rank = 300,
+};

@@ -301,4 +301,7 @@ static int bench_capacity_run(int argc, char **argv)
 }
 
 const struct command bench_capacity = {
-    "capacity", "prompts found with fewer bits in the same memory, from a trace", bench_capacity_run};
+    .name = "capacity",
+    .summary = "prompts found with fewer bits in the same memory, from a trace",
+    .run = bench_capacity_run,
+};

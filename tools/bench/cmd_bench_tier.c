@@ -535,4 +535,7 @@ static int bench_tier_run(int argc, char **argv)
 }
 
 const struct command bench_tier = {
-    "tier", "pages to and from a disk and a cluster, beside fio and redis-benchmark", bench_tier_run};
+    .name = "tier",
+    .summary = "pages to and from a disk and a cluster, beside fio and redis-benchmark",
+    .run = bench_tier_run,
+};

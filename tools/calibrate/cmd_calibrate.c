@@ -431,5 +431,10 @@ static int cmd_calibrate_run(int argc, char **argv)
     return code;
 }
 
-const struct command cmd_calibrate = {"calibrate", "measure which directions of a model's cache matter",
-                                      cmd_calibrate_run};
+COMMAND(cmd_calibrate) = {
+    .name = "calibrate",
+    .summary = "measure which directions of a model's cache matter",
+    .run = cmd_calibrate_run,
+    .rank = 20,
+    .related = "merge solve",
+};

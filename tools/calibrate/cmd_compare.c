@@ -157,4 +157,10 @@ static int cmd_compare_run(int argc, char **argv)
                          : cmd_compare_print_text(&o, (const struct table *[]){a, b}, c);
 }
 
-const struct command cmd_compare = {"compare", "compare two tables of one model", cmd_compare_run};
+COMMAND(cmd_compare) = {
+    .name = "compare",
+    .summary = "compare two tables of one model",
+    .run = cmd_compare_run,
+    .rank = 60,
+    .related = "inspect",
+};

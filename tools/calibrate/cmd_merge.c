@@ -244,4 +244,10 @@ static int cmd_merge_run(int argc, char **argv)
     return code;
 }
 
-const struct command cmd_merge = {"merge", "add the statistics of several runs", cmd_merge_run};
+COMMAND(cmd_merge) = {
+    .name = "merge",
+    .summary = "add the statistics of several runs",
+    .run = cmd_merge_run,
+    .rank = 30,
+    .related = "calibrate",
+};

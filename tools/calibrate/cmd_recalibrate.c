@@ -469,5 +469,10 @@ static int cmd_recalibrate_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_recalibrate_request, &o);
 }
 
-const struct command cmd_recalibrate = {
-    "recalibrate", "solve a table from live traffic, activate it if better", cmd_recalibrate_run};
+COMMAND(cmd_recalibrate) = {
+    .name = "recalibrate",
+    .summary = "solve a table from live traffic, activate it if better",
+    .run = cmd_recalibrate_run,
+    .rank = 110,
+    .related = "solve table",
+};

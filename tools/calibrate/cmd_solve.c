@@ -389,5 +389,10 @@ static int cmd_solve_run(int argc, char **argv)
     return a.sweep ? solve_sweep(&a, &in, &o, &p) : cmd_solve_write_table(&a, &in, &o, &times, begun);
 }
 
-const struct command cmd_solve = {"solve", "distribute a bit budget: make a table from statistics",
-                                  cmd_solve_run};
+COMMAND(cmd_solve) = {
+    .name = "solve",
+    .summary = "distribute a bit budget: make a table from statistics",
+    .run = cmd_solve_run,
+    .rank = 40,
+    .related = "calibrate inspect eval table",
+};

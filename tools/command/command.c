@@ -107,13 +107,43 @@ static void command_begin_usage(const char *title)
     stderr = memory;
 }
 
+/* ---- the command line ---- */
+
+/* Of the command that runs: before its examples in --help, and in its man page. */
+static const char *command_related;
+
+/* argp frees the result, unless it is @text. */
+static char *command_help(int key, const char *text, void *input)
+{
+    const char *doc = text ? text : "", *examples = strstr(doc, "Example");
+    _cleanup_(freep) char *names = NULL;
+    char *out = NULL, *rest = NULL;
+    size_t n;
+    FILE *f;
+
+    (void) input;
+    if (key != ARGP_KEY_HELP_POST_DOC || !command_related)
+        return (char *) text;
+
+    names = command_allocated(strdup(command_related));
+    f = command_allocated(open_memstream(&out, &n));
+    examples = examples ? examples : doc + strlen(doc);
+    fprintf(f, "%.*s%sSee also:", (int) (examples - doc), doc, *doc && !*examples ? "\n\n" : "");
+    for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+        fprintf(f, " kvcobra %s%s", name, *rest ? "," : ".");
+    fprintf(f, "%s%s", *examples ? "\n\n" : "", examples);
+    return fclose(f) == 0 ? out : NULL;
+}
+
 void command_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
+    struct argp own = *argp;
     error_t r;
 
+    own.help_filter = command_help;
     argp_err_exit_status = COMMAND_USAGE;
     command_begin_usage(argv[0]);
-    r = argp_parse(argp, argc, argv, 0, NULL, input);
+    r = argp_parse(&own, argc, argv, 0, NULL, input);
     command_end_usage();
     if (r != 0) { /* argp reports usage errors itself; it returns -1 or ENOMEM */
         (void) command_fail("cannot read the command line: %s", strerror(r));
@@ -203,6 +233,7 @@ int command_dispatch(const struct command *const *commands, const char *program,
             return command_fail("out of memory");
         }
 
+        command_related = (*c)->related;
         argv[1] = title; /* the beginning of messages of argp and getopt */
         return (*c)->run(argc - 1, argv + 1);
     }
@@ -221,7 +252,7 @@ void command_list(const struct command *const *commands)
 
     for (size_t i = 0; commands[i]; i++)
         widest = strlen(commands[i]->name) > widest ? strlen(commands[i]->name) : widest;
-    /* The man page and the completion scripts expect at least two blanks before the summary. */
+    /* The man page expects at least two blanks before the summary. */
     for (; *commands; commands++)
         terminal_print(stdout, (unsigned) widest + 4, "  %-*s  %s\n", (int) widest, (*commands)->name,
                        (*commands)->summary);

@@ -1,7 +1,7 @@
 /*
  * The frame of the kvcobra command: struct command, the options that all subcommands share, failures, and
- * dispatch. A subcommand is one file cmd_NAME.c that defines `const struct command cmd_NAME`; it is declared
- * below, listed in commands.c and built in meson.build. Its shape:
+ * dispatch. A subcommand is one file cmd_NAME.c with a row, which no list names: help and man pages
+ * find it. Its shape:
  *
  *     struct eval_options { struct common_options common; const char *model; ... };
  *
@@ -31,7 +31,12 @@
  *             return command_fail("%s", e.text);
  *         return COMMAND_OK;
  *     }
- *     const struct command cmd_eval = { "eval", "compare compressed caches with the exact model", run };
+ *     COMMAND(cmd_eval) = {
+ *         .name = "eval",
+ *         .summary = "compare compressed caches with the exact model",
+ *         .run = run,
+ *         .rank = 50,
+ *     };
  *
  * Results go to stdout, everything else to stderr. A failure prints one sentence. Programs use --json.
  */
@@ -54,12 +59,22 @@ struct command {
     const char *name;
     const char *summary;               /* one line, no full stop: shown by kvcobra --help */
     int (*run)(int argc, char **argv); /* argv[0] is "kvcobra NAME"; returns an exit code */
+    unsigned rank;                     /* place in kvcobra --help, which has the order of a first use */
+    const char *related;               /* commands that answer the questions which this one raises; or NULL */
 };
 
-extern const struct command cmd_bench, cmd_calibrate, cmd_clients, cmd_compare, cmd_demo, cmd_doctor,
-    cmd_down, cmd_drain, cmd_eval, cmd_evict, cmd_export, cmd_flush, cmd_generate, cmd_import, cmd_inspect,
-    cmd_lookup, cmd_merge, cmd_model, cmd_model_id, cmd_monitor, cmd_pin, cmd_ping, cmd_quota,
-    cmd_recalibrate, cmd_solve, cmd_status, cmd_table, cmd_tier, cmd_top, cmd_unpin, cmd_up;
+/*
+ * Defines a row of kvcobra. A pointer to it goes into a section of its own, as systemd's programs collect
+ * their verbs: the linker makes one array of these pointers, which commands_main() reads between
+ * __start_kvc_commands and __stop_kvc_commands. They are pointers, since structs would have gaps between
+ * files. The linker keeps the section with --gc-sections, because these names refer to it, and sanitizers put
+ * nothing between variables of a section with a name. A program must link the library of the rows as a whole:
+ * nothing else names them.
+ */
+#define COMMAND(row)                                                                                         \
+    static const struct command row;                                                                         \
+    __attribute__((used, section("kvc_commands"))) static const struct command *const row##_row = &row;      \
+    static const struct command row
 
 /* ---- options ---- */
 

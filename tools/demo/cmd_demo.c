@@ -221,5 +221,10 @@ static int cmd_demo_run(int argc, char **argv)
     return COMMAND_OK;
 }
 
-const struct command cmd_demo = {"demo", "run a demonstration of these commands on this machine",
-                                 cmd_demo_run};
+COMMAND(cmd_demo) = {
+    .name = "demo",
+    .summary = "run a demonstration of these commands on this machine",
+    .run = cmd_demo_run,
+    .rank = 310,
+    .related = "generate",
+};

@@ -489,5 +489,10 @@ static int cmd_generate_run(int argc, char **argv)
     return r;
 }
 
-const struct command cmd_generate = {"generate", "continue a prompt, also with the shared pages of a daemon",
-                                     cmd_generate_run};
+COMMAND(cmd_generate) = {
+    .name = "generate",
+    .summary = "continue a prompt, also with the shared pages of a daemon",
+    .run = cmd_generate_run,
+    .rank = 70,
+    .related = "table",
+};

@@ -98,4 +98,10 @@ static int cmd_eval_run(int argc, char **argv)
     return eval_main(NULL, NULL, argc, argv);
 }
 
-const struct command cmd_eval = {"eval", "compare tables with the exact model, count bytes", cmd_eval_run};
+COMMAND(cmd_eval) = {
+    .name = "eval",
+    .summary = "compare tables with the exact model, count bytes",
+    .run = cmd_eval_run,
+    .rank = 50,
+    .related = "solve",
+};

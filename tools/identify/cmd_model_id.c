@@ -242,4 +242,10 @@ static int cmd_model_id_run(int argc, char **argv)
     return COMMAND_OK;
 }
 
-const struct command cmd_model_id = {"model-id", "print the digest of a model", cmd_model_id_run};
+COMMAND(cmd_model_id) = {
+    .name = "model-id",
+    .summary = "print the digest of a model",
+    .run = cmd_model_id_run,
+    .rank = 100,
+    .related = "model",
+};

@@ -258,4 +258,10 @@ static int cmd_inspect_run(int argc, char **argv)
     return o.html || o.common.json ? cmd_inspect_show_document(&x, &o) : cmd_inspect_show_text(&x);
 }
 
-const struct command cmd_inspect = {"inspect", "show a table or a statistics file", cmd_inspect_run};
+COMMAND(cmd_inspect) = {
+    .name = "inspect",
+    .summary = "show a table or a statistics file",
+    .run = cmd_inspect_run,
+    .rank = 10,
+    .related = "solve compare",
+};

@@ -22,16 +22,6 @@ OPTION = re.compile(r"^ {2,6}(-\S.*)$")
 PURPOSE = {"kvcobra": ".Nd compress, measure and share the key\\-value caches of language models",
            "kvcobra-lab": ".Nd measure the parts of KV\\-COBRA and compare them with others"}
 FOOTNOTE = re.compile(r"^Mandatory or optional arguments to long options")
-# commands that answer the questions which this one raises
-RELATED = {
-    "calibrate": ["merge", "solve"], "solve": ["calibrate", "inspect", "eval", "table"], "inspect": ["solve", "compare"],
-    "merge": ["calibrate"], "compare": ["inspect"], "eval": ["solve"], "generate": ["table"],
-    "table": ["solve", "recalibrate", "model"], "model": ["model-id", "table"], "model-id": ["model"],
-    "recalibrate": ["solve", "table"], "doctor": ["ping", "status"], "ping": ["doctor"], "status": ["top", "doctor"],
-    "top": ["status"], "clients": ["status", "monitor"], "monitor": ["clients", "top"], "evict": ["quota", "status"],
-    "flush": ["lookup", "evict"], "lookup": ["pin", "flush", "status"], "pin": ["unpin", "lookup"], "unpin": ["pin"], "export": ["import", "lookup"], "import": ["export"], "up": ["down", "doctor"], "down": ["up"],
-    "quota": ["status"], "drain": ["status"], "tier": ["status"], "demo": ["generate"],
-}
 
 
 def help_of(program, words):
@@ -54,7 +44,7 @@ def listed(lines):
 
 
 def divide(lines):
-    """Usage, description, options, and the text after them."""
+    """The forms of use, description, options, and the text after them."""
     first = next((i for i, s in enumerate(lines) if OPTION.match(s)), len(lines))
     while 0 < first < len(lines) and re.match(r"^ \S.*:$", lines[first - 1]):
         first -= 1
@@ -64,7 +54,7 @@ def divide(lines):
     n_usage = 1
     while n_usage < first and re.match(r"^(  or: | {6,})", lines[n_usage]):
         n_usage += 1
-    usage = " ".join(s.strip() for s in lines[:n_usage])
+    usage = re.split(r" or: +", " ".join(s.strip() for s in lines[:n_usage]).removeprefix("Usage: "))
     return usage, lines[n_usage:first], lines[first:last], lines[last:]
 
 
@@ -102,9 +92,11 @@ def without_footnote(lines):
 
 
 def closing(lines):
-    """The text behind the options: its examples and exit statuses get sections of their own."""
+    """The text behind the options: its examples, exit statuses and related commands get sections of their own."""
     notes, examples, status = [], [], []
     runs = list(mdoc.paragraphs(without_footnote(lines)))
+    related = [re.findall(r"kvcobra ([a-z-]+)", " ".join(run)) for run in runs if run[0].startswith("See also: ")]
+    runs = [run for run in runs if not run[0].startswith("See also: ")]
     at = next((i for i, run in enumerate(runs) if re.match(r"^Examples?\b.*[:.]?", run[0])), len(runs))
     for run in runs[:at]:
         (status if run[0].startswith("Exit status") else notes).extend([*run, ""])
@@ -112,7 +104,7 @@ def closing(lines):
         examples.extend([*run, ""])
     if examples and re.match(r"^Examples?:$", examples[0]):
         examples = examples[1:]
-    return notes, examples, status
+    return notes, examples, status, sum(related, [])
 
 
 def exit_status(lines):
@@ -123,20 +115,22 @@ def exit_status(lines):
 
 def command_page(version, program, words, summary):
     usage, description, options, rest = divide(help_of(program, words))
-    notes, examples, status = closing(rest)
+    notes, examples, status, names = closing(rest)
     own = os.path.basename(program)
     name = "-".join([own, *words])
-    synopsis = usage.removeprefix("Usage: ").removeprefix(" ".join([own, *words])).strip()
+    forms = [form.removeprefix(" ".join([own, *words])).strip() for form in usage]
     out = mdoc.head(DATE, name, 1, version)
     out += [".Sh NAME", f".Nm {name}", f".Nd {mdoc.escape(summary)}"]
-    out += [".Sh SYNOPSIS", f".Nm {own} {' '.join(words)}", *([mdoc.line(synopsis)] if synopsis else [])]
+    out += [".Sh SYNOPSIS"]
+    for form in forms:
+        out += [f".Nm {own} {' '.join(words)}", *([mdoc.line(form)] if form else [])]
     out += [".Sh DESCRIPTION", *mdoc.blocks([*description, "", *notes])]
     if options:
         out += [".Sh OPTIONS", *options_list(options)]
     out += [".Sh EXIT STATUS", *exit_status(status)]
     if examples:
         out += [".Sh EXAMPLES", *mdoc.blocks(examples)]
-    related = [(f"kvcobra-{r}", 1) for r in RELATED.get(words[0], [])] if own == "kvcobra" else [(f"kvcobra-{words[0]}", 1)]
+    related = [(f"kvcobra-{r}", 1) for r in names] if own == "kvcobra" else [(f"kvcobra-{words[0]}", 1)]
     if words[0] == "bench" and len(words) == 1:
         related = [(f"{own}-bench-{b}", 1) for b, _ in listed(help_of(program, words))]
     elif words[0] == "bench":

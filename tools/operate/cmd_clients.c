@@ -282,5 +282,10 @@ static int cmd_clients_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_clients_request, &o);
 }
 
-const struct command cmd_clients = {
-    "clients", "list a daemon's clients and what they hold, or disconnect one", cmd_clients_run};
+COMMAND(cmd_clients) = {
+    .name = "clients",
+    .summary = "list a daemon's clients and what they hold, or disconnect one",
+    .run = cmd_clients_run,
+    .rank = 180,
+    .related = "status monitor",
+};

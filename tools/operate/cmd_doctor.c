@@ -216,5 +216,10 @@ static int cmd_doctor_run(int argc, char **argv)
     return code;
 }
 
-const struct command cmd_doctor = {"doctor", "check sockets, memory, versions and tables of this machine",
-                                   cmd_doctor_run};
+COMMAND(cmd_doctor) = {
+    .name = "doctor",
+    .summary = "check sockets, memory, versions and tables of this machine",
+    .run = cmd_doctor_run,
+    .rank = 140,
+    .related = "ping status",
+};

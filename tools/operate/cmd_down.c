@@ -59,4 +59,10 @@ static int cmd_down_run(int argc, char **argv)
     return COMMAND_OK;
 }
 
-const struct command cmd_down = {"down", "end the daemon that 'kvcobra up' started", cmd_down_run};
+COMMAND(cmd_down) = {
+    .name = "down",
+    .summary = "end the daemon that 'kvcobra up' started",
+    .run = cmd_down_run,
+    .rank = 130,
+    .related = "up",
+};

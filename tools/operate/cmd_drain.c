@@ -149,5 +149,10 @@ static int cmd_drain_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_drain_request, &o);
 }
 
-const struct command cmd_drain = {"drain", "let a daemon finish its work before it is stopped",
-                                  cmd_drain_run};
+COMMAND(cmd_drain) = {
+    .name = "drain",
+    .summary = "let a daemon finish its work before it is stopped",
+    .run = cmd_drain_run,
+    .rank = 280,
+    .related = "status",
+};

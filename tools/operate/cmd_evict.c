@@ -116,4 +116,10 @@ static int cmd_evict_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_evict_request, &o);
 }
 
-const struct command cmd_evict = {"evict", "remove unheld pages from a daemon's pool", cmd_evict_run};
+COMMAND(cmd_evict) = {
+    .name = "evict",
+    .summary = "remove unheld pages from a daemon's pool",
+    .run = cmd_evict_run,
+    .rank = 250,
+    .related = "quota status",
+};

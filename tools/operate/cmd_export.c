@@ -250,4 +250,10 @@ static int cmd_export_run(int argc, char **argv)
     return code;
 }
 
-const struct command cmd_export = {"export", "write the pages of a prompt to a file", cmd_export_run};
+COMMAND(cmd_export) = {
+    .name = "export",
+    .summary = "write the pages of a prompt to a file",
+    .run = cmd_export_run,
+    .rank = 230,
+    .related = "import lookup",
+};

@@ -219,4 +219,10 @@ static int cmd_flush_run(int argc, char **argv)
     return prefix_options_run(&o.prefix, cmd_flush_request, &o);
 }
 
-const struct command cmd_flush = {"flush", "make a prompt unfindable for a tenant's clients", cmd_flush_run};
+COMMAND(cmd_flush) = {
+    .name = "flush",
+    .summary = "make a prompt unfindable for a tenant's clients",
+    .run = cmd_flush_run,
+    .rank = 260,
+    .related = "lookup evict",
+};

@@ -112,4 +112,10 @@ static int cmd_import_run(int argc, char **argv)
     return cmd_import_print(&o, &result, result.end_err < 0 ? kvc_last_error(c) : "");
 }
 
-const struct command cmd_import = {"import", "publish the pages of a file", cmd_import_run};
+COMMAND(cmd_import) = {
+    .name = "import",
+    .summary = "publish the pages of a file",
+    .run = cmd_import_run,
+    .rank = 240,
+    .related = "export",
+};

@@ -327,4 +327,10 @@ static int cmd_lookup_run(int argc, char **argv)
     return code;
 }
 
-const struct command cmd_lookup = {"lookup", "show where the pages of a prompt are", cmd_lookup_run};
+COMMAND(cmd_lookup) = {
+    .name = "lookup",
+    .summary = "show where the pages of a prompt are",
+    .run = cmd_lookup_run,
+    .rank = 200,
+    .related = "pin flush status",
+};

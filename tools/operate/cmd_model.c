@@ -285,5 +285,10 @@ static int cmd_model_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_model_request, &o);
 }
 
-const struct command cmd_model = {"model", "list a daemon's models, declare digests to be one model",
-                                  cmd_model_run};
+COMMAND(cmd_model) = {
+    .name = "model",
+    .summary = "list a daemon's models, declare digests to be one model",
+    .run = cmd_model_run,
+    .rank = 90,
+    .related = "model-id table",
+};

@@ -260,4 +260,10 @@ static int cmd_monitor_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_monitor_request, &o);
 }
 
-const struct command cmd_monitor = {"monitor", "print a daemon's events as they happen", cmd_monitor_run};
+COMMAND(cmd_monitor) = {
+    .name = "monitor",
+    .summary = "print a daemon's events as they happen",
+    .run = cmd_monitor_run,
+    .rank = 190,
+    .related = "clients top",
+};

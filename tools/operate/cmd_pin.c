@@ -166,5 +166,17 @@ static int cmd_unpin_run(int argc, char **argv)
     return prefix_options_run(&o.prefix, cmd_pin_request, &o);
 }
 
-const struct command cmd_pin = {"pin", "keep the pages of a prompt in memory for some time", cmd_pin_run};
-const struct command cmd_unpin = {"unpin", "end the pins of a prompt's pages", cmd_unpin_run};
+COMMAND(cmd_pin) = {
+    .name = "pin",
+    .summary = "keep the pages of a prompt in memory for some time",
+    .run = cmd_pin_run,
+    .rank = 210,
+    .related = "unpin lookup",
+};
+COMMAND(cmd_unpin) = {
+    .name = "unpin",
+    .summary = "end the pins of a prompt's pages",
+    .run = cmd_unpin_run,
+    .rank = 220,
+    .related = "pin",
+};

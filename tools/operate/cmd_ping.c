@@ -136,4 +136,10 @@ static int cmd_ping_run(int argc, char **argv)
     return code == COMMAND_OK ? cmd_ping_print(&o, path, connect, seconds) : code;
 }
 
-const struct command cmd_ping = {"ping", "check that a daemon answers, and how fast", cmd_ping_run};
+COMMAND(cmd_ping) = {
+    .name = "ping",
+    .summary = "check that a daemon answers, and how fast",
+    .run = cmd_ping_run,
+    .rank = 150,
+    .related = "doctor",
+};

@@ -197,5 +197,10 @@ static int cmd_quota_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_quota_request, &o);
 }
 
-const struct command cmd_quota = {"quota", "show or set a tenant's maximum and guaranteed memory",
-                                  cmd_quota_run};
+COMMAND(cmd_quota) = {
+    .name = "quota",
+    .summary = "show or set a tenant's maximum and guaranteed memory",
+    .run = cmd_quota_run,
+    .rank = 270,
+    .related = "status",
+};

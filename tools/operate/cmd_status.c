@@ -518,5 +518,10 @@ static int cmd_status_run(int argc, char **argv)
     return operator_run(&o, cmd_status_request, &o);
 }
 
-const struct command cmd_status = {"status", "show the memory of a daemon and how many tokens still fit",
-                                   cmd_status_run};
+COMMAND(cmd_status) = {
+    .name = "status",
+    .summary = "show the memory of a daemon and how many tokens still fit",
+    .run = cmd_status_run,
+    .rank = 160,
+    .related = "top doctor",
+};

@@ -110,39 +110,6 @@ static int cmd_table_fetch(kvc_client *c, const struct table_options *o)
     return table_fetch(c, o->table, o->output, o->operator.common.json);
 }
 
-/* The table that the TABLE argument names. */
-struct table_target {
-    uint8_t digest[KVC_DIGEST_BYTES];
-    char hex[DIGEST_HEX_BYTES];
-};
-
-static int cmd_table_digest_of_file(const char *path, uint8_t ret[static KVC_DIGEST_BYTES])
-{
-    _cleanup_(table_unrefp) struct table *t = NULL;
-    struct errmsg e = {""};
-
-    if (table_load(path, &t, &e) < 0)
-        return command_fail("%s", e.text);
-
-    memcpy(ret, t->digest, KVC_DIGEST_BYTES);
-    return COMMAND_OK;
-}
-
-static int cmd_table_find(kvc_client *c, const char *text, struct table_target *ret)
-{
-    int code;
-
-    if (operator_is_digest(text))
-        code = operator_find_table(c, text, ret->digest);
-    else if (operator_is_short_digest(text) && access(text, F_OK) < 0)
-        code = command_fail("'%s' is no file, and a digest needs at least its first six digits", text);
-    else
-        code = cmd_table_digest_of_file(text, ret->digest);
-    if (code == COMMAND_OK)
-        (void) digest_hex(ret->digest, ret->hex);
-    return code;
-}
-
 static int cmd_table_activate(kvc_client *c, const struct table_options *o)
 {
     uint8_t digests[WIRE_TABLES_MAX][KVC_DIGEST_BYTES];
@@ -153,7 +120,7 @@ static int cmd_table_activate(kvc_client *c, const struct table_options *o)
     int r;
 
     for (size_t i = 0; i < o->n_tables; i++) {
-        r = cmd_table_find(c, o->tables[i], &targets[i]);
+        r = table_target_find(c, o->tables[i], &targets[i]);
         if (r != COMMAND_OK)
             return r;
 
@@ -208,7 +175,7 @@ static int cmd_table_shadow(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->table, &t);
+    r = table_target_find(c, o->table, &t);
     if (r == COMMAND_OK && !ends)
         r = table_check_change(c, TABLE_CHANGE_SHADOW, t.digest, o->table);
     if (r != COMMAND_OK)
@@ -267,7 +234,7 @@ static int cmd_table_canary(kvc_client *c, const struct table_options *o)
     uint64_t revision = 0;
     int r;
 
-    r = cmd_table_find(c, o->table, &t);
+    r = table_target_find(c, o->table, &t);
     if (r == COMMAND_OK)
         r = tenant_names_find(c, &o->tenants, &tenants);
     if (r == COMMAND_OK && !ends)
@@ -299,7 +266,7 @@ static int cmd_table_rollback(kvc_client *c, const struct table_options *o)
     struct table_target t;
     int r;
 
-    r = cmd_table_find(c, o->table, &t);
+    r = table_target_find(c, o->table, &t);
     if (r == COMMAND_OK)
         r = table_check_change(c, TABLE_CHANGE_ROLLBACK, t.digest, o->table);
     if (r != COMMAND_OK)
@@ -338,7 +305,7 @@ static int cmd_table_retire(kvc_client *c, const struct table_options *o)
     struct errmsg e = {""};
     int r;
 
-    r = cmd_table_find(c, o->table, &t);
+    r = table_target_find(c, o->table, &t);
     if (r == COMMAND_OK)
         r = table_check_change(c, TABLE_CHANGE_RETIRE, t.digest, o->table);
     if (r != COMMAND_OK)
@@ -595,5 +562,10 @@ static int cmd_table_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_table_request, &o);
 }
 
-const struct command cmd_table = {"table", "list, stage, fetch, try, activate and retire a daemon's tables",
-                                  cmd_table_run};
+COMMAND(cmd_table) = {
+    .name = "table",
+    .summary = "list, stage, fetch, try, activate and retire a daemon's tables",
+    .run = cmd_table_run,
+    .rank = 80,
+    .related = "solve recalibrate model",
+};

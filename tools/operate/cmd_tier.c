@@ -287,4 +287,10 @@ static int cmd_tier_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_tier_request, &o);
 }
 
-const struct command cmd_tier = {"tier", "show a daemon's slower tiers and manage its disk", cmd_tier_run};
+COMMAND(cmd_tier) = {
+    .name = "tier",
+    .summary = "show a daemon's slower tiers and manage its disk",
+    .run = cmd_tier_run,
+    .rank = 290,
+    .related = "status",
+};

@@ -199,4 +199,10 @@ static int cmd_top_run(int argc, char **argv)
     return operator_run(&o.operator, cmd_top_request, &o);
 }
 
-const struct command cmd_top = {"top", "watch use, hit rates and evictions of a daemon", cmd_top_run};
+COMMAND(cmd_top) = {
+    .name = "top",
+    .summary = "watch use, hit rates and evictions of a daemon",
+    .run = cmd_top_run,
+    .rank = 170,
+    .related = "status",
+};

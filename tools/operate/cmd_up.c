@@ -214,4 +214,10 @@ static int cmd_up_run(int argc, char **argv)
     return own_table_make(&table, c, operators, &o.common);
 }
 
-const struct command cmd_up = {"up", "start a daemon of your own in the background", cmd_up_run};
+COMMAND(cmd_up) = {
+    .name = "up",
+    .summary = "start a daemon of your own in the background",
+    .run = cmd_up_run,
+    .rank = 120,
+    .related = "down doctor",
+};

@@ -3,11 +3,40 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "alloc/table/table.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/operator.h"
 #include "tools/command/operator_tables.h"
+
+static int table_target_of_file(const char *path, uint8_t ret[static KVC_DIGEST_BYTES])
+{
+    _cleanup_(table_unrefp) struct table *t = NULL;
+    struct errmsg e = {""};
+
+    if (table_load(path, &t, &e) < 0)
+        return command_fail("%s", e.text);
+
+    memcpy(ret, t->digest, KVC_DIGEST_BYTES);
+    return COMMAND_OK;
+}
+
+int table_target_find(kvc_client *c, const char *text, struct table_target *ret)
+{
+    int code;
+
+    if (operator_is_digest(text))
+        code = operator_find_table(c, text, ret->digest);
+    else if (operator_is_short_digest(text) && access(text, F_OK) < 0)
+        code = command_fail("'%s' is no file, and a digest needs at least its first six digits", text);
+    else
+        code = table_target_of_file(text, ret->digest);
+    if (code == COMMAND_OK)
+        (void) digest_hex(ret->digest, ret->hex);
+    return code;
+}
 
 static bool table_check_is_same(ProtobufCBinaryData a, const uint8_t *b)
 {

@@ -58,8 +58,17 @@ def check_commands(programs, pages):
             check(f"  {example}\n" in page, f"the page of {' '.join(words)} lacks the example '{example}'")
         # words that the page must not have lost between the sections of --help
         lost = set(re.findall(r"[A-Za-z]{4,}", re.sub(r"(?s)Mandatory or optional.*?options\.", "", text)))
-        lost -= set(re.findall(r"[A-Za-z]{4,}", page)) | {"Usage", "Example", "Examples", "status", "Exit"}
+        lost -= set(re.findall(r"[A-Za-z]{4,}", page)) | {"Usage", "Example", "Examples", "status", "Exit", "also"}
         check(not lost, f"the page of {' '.join(words)} lacks words of --help: {sorted(lost)}")
+
+
+def check_rows(root, kvcobra):
+    """A build knows the files that were there when it was set up."""
+    out = subprocess.run([sys.executable, "-B", os.path.join(root, "tools/command/rows.py"), os.path.join(root, "tools")],
+                         capture_output=True, text=True, check=True)
+    rows = {s for s in out.stdout.split() if not s.endswith(".c")}
+    commands = set(listed(help_of(kvcobra)))
+    check(rows == commands, f"kvcobra has not the commands of tools/*/cmd_*.c: {sorted(rows ^ commands)}; run meson setup --reconfigure")
 
 
 def exported(root, library):
@@ -118,6 +127,7 @@ def main():
     for path in paths:
         with open(path, encoding="utf-8") as f:
             pages[os.path.basename(path)] = f.read()
+    check_rows(root, kvcobra)
     check_commands((kvcobra, lab), pages)
     check_calls(root, pages)
     check_references(pages)

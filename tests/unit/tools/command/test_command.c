@@ -21,8 +21,8 @@ static int run_seen(int argc, char **argv)
     return COMMAND_FAILED;
 }
 
-static const struct command cmd_calibrate_here = {"calibrate", "one", run_seen};
-static const struct command cmd_solve_here = {"solve", "two", run_seen};
+static const struct command cmd_calibrate_here = {.name = "calibrate", .summary = "one", .run = run_seen};
+static const struct command cmd_solve_here = {.name = "solve", .summary = "two", .run = run_seen};
 static const struct command *const commands_here[] = {&cmd_calibrate_here, &cmd_solve_here, NULL};
 
 /* Runs @run in a child with stderr in @ret_text. Return: its exit status. */
