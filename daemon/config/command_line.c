@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/completion.h"
 #include "base/errmsg.h"
 #include "base/nearest.h"
 #include "daemon/config/config.h"
@@ -207,17 +208,6 @@ static error_t command_line_parse(int key, char *arg, struct argp_state *state)
     return command_line_set(command_line_setting_of_key(key), arg, state);
 }
 
-static int command_line_apply(const struct command_line *l, struct command_line_input *in)
-{
-    const struct argp argp = {.options = command_line_options(),
-                              .parser = command_line_parse,
-                              .doc = doc,
-                              .help_filter = command_line_help};
-    int r = argp_parse(&argp, l->argc, l->argv, 0, NULL, in);
-
-    return r == 0 ? 0 : fail(in->e, -r, "cannot read the command line: %s", strerror(r));
-}
-
 /* The option of which @arg is the name or, as getopt_long() permits, its beginning; NULL: none. */
 static const struct argp_option *command_line_find(const char *arg)
 {
@@ -262,6 +252,25 @@ static void command_line_check_names(const struct command_line *l)
     }
 }
 
+static int command_line_apply(const struct command_line *l, struct command_line_input *in)
+{
+    const struct argp argp = {.options = command_line_options(),
+                              .parser = command_line_parse,
+                              .doc = doc,
+                              .help_filter = command_line_help};
+    int r;
+
+    if (l->argc > 2 && strcmp(l->argv[1], "--complete") == 0) {
+        completion_print(&argp, l->argc - 2, l->argv + 2, NULL);
+        exit(EXIT_SUCCESS);
+    }
+
+    command_line_check_names(l);
+    r = argp_parse(&argp, l->argc, l->argv, 0, NULL, in);
+
+    return r == 0 ? 0 : fail(in->e, -r, "cannot read the command line: %s", strerror(r));
+}
+
 static int command_line_read_files(struct command_line_input *in)
 {
     FILE *errors = in->mode.check ? stderr : NULL;
@@ -292,7 +301,6 @@ int command_line_load(const struct command_line *l, struct config *c, struct com
     c->disk_quota_bytes = 0;
 
     argp_err_exit_status = EXIT_USAGE;
-    command_line_check_names(l);
     r = command_line_apply(l, &in);
     if (r == 0)
         r = command_line_read_files(&in);

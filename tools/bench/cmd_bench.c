@@ -52,6 +52,12 @@ static int cmd_bench_run(int argc, char **argv)
         return COMMAND_OK;
     }
 
+    if (command_is_completing() && argc == 2) {
+        for (size_t i = 0; laboratory[i]; i++)
+            completion_offer(&(struct completion){.typed = argv[1]}, laboratory[i], "in kvcobra-lab");
+        return command_dispatch(benches, "kvcobra bench", argc, argv);
+    }
+
     if (cmd_bench_is_of_laboratory(argv[1]))
         return cmd_bench_run_extension(&lab, argc, argv);
     if (strcmp(argv[1], "serve") == 0)

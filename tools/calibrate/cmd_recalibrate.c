@@ -74,10 +74,10 @@ static const char doc[] =
 
 static const struct argp_option options[] = {
     {"stats", OPT_STATS, "FILE", 0, "Statistics of a calibration, for the metric", 1},
-    {"model", OPT_MODEL, "DIGEST", 0,
+    {"model", OPT_MODEL, "MODEL-ID", 0,
      "At least the first six digits of the model's digest; needed if several models have active tables", 1},
-    {"tenant", OPT_TENANT, "NAME", 0, "Use only reports of this tenant; may be repeated", 1},
-    {"stage", OPT_STAGE, "NAME", 0, "What is made anew: auto, refit or solve (default auto)", 1},
+    {"tenant", OPT_TENANT, "TENANT", 0, "Use only reports of this tenant; may be repeated", 1},
+    {"stage", OPT_STAGE, "auto|refit|solve", 0, "What is made anew (default auto)", 1},
     {"table", OPT_TABLE, "FILE", 0, "Try this table instead of making one; needs a shadow or a canary", 1},
     {"margin", OPT_MARGIN, "PERCENT", 0,
      "Reduction of the distortion that the new table must reach (default 5)", 2},

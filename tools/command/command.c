@@ -107,6 +107,30 @@ static void command_begin_usage(const char *title)
     stderr = memory;
 }
 
+/* ---- completion ---- */
+
+static bool is_completing;
+static completion_names *names_for_completion;
+
+void command_begin_completion(completion_names *names)
+{
+    is_completing = true;
+    names_for_completion = names;
+}
+
+bool command_is_completing(void)
+{
+    return is_completing;
+}
+
+void command_offer(const struct command *const *commands, const char *typed)
+{
+    struct completion c = {.typed = typed};
+
+    for (; *commands; commands++)
+        completion_offer(&c, (*commands)->name, (*commands)->summary);
+}
+
 /* ---- the command line ---- */
 
 /* Of the command that runs: before its examples in --help, and in its man page. */
@@ -139,6 +163,11 @@ void command_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     struct argp own = *argp;
     error_t r;
+
+    if (is_completing) {
+        completion_print(argp, argc - 1, argv + 1, names_for_completion);
+        exit(COMMAND_OK);
+    }
 
     own.help_filter = command_help;
     argp_err_exit_status = COMMAND_USAGE;
@@ -225,6 +254,11 @@ int command_dispatch(const struct command *const *commands, const char *program,
     _cleanup_(freep) char *title = NULL;
     const char *guess;
 
+    if (is_completing && argc == 2) {
+        command_offer(commands, argv[1]);
+        return COMMAND_OK;
+    }
+
     for (const struct command *const *c = commands; *c; c++) {
         if (strcmp((*c)->name, argv[1]) != 0)
             continue;
@@ -237,6 +271,9 @@ int command_dispatch(const struct command *const *commands, const char *program,
         argv[1] = title; /* the beginning of messages of argp and getopt */
         return (*c)->run(argc - 1, argv + 1);
     }
+
+    if (is_completing)
+        return COMMAND_FAILED;
 
     guess = command_nearest(commands, argv[1]);
     if (guess)

@@ -1,7 +1,7 @@
 /*
  * The frame of the kvcobra command: struct command, the options that all subcommands share, failures, and
- * dispatch. A subcommand is one file cmd_NAME.c with a row, which no list names: help and man pages
- * find it. Its shape:
+ * dispatch. A subcommand is one file cmd_NAME.c with a row, which no list names: help, completion and man
+ * pages find it. Its shape:
  *
  *     struct eval_options { struct common_options common; const char *model; ... };
  *
@@ -46,6 +46,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/completion.h"
 #include "tools/command/option.h"
 
 /* All exit codes; `recalibrate` adds one of its own. */
@@ -87,7 +88,8 @@ struct common_options {
 extern const struct argp_child common_children[];
 extern const struct argp common_argp; /* its parser, for commands with other children beside */
 
-/* argp_parse() with the exit codes above. Does not return after --help or a usage error. */
+/* argp_parse() with the exit codes above. Does not return after --help or a usage error, nor while a command
+ * line is completed: so it is the first thing that a command does. */
 void command_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* ---- results and failures ---- */
@@ -119,6 +121,16 @@ __attribute__((format(printf, 2, 3))) void command_note(const struct common_opti
  * An unknown name is a usage error that suggests the nearest known name.
  */
 int command_dispatch(const struct command *const *commands, const char *program, int argc, char **argv);
+
+/*
+ * From now on the last word is being typed, and the program prints what may stand there instead of running a
+ * command, see base/completion.h. @names: what command_parse() asks for values of arguments.
+ */
+void command_begin_completion(completion_names *names);
+bool command_is_completing(void);
+
+/* Offers the names of commands that begin as @typed. */
+void command_offer(const struct command *const *commands, const char *typed);
 
 /* Prints one aligned line per command. */
 void command_list(const struct command *const *commands);

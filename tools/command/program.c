@@ -8,6 +8,7 @@
 
 #include "client/kvcobra.h"
 #include "tools/command/command.h"
+#include "tools/command/complete_names.h"
 #include "tools/command/terminal.h"
 
 enum { HELP_COLUMNS_MAX = 100 };
@@ -43,8 +44,32 @@ static int program_print_version(const struct program *p)
     return COMMAND_OK;
 }
 
+/* @argv: its last word is being typed. */
+static int program_complete(const struct program *p, int argc, char **argv)
+{
+    struct completion own = {.typed = argv[1]};
+    bool asks_for_help = strcmp(argv[1], "help") == 0;
+
+    command_begin_completion(complete_names);
+    if (argc > 3 || (argc == 3 && !asks_for_help))
+        return asks_for_help ? COMMAND_OK : program_dispatch(p, argc, argv);
+
+    own.typed = argv[argc - 1];
+    command_offer(p->commands, own.typed);
+    if (p->extensions)
+        command_offer(p->extensions, own.typed);
+    if (argc == 2) {
+        completion_offer(&own, "help", "print the options of a command");
+        completion_offer(&own, "--help", "print the list of commands");
+        completion_offer(&own, "--version", "print the version");
+    }
+    return COMMAND_OK;
+}
+
 static int program_run(const struct program *p, int argc, char **argv)
 {
+    if (argc > 2 && strcmp(argv[1], "--complete") == 0)
+        return program_complete(p, argc - 1, argv + 1);
     if (argc < 2)
         return command_usage("no command given");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "-?") == 0) {

@@ -85,7 +85,7 @@ static const struct argp_option options[] = {
      "each",
      2},
     {"sinks", OPT_SINKS, "N", 0, "First tokens that stay exact (default: as the table has)", 2},
-    {"side", OPT_SIDE, "SIDE", 0, "k, v or kv (default): compressed side", 3},
+    {"side", OPT_SIDE, "k|v|kv", 0, "Compressed side (default kv)", 3},
     {"layers", OPT_LAYERS, "FIRST:LAST", 0, "Compressed layers, from 0 (default: all)", 3},
     {"quartiles", OPT_QUARTILES, "STATS", OPTION_ARG_OPTIONAL,
      "Compress each quarter of the layers alone, then all; with STATS, the statistics that the table was "

@@ -38,7 +38,7 @@ static const char doc[] =
     "  kvcobra clients --json --tenant uid-0";
 
 static const struct argp_option options[] = {
-    {"tenant", OPT_TENANT, "NAME", 0, "Only clients of this tenant, or user", 1},
+    {"tenant", OPT_TENANT, "TENANT", 0, "Only clients of this tenant, or user", 1},
     {0},
 };
 
@@ -83,7 +83,7 @@ static error_t cmd_clients_parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp argp = {
-    options, cmd_clients_parse, "[list|disconnect SESSION]", doc, operator_children, NULL, NULL};
+    options, cmd_clients_parse, "[list]\ndisconnect SESSION", doc, operator_children, NULL, NULL};
 
 /* ---- list ---- */
 

@@ -23,7 +23,7 @@ static const char doc[] = "Remove the pages that no client holds from a daemon's
                           "  kvcobra evict --tenant uid-1000 --yes";
 
 static const struct argp_option options[] = {
-    {"tenant", OPT_TENANT, "NAME", 0,
+    {"tenant", OPT_TENANT, "TENANT", 0,
      "Only pages of this tenant: the name of a user, uid-1000, or the name of a section in kvcobrad.conf, "
      "with "
      "@gpu0 on a GPU (default: all tenants)",

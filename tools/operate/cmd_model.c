@@ -267,8 +267,9 @@ static error_t cmd_model_parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {
-    NULL, cmd_model_parse, "list|alias|unalias [DIGEST...]", doc, operator_children, NULL, NULL};
+static const struct argp argp = {NULL, cmd_model_parse,   "list\nalias MODEL-ID MODEL-ID\nunalias MODEL-ID",
+                                 doc,  operator_children, NULL,
+                                 NULL};
 
 static int cmd_model_request(kvc_client *c, void *ctx)
 {

@@ -39,7 +39,7 @@ static const struct argp_option options[] = {
     {"last", OPT_LAST, "N", 0, "Begin with the last N events (default 0)", 1},
     {"count", OPT_COUNT, "N", 0, "End after N events", 1},
     {"event", OPT_EVENT, "NAME", 0, "Only events of this name, such as session-open or quota", 1},
-    {"tenant", OPT_TENANT, "NAME", 0, "Only events with this tenant, named as in 'kvcobra status'", 1},
+    {"tenant", OPT_TENANT, "TENANT", 0, "Only events with this tenant, named as in 'kvcobra status'", 1},
     {"level", OPT_LEVEL, "N", 0,
      "Only events of this level or more important ones: 3 errors, 4 warnings, 5 notices, 6 all "
      "(default 6)",

@@ -2,6 +2,7 @@
  * kvcobra table list|stage|fetch|shadow|canary|activate|rollback|retire: the tables of a running daemon. The
  * socket is the operator socket. Changes that clients notice are confirmed first.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -416,7 +417,7 @@ static const struct argp_option options[] = {
      "For shadow: share of new chunks. For canary: share of new sequences, in steps of 1/256, below 100. 0 "
      "ends the trial",
      1},
-    {"tenant", OPT_TENANT, "NAME", 0,
+    {"tenant", OPT_TENANT, "TENANT", 0,
      "For canary: all new sequences of this tenant, or user, use TABLE; may be repeated", 1},
     {"output", OPT_OUTPUT, "FILE", 0, "For fetch: the file to write (required)", 1},
     {0},
@@ -509,8 +510,17 @@ static error_t cmd_table_parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp argp = {options, cmd_table_parse, "ACTION [TABLE...]", doc, operator_children, NULL,
-                                 NULL};
+/* The arguments of all actions, a line each. */
+static const char *cmd_table_arguments(void)
+{
+    static char text[256];
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
+        n += (size_t) snprintf(text + n, sizeof(text) - n, "%s%s", i > 0 ? "\n" : "", actions[i].arguments);
+    assert(n < sizeof(text));
+    return text;
+}
 
 /* Whether an action takes the option @key. */
 static bool cmd_table_takes(const struct table_action *a, int key)
@@ -552,6 +562,8 @@ static int cmd_table_request(kvc_client *c, void *ctx)
 
 static int cmd_table_run(int argc, char **argv)
 {
+    const struct argp argp = {options, cmd_table_parse, cmd_table_arguments(), doc, operator_children, NULL,
+                              NULL};
     struct table_options o = {.share = -1};
     const struct table_action *asked = argc == 3 ? cmd_table_action_named(argv[1]) : NULL;
 

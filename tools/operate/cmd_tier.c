@@ -33,7 +33,7 @@ static const char doc[] =
     "  kvcobra tier write";
 
 static const struct argp_option options[] = {
-    {"tenant", OPT_TENANT, "NAME", 0,
+    {"tenant", OPT_TENANT, "TENANT", 0,
      "drop: only pages of this tenant: uid-1000, or the name of a section in kvcobrad.conf (default: all "
      "tenants)",
      1},

@@ -39,8 +39,7 @@ static const char doc[] =
 
 static const struct argp_option options[] = {
     {"interval", OPT_INTERVAL, "SECONDS", 0, "Time between updates, 0.1 to 3600 (default 2)", 1},
-    {"sort", OPT_SORT, "COLUMN", 0,
-     "Order of tenants: used, name, pages, leases, hit-rate or evictions (default used)", 1},
+    {"sort", OPT_SORT, "used|name|pages|leases|hit-rate|evictions", 0, "Order of tenants (default used)", 1},
     {0},
 };
 

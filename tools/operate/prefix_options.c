@@ -8,7 +8,7 @@
 enum { OPT_TENANT = 0x2001, OPT_TABLE };
 
 static const struct argp_option options[] = {
-    {"tenant", OPT_TENANT, "NAME", 0,
+    {"tenant", OPT_TENANT, "TENANT", 0,
      "Whose pages: the name of a user, uid-1000, or the name of a section in kvcobrad.conf, with @gpu0 on a "
      "GPU (required for operators)",
      1},
