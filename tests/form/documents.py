@@ -11,7 +11,7 @@ Read are all Markdown files. Names in backquotes and commands in examples must b
   options. docs/ and README.md are compared with the programs too: tests/e2e/cli/docs_check.py.
 - `function()`, `KVC_NAME`, `event=NAME` and `kvcobra_metric` are in the sources, `test_name` and the cases behind it in the tests.
 - A row of daemon/LIMITS.md that names a setting or a constant has its value.
-- A folder with rooms names them all, and proto/README.md every request.
+- A folder with rooms names them all, a README that lists files every header, proto/README.md every request.
 - The number in "four methods" and "five members of `kvc_x`" is that of the sources.
 """
 import collections
@@ -31,6 +31,7 @@ FOREIGN = re.compile(
 PATH = re.compile(r"(?:[\w.-]+/)*[\w.+*\[\]-]+(?:/|\.(?:\[ch\]|\*|[a-z][a-z0-9]{0,8}))|(?:[\w-]+/)+[\w*-]+")
 SUFFIXES = {"c", "h", "[ch]", "*", "cu", "md", "sh", "py", "proto", "def", "txt", "html", "js", "css", "service", "socket", "build", "map", "in", "svg"}
 SETTINGS = "daemon/config/settings_table.c"
+LISTED = {"base/", "cluster/", "daemon/tier/", "mover/", "proto/"}  # whose README has a row for each file
 NO_ROOMS = {"mutate", "wheel"}  # folders with code for tests and packages, not for a program
 SERVICES = ("alloc/", "base/", "client/", "cluster/", "daemon/", "gpu/", "mover/", "proto/")  # whose constants documents name
 PUBLIC = r"(client|alloc)/kvcobra[\w-]*\.h"
@@ -346,6 +347,13 @@ def check_rooms(path, text, files):
     return [f"{path}: the table of rooms has no row for {room}/" for room in rooms_of(path, files) if section and f"`{room}/`" not in rows]
 
 
+def check_files(path, text, files):
+    """A README that lists the files of its folder names every header."""
+    folder = os.path.dirname(path) + "/"
+    headers = [os.path.basename(file)[:-2] for file in files if folder in LISTED and re.fullmatch(rf"{folder}\w+\.h", file)]
+    return [f"{path}: {header}.h has no row" for header in headers if not re.search(rf"\b{header}\b", text)]
+
+
 def requests_of(proto):
     body = proto.partition("message Request {")[2].partition("oneof body {")[2].partition("}")[0]
     return re.findall(r"(?m)^ +(\w+) \w+ = \d+;", body)
@@ -429,7 +437,7 @@ def check(documents, files, read=text_of):
         if path.startswith("daemon/") and path.endswith("LIMITS.md"):
             findings += check_limits(path, text, settings, constants)
         if path.endswith("README.md"):
-            findings += check_rooms(path, text, files)
+            findings += check_rooms(path, text, files) + check_files(path, text, files)
         if path == "proto/README.md":
             findings += check_requests(path, text, proto)
     return findings

@@ -180,8 +180,9 @@ class Documents(unittest.TestCase):
         "daemon/LIMITS.md": "| what grows | who | in all | gets | setting | test |\n|---|---|---|---|---|---|\n"
                             "| jobs | client | 8 | EAGAIN | `JOBS_MAX` | `daemon/store/pool.c` |\n"
                             "| memory | client | 64 MiB, for 30 s | EAGAIN | `pool-bytes`, `lease-ms` | - |\n",
-        "proto/README.md": "# proto\n\n| request | reply |\n|---|---|\n| Hello, Bye | …Reply |\n",
+        "proto/README.md": "# proto\n\n`page.h`\n\n| request | reply |\n|---|---|\n| Hello, Bye | …Reply |\n",
         "proto/kvcobra.proto": "message Request {\n    oneof body {\n        Hello hello = 1;\n        Bye bye = 2;\n    }\n}\n",
+        "proto/page.h": "",
         "daemon/config/settings_table.c": 'HOST_BYTES("pool-bytes", pool, 64 * MIB, .help = "a"),\n{\n .name = "lease-ms",\n .number = 30000,\n},\n',
         "daemon/store/pool.h": "#define JOBS_MAX 8\n#define MIB (UINT64_C(1) << 20)\nenum { KVC_ALL = 1 };\n",
         "daemon/store/pool.c": 'int pool_map(void)\n{\n    log("event=pool-lost");\n}\n',
@@ -219,7 +220,7 @@ class Documents(unittest.TestCase):
                                ("daemon/LIMITS.md", "| 8 |", "| 16 |"), ("daemon/LIMITS.md", "`JOBS_MAX`", "`JOBS_MOST`"),
                                ("daemon/LIMITS.md", "64 MiB", "64 KiB"), ("daemon/LIMITS.md", "30 s", "20 s"),
                                ("daemon/LIMITS.md", "`lease-ms`", "`lease-time`"), ("daemon/LIMITS.md", "store/pool.c", "store/pools.c"),
-                               ("proto/README.md", "Hello, Bye", "Hello")):
+                               ("proto/README.md", "Hello, Bye", "Hello"), ("proto/README.md", "`page.h`", "pages")):
             self.assertEqual(len(self.findings(path, old, new)), 1, f"{path}: {new}")
 
     def test_other_programs(self):
