@@ -1,5 +1,5 @@
-/* See dispatch.h. */
-#include "daemon/dispatch.h"
+/* From a packet to its handler. See server_parts.h. */
+#include "daemon/server_parts.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* See needs.h. */
-#include "daemon/needs.h"
+/* System calls that kvcobrad cannot serve without. See needs_check() in start_check.h. */
+#include "daemon/start_check.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* See server_names.h. */
-#include "daemon/server_names.h"
+/* What the server has in the file system. See server_parts.h. */
+#include "daemon/server_parts.h"
 
 #include "daemon/loop/listen.h"
 #include "daemon/loop/names.h"

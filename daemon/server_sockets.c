@@ -1,5 +1,5 @@
-/* See server_sockets.h. */
-#include "daemon/server_sockets.h"
+/* The sockets of the server. See server_parts.h. */
+#include "daemon/server_parts.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-/* See server_tier.h. */
-#include "daemon/server_tier.h"
+/* The keys of the server, and its slower tiers. See server_parts.h. */
+#include "daemon/server_parts.h"
 
 #include <errno.h>
 

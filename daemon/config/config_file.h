@@ -1,6 +1,6 @@
 /*
  * The configuration file, kvcobrad.conf(5), and the files of its folder FILE.d. Used by the command line
- * (command_line.h), which reads it at the start and after SIGHUP.
+ * (command_line.h), which reads it at the start and after SIGHUP. config_print.c writes it.
  *
  * Looks up names of users and groups, which may take long.
  */
@@ -33,3 +33,10 @@ int config_load(struct config *c, const char *path, FILE *errors, struct errmsg 
  * Return: as config_load(); -E2BIG: more than CONFIG_DROP_INS_MAX files.
  */
 int config_load_all(struct config *c, const char *path, bool must_exist, FILE *errors, struct errmsg *e);
+
+/*
+ * The settings in effect, as a file that kvcobrad reads again: kvcobrad --print-config. Defaults that follow
+ * from other settings, such as quota-bytes, are printed as the numbers that they became. @c: checked and
+ * resolved.
+ */
+void config_print(const struct config *c, FILE *f);

@@ -1,5 +1,5 @@
-/* See config_print.h. */
-#include "daemon/config/config_print.h"
+/* The settings in effect, as a file. See config_file.h. */
+#include "daemon/config/config_file.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Metric families of hits and capacity; see metrics_advice.h. */
-#include "daemon/operator/metrics_advice.h"
+/* Metric families of hits and capacity; see metrics_collect.h. */
+#include "daemon/operator/metrics_collect.h"
 
 #include <stdlib.h>
 

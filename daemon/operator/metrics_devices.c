@@ -1,5 +1,5 @@
-/* Metrics of devices; see metrics_devices.h. */
-#include "daemon/operator/metrics_devices.h"
+/* Metrics of pools and GPUs: one sample per device and family. See metrics_collect.h. */
+#include "daemon/operator/metrics_collect.h"
 
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/gpu/mover.h"

@@ -1,5 +1,5 @@
-/* Metric families of the disk tier and the cluster tier; see metrics_tier.h. */
-#include "daemon/operator/metrics_tier.h"
+/* Metric families of the disk tier and the cluster tier; see metrics_collect.h. */
+#include "daemon/operator/metrics_collect.h"
 
 #include <stddef.h>
 

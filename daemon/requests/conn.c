@@ -12,7 +12,6 @@
 #include "base/errmsg.h"
 #include "daemon/config/limits.h"
 #include "daemon/loop/log.h"
-#include "daemon/requests/peer.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"

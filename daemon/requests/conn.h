@@ -68,3 +68,13 @@ void conn_reap(struct conn *c);
 
 /* The callbacks that sessions call when they end, or when their process has exited. */
 struct session_owner conn_session_owner(struct server *s);
+
+/* ---- the process at the other end (peer.c) ---- */
+
+/*
+ * The credentials and the account of the peer of @fd, by the present configuration. @ret_account: with a
+ * reference for the caller. Return: 0; -EPERM: @is_operator, and the peer is not one; -ENOSPC, -ENOMEM: of
+ * the account; errno of the socket.
+ */
+int peer_identify(struct server *s, int fd, bool is_operator, struct ucred *ret, struct account **ret_account,
+                  struct errmsg *e);

@@ -1,11 +1,10 @@
-/* See fetch_look.h. */
-#include "daemon/requests/fetch_look.h"
+/* A request that asks the shared tiers which of its pages they have. See fetch_wait.h. */
+#include "daemon/requests/fetch_wait.h"
 
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "daemon/offload/offload.h"
-#include "daemon/requests/fetch_wait.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"

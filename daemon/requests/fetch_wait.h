@@ -3,6 +3,9 @@
  * looks for one, PIN for those of a prompt. The job holds the pages of the run that are in memory, fetches
  * the others, and the request goes on when all have arrived, one is missing, or its time is over: it finds
  * the leading run in memory.
+ *
+ * Before, one question asks the shared tiers which of the pages they have that are neither in memory nor on
+ * the disk (fetch_look.c).
  */
 #pragma once
 
@@ -42,3 +45,11 @@ uint64_t fetch_wait_client_bytes_per_s(const struct fetch_wait_run *run, const s
  * goes on later; -EINVAL: see item().
  */
 int fetch_wait_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run);
+
+/**
+ * fetch_look_begin() - ask the shared tiers which pages of the run they have
+ *
+ * Does nothing if none has pages of the tenant, or no page is missing. Return: 0: continue; REQUEST_PENDING:
+ * the request goes on later, with the answer in request_steps.in_tier.
+ */
+int fetch_look_begin(struct request *rq, const struct page_context *c, const struct fetch_wait_run *run);

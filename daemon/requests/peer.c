@@ -1,5 +1,5 @@
-/* See peer.h. */
-#include "daemon/requests/peer.h"
+/* The account that the process at the other end acts for, and whether it may operate. See conn.h. */
+#include "daemon/requests/conn.h"
 
 #include <errno.h>
 #include <inttypes.h>

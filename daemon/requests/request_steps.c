@@ -1,7 +1,7 @@
 /* See request_steps.h. */
 #include "daemon/requests/request_steps.h"
 
-#include "daemon/requests/fetch_look.h"
+#include "daemon/requests/fetch_wait.h"
 #include "daemon/requests/state.h"
 
 static int request_steps_recheck(struct request *rq, const struct page_context *c)

@@ -1,5 +1,5 @@
-/* See restore.h. */
-#include "daemon/session/restore.h"
+/* The pools of an earlier process. See restore_pools() in session.h. */
+#include "daemon/session/session.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +17,6 @@
 #include "daemon/loop/supervisor.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/reservations.h"
-#include "daemon/session/session.h"
 #include "daemon/store/device.h"
 #include "daemon/store/evict.h"
 #include "daemon/store/persist.h"

@@ -11,6 +11,7 @@
 struct account;
 struct errmsg;
 struct session_record;
+struct sessions;
 
 /*
  * Allocates room for the sessions that the configuration allows, or for those of the journal if these are
@@ -80,3 +81,16 @@ const struct session_model *session_model(const struct session *x, uint32_t hand
 int session_ref_table(struct session *x, struct table_entry *t);
 int session_unref_table(struct session *x, struct table_entry *t);
 bool session_has_table(const struct session *x, const struct table_entry *t);
+
+/**
+ * restore_pools() - rebuild the pools from what an earlier process stored (restore.c)
+ *
+ * That is: extents, the pages that their records call COMMITTED, the index that finds them, the sessions, and
+ * what each of them holds. Records are validated first: a record that fails validation costs the extent that
+ * it is in, never the start.
+ *
+ * Once, at the start, after persist_open(); the tables are loaded, no client is connected yet. Return: 0; a
+ * negative errno if the machine failed (base/damage.h): the start must fail, and the next one finds
+ * everything unchanged.
+ */
+int restore_pools(struct sessions *ss, struct errmsg *e);

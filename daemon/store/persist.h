@@ -1,7 +1,7 @@
 /*
  * Persists the pool over a restart (DESIGN 5.5): each new extent is stored with the supervisor, and the next
- * process takes the extents over. restore.h rebuilds pages and sessions from them. Names in the supervisor's
- * store:
+ * process takes the extents over. restore_pools() rebuilds pages and sessions from them. Names in the
+ * supervisor's store:
  *
  *     kvc-journal-0   the journal
  *     kvc-pages-ID    memory of extent ID, on the host

@@ -1,5 +1,5 @@
-/* See disk_serve.h. */
-#include "daemon/tier/disk_serve.h"
+/* See disk_thread.h. */
+#include "daemon/tier/disk_thread.h"
 
 #include <errno.h>
 #include <stdlib.h>

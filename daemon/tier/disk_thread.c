@@ -16,7 +16,6 @@
 #include "daemon/loop/work.h"
 #include "daemon/tier/disk_open.h"
 #include "daemon/tier/disk_queue.h"
-#include "daemon/tier/disk_serve.h"
 #include "daemon/tier/disk_state.h"
 
 enum {

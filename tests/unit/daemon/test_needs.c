@@ -1,5 +1,5 @@
 /* System calls that a sandbox forbids, and the limit of file sizes: the start says so. */
-#include "daemon/needs.h"
+#include "daemon/start_check.h"
 
 #include <errno.h>
 #include <string.h>

@@ -11,7 +11,6 @@
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
-#include "daemon/config/config_print.h"
 #include "tests/lib/test.h"
 
 const char test_suite[] = "config_file";

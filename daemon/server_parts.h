@@ -1,0 +1,57 @@
+/*
+ * The parts of the server that server.c starts, calls and ends: where packets go, the state folder and the
+ * names in the file system, the sockets, the keys with the slower tiers.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct conn;
+struct errmsg;
+struct keyring;
+struct server;
+struct wire_packet;
+
+/* ---- packets (dispatch.c): which request is served on which socket, in which state of a connection ---- */
+
+/*
+ * Decodes a packet, runs its handler, sends the reply. Return: 0; negative: the caller
+ * must close the connection.
+ */
+int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet);
+
+/* ---- state folder, and the watch over names (server_names.c) ---- */
+
+/* Opens and locks the state folder, if there is one. Return: 0; errors of state_folder_open(). */
+int server_names_open(struct server *s, struct errmsg *e);
+void server_names_close(struct server *s);
+
+/*
+ * Notices from now on when others can no longer find what this process serves or has locked. Return: 0;
+ * errors of names_new() and names_add().
+ */
+int server_names_watch(struct server *s, struct errmsg *e);
+
+/* ---- sockets, from the configuration or from another process (server_sockets.c) ---- */
+
+/* Opens the sockets of clients, operators and monitoring. Return: 0; errno with a sentence. */
+int server_sockets_open(struct server *s, struct errmsg *e);
+
+/* ---- keys and slower tiers (server_tier.c) ---- */
+
+/* Reads the keys, and starts the tier if the configuration has one. Return: 0; errno with a sentence. */
+int server_tier_start(struct server *s, struct errmsg *e);
+
+/* A reference is taken. */
+void server_tier_set_keyring(struct server *s, struct keyring *ring);
+
+/*
+ * Begins the end of the loop. Pages that the disk should have are written first, for @most_ms, in which
+ * clients are served as before; the second call ends the loop at once. Return: whether pages are being
+ * written.
+ */
+bool server_tier_begin_stop(struct server *s, uint64_t most_ms);
+
+/* Ends the loop if it is to end and no page is left to be written. */
+void server_tier_stop_if_flushed(struct server *s);
