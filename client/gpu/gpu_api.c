@@ -5,7 +5,6 @@
 #include <errno.h>
 
 #include "base/options.h"
-#include "client/gpu/gpu_extents.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_open.h"
 #include "client/gpu/gpu_ring.h"

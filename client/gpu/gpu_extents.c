@@ -1,5 +1,5 @@
-/* See gpu_extents.h. */
-#include "client/gpu/gpu_extents.h"
+/* The daemon's extents on a GPU. See gpu_open.h. */
+#include "client/gpu/gpu_open.h"
 
 #include <errno.h>
 #include <unistd.h>

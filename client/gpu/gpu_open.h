@@ -1,8 +1,10 @@
 /*
- * Opening and closing a client's GPU (client/gpu/gpu.h): driver, device and kernels.
+ * Opening and closing a client's GPU (client/gpu/gpu.h): driver, device and kernels; and mapping the daemon's
+ * extents there.
  */
 #pragma once
 
+#include "client/connection/extents.h"
 #include "client/gpu/gpu.h"
 
 /**
@@ -21,3 +23,6 @@ static inline void gpu_closep(struct gpu **g)
 {
     *g = gpu_close(*g);
 }
+
+/* client/connection/extents.h with the CUDA driver (gpu_extents.c). */
+extern const struct extent_ops gpu_extent_ops;

@@ -7,7 +7,6 @@
 
 #include "base/options.h"
 #include "client/connection/clock.h"
-#include "client/model/model_geometry.h"
 #include "client/model/model_remote.h"
 #include "client/model/model_table.h"
 #include "client/model/model_tables.h"

@@ -1,5 +1,5 @@
-/* See model_geometry.h. */
-#include "client/model/model_geometry.h"
+/* Geometries in the form of kvcobra.h. See model.h. */
+#include "client/model/model.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -58,7 +58,7 @@ struct kvc_seq {
     size_t n_pages_before;    /* pages before that append: restored if it fails */
     size_t first_lost; /* chunk whose page the daemon may have overwritten (seq_resume.h); SIZE_MAX: none */
     uint64_t pages_moved;      /* client->pages_moved when payloads was filled */
-    struct kvc_fetch *fetch;   /* running, or not freed yet (seq_fetch.h); NULL: none */
+    struct kvc_fetch *fetch;   /* running, or not freed yet (seq_fetch.c); NULL: none */
     struct seq_eval *eval;     /* of an evaluation sequence (seq_eval.c) */
     struct seq_gpu *gpu;       /* of a sequence on a GPU (client/gpu/seq_gpu.h) */
     struct seq_staged *staged; /* of one on a GPU with pages in host memory (client/gpu/seq_staged.h) */

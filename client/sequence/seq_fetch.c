@@ -1,5 +1,12 @@
-/* See seq_fetch.h. */
-#include "client/sequence/seq_fetch.h"
+/*
+ * A match without waiting (kvc_fetch_start()): the steps of seq_match.h, each LEASE as a post of the
+ * connection (connection_post()).
+ *
+ * The caller polls an epoll descriptor. It has the socket, where replies arrive, and a timer, which expires
+ * at once when another call received the reply or the connection was closed, and otherwise when the reply is
+ * overdue. Every event leads to kvc_fetch_result(), which collects replies and goes on.
+ */
+#include "client/sequence/seq_match.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +17,6 @@
 
 #include "base/cleanup.h"
 #include "base/fd_number.h"
-#include "client/sequence/seq_match.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"
 

@@ -6,7 +6,7 @@
 #include "client/model/model_table.h"
 #include "client/model/model_tables.h"
 #include "client/sequence/seq_eval.h"
-#include "client/sequence/seq_fetch.h"
+#include "client/sequence/seq_match.h"
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_options.h"
 #include "client/sequence/seq_pages.h"

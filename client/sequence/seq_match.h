@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/kvcobra.h"
 #include "client/sequence/seq.h"
 #include "proto/index.h"
 #include "proto/wire.h"
@@ -84,3 +85,12 @@ int seq_match_add_reply(struct seq_match *m, const Kvcobra__LeaseReply *reply);
  * know why; -EIO: the GPU is lost.
  */
 int seq_match_finish(struct seq_match *m, int r);
+
+/* ---- a fetch, which runs the steps without waiting (seq_fetch.c) ---- */
+
+/*
+ * Ends the fetch, if it has not ended, and gives its sequence back: with the pages that it had before the
+ * fetch, if it had not ended. The handle stays, with the result -ECANCELED. A lease whose reply is still
+ * awaited is released when the reply comes.
+ */
+void seq_fetch_cancel(struct kvc_fetch *f);
