@@ -1,5 +1,5 @@
-/* Creates, checks and copies extents; see move.h. */
-#include "mover/move.h"
+/* Creates, checks and copies extents; see mover_devices.h. */
+#include "mover/mover_devices.h"
 
 #include <errno.h>
 #include <fcntl.h>

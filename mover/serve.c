@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "mover/mover_devices.h"
-#include "mover/move.h"
 #include "proto/mover_wire.h"
 
 /* One request and its reply. */

@@ -1,5 +1,5 @@
-/* See eval_post_rope.h. */
-#include "lab/eval/eval_post_rope.h"
+/* See lab_eval.h. */
+#include "lab/eval/lab_eval.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,6 @@
 #include "tools/eval/eval_quartiles.h"
 #include "tools/eval/eval_subjects.h"
 #include "tools/eval/evaluation.h"
-#include "lab/eval/lab_eval.h"
 #include "tools/eval/subject.h"
 
 enum { BEFORE, AFTER, N_TABLES };

@@ -1,5 +1,5 @@
-/* See eval_retrieval.h. */
-#include "lab/eval/eval_retrieval.h"
+/* See lab_eval.h. */
+#include "lab/eval/lab_eval.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "lab/eval/retrieval.h"
 #include "tools/command/document.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
@@ -14,9 +15,7 @@
 #include "tools/engine/engine.h"
 #include "tools/eval/eval_options.h"
 #include "tools/eval/eval_subjects.h"
-#include "lab/eval/lab_eval.h"
 #include "tools/eval/interval.h"
-#include "lab/eval/retrieval.h"
 #include "tools/eval/subject.h"
 
 static double eval_retrieval_percent(struct retrieval_share s)

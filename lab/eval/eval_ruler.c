@@ -1,5 +1,5 @@
-/* See eval_ruler.h. */
-#include "lab/eval/eval_ruler.h"
+/* See lab_eval.h. */
+#include "lab/eval/lab_eval.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,14 +7,13 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "lab/eval/ruler.h"
 #include "tools/command/progress.h"
 #include "tools/command/report.h"
 #include "tools/command/terminal.h"
 #include "tools/engine/engine.h"
 #include "tools/eval/eval_options.h"
 #include "tools/eval/eval_subjects.h"
-#include "lab/eval/lab_eval.h"
-#include "lab/eval/ruler.h"
 #include "tools/eval/subject.h"
 
 static const char *eval_ruler_task_name(const struct ruler_options *o, size_t task)

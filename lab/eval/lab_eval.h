@@ -1,4 +1,4 @@
-/* What the laboratory adds to `eval`: its options, for the files of this folder. lab_eval.c fills them. */
+/* What the laboratory adds to `eval`: its options, which lab_eval.c fills, and its measurements. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,6 +8,9 @@
 #include "tools/eval/eval_options.h"
 
 struct comparator;
+struct document;
+struct engine;
+struct eval_options;
 
 enum { LAB_EVAL_LENGTHS_MAX = 8 };
 
@@ -29,3 +32,17 @@ static inline struct lab_eval *lab_eval_of(const struct eval_options *o)
 {
     return o->extra;
 }
+
+/* ---- measurements, each in the file of its name: they print, and return an exit code of command.h ---- */
+
+/*
+ * --post-rope: a table beside one solved in the same way from keys after RoPE. The second one is never
+ * written to a file, since only the cache of an evaluation reads it correctly.
+ */
+int eval_post_rope(struct engine *en, const struct eval_options *o, const struct document *text);
+
+/* --retrieval: keys in long text that the exact model, tables and formats find. */
+int eval_retrieval(struct engine *en, const struct eval_options *o, const struct document *text);
+
+/* --ruler: synthetic long-context tasks, paired with the exact model. */
+int eval_ruler(struct engine *en, const struct eval_options *o);

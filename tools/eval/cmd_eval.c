@@ -8,15 +8,10 @@
 #include "tools/command/command.h"
 #include "tools/command/document.h"
 #include "tools/engine/engine.h"
-#include "tools/eval/eval_arguments.h"
-#include "tools/eval/eval_compare.h"
 #include "tools/eval/eval_extension.h"
-#include "tools/eval/eval_generate.h"
-#include "tools/eval/eval_hits.h"
+#include "tools/eval/eval_measure.h"
 #include "tools/eval/eval_options.h"
 #include "tools/eval/eval_subjects.h"
-#include "tools/eval/eval_table.h"
-#include "tools/eval/eval_texts.h"
 
 /* Whether the model has the layers and the context that the options need. */
 static int cmd_eval_check_model(const struct engine *en, const struct eval_options *o, struct errmsg *e)

@@ -1,5 +1,5 @@
-/* See eval_arguments.h. */
-#include "tools/eval/eval_arguments.h"
+/* The command line of `kvcobra eval`. See eval_options.h. */
+#include "tools/eval/eval_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 #include "alloc/table/table.h"
 #include "tools/command/option.h"
 #include "tools/eval/eval_extension.h"
-#include "tools/eval/eval_options.h"
 #include "tools/eval/eval_report.h"
 
 enum {

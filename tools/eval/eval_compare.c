@@ -1,5 +1,5 @@
-/* See eval_compare.h. */
-#include "tools/eval/eval_compare.h"
+/* See eval_measure.h. */
+#include "tools/eval/eval_measure.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* See eval_generate.h. */
-#include "tools/eval/eval_generate.h"
+/* See eval_measure.h. */
+#include "tools/eval/eval_measure.h"
 
 #include <errno.h>
 #include <math.h>

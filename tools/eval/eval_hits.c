@@ -1,8 +1,8 @@
 /*
- * See eval_hits.h. A hit needs no daemon here: a fork of the cold run's sequence that is cut to whole chunks
- * has the pages of these chunks and nothing else, as a sequence after a match has.
+ * See eval_measure.h. A hit needs no daemon here: a fork of the cold run's sequence that is cut to whole
+ * chunks has the pages of these chunks and nothing else, as a sequence after a match has.
  */
-#include "tools/eval/eval_hits.h"
+#include "tools/eval/eval_measure.h"
 
 #include <errno.h>
 #include <stdio.h>

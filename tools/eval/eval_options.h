@@ -1,4 +1,4 @@
-/* The parsed command line of `kvcobra eval`, for all eval_*.c. cmd_eval.c fills it. */
+/* The parsed command line of `kvcobra eval`, for all eval_*.c. eval_arguments.c has its options. */
 #pragma once
 
 #include <stdbool.h>
@@ -43,3 +43,12 @@ struct eval_options {
     bool hits;
     size_t n_generated; /* tokens of --generate; 0: not given */
 };
+
+/*
+ * Help text, options, and which of them exclude each other. As command_parse(). @o: with its extension,
+ * n_recent = -1 and n_sink = EVAL_SINKS_OF_TABLE.
+ */
+void eval_arguments_read(int argc, char **argv, struct eval_options *o);
+
+/* Whether the measurement of several texts or recent windows was asked for. */
+bool eval_has_texts(const struct eval_options *o);

@@ -1,5 +1,5 @@
-/* See eval_table.h. */
-#include "tools/eval/eval_table.h"
+/* See eval_measure.h. */
+#include "tools/eval/eval_measure.h"
 
 #include <errno.h>
 #include <stdio.h>

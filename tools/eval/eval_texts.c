@@ -1,5 +1,5 @@
-/* See eval_texts.h. */
-#include "tools/eval/eval_texts.h"
+/* See eval_measure.h. */
+#include "tools/eval/eval_measure.h"
 
 #include <errno.h>
 #include <stdlib.h>
