@@ -5,14 +5,17 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/metrics.h"
+#include "daemon/offload/offload.h"
 #include "daemon/operator/handlers.h"
 #include "daemon/requests/change.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
+#include "daemon/session/session_types.h"
 #include "daemon/tables/tables.h"
 
 enum { ON_CLIENT = 1, ON_OPERATOR = 2, ON_BOTH = 3 };
@@ -117,10 +120,11 @@ static void dispatch_note_refused(struct conn *c, size_t bytes, int err)
     struct server *s = c->server;
     struct errmsg e;
 
-    if (log_is_due(++s->refused_packets))
+    if (log_is_due(++s->conns->refused_packets))
         log_event(LOG_NOTICE, "packet-refused",
                   "pid=%ld uid=%ld bytes=%zu refused=%" PRIu64 " message=\"%s\", closing the connection",
-                  (long) c->peer.pid, (long) c->peer.uid, bytes, s->refused_packets, wire_refusal(err));
+                  (long) c->peer.pid, (long) c->peer.uid, bytes, s->conns->refused_packets,
+                  wire_refusal(err));
     if (err == -EBADMSG)
         return;
 
@@ -157,7 +161,7 @@ int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet
     wire_packet_close_fds(packet);
     r = r == REQUEST_PENDING ? 0 : request_reply(&rq, r);
     wire_request_free(message); /* a job that waits has a copy */
-    tables_retire_idle(&s->tables, ev_now_ms(s->ev));
+    tables_retire_idle(s->tables, ev_now_ms(s->ev));
     offload_note_requests(s->offload);
     return r;
 }

@@ -22,6 +22,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/supervisor.h"
 #include "daemon/server.h"
+#include "daemon/server_parts.h"
 #include "daemon/start_check.h"
 
 /* argp finds this symbol by its name, so it must be visible. */
@@ -40,7 +41,7 @@ static void kvcobrad_report_ready(struct server *s)
 {
     const struct config *c = s->config;
 
-    supervisor_notify(&s->supervisor, "READY=1");
+    supervisor_notify(s->supervisor, "READY=1");
     if (c->ready_fd < 0)
         return;
 
@@ -51,7 +52,7 @@ static void kvcobrad_report_ready(struct server *s)
 
 static const char *kvcobrad_metrics_place(const struct server *s)
 {
-    if (!s->metrics_http)
+    if (!s->frame->metrics_http)
         return "none";
     if (s->config->metrics_socket_path)
         return s->config->metrics_socket_path;
@@ -97,7 +98,7 @@ static int kvcobrad_run(struct config *c)
                   c->pool_bytes);
         kvcobrad_report_ready(s);
         r = server_run(s, &e);
-        supervisor_notify(&s->supervisor, "STOPPING=1");
+        supervisor_notify(s->supervisor, "STOPPING=1");
     }
 
     if (r < 0)

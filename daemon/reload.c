@@ -98,7 +98,7 @@ static int reload_start(struct reload *r)
 static void reload_failed(struct reload *r, const char *why)
 {
     log_event(LOG_ERR, "reload-failed", "message=\"%s\", keeping the present configuration", why);
-    supervisor_notify(&r->server->supervisor, "READY=1");
+    supervisor_notify(r->server->supervisor, "READY=1");
 }
 
 void reload_begin(struct reload *r)
@@ -110,7 +110,7 @@ void reload_begin(struct reload *r)
         return;
     }
 
-    supervisor_notify(&r->server->supervisor, "RELOADING=1");
+    supervisor_notify(r->server->supervisor, "RELOADING=1");
     k = reload_start(r);
     if (k < 0)
         reload_failed(r, strerror(-k));
@@ -132,7 +132,7 @@ static void reload_on_done(void *ctx)
     if (j->r < 0)
         reload_failed(r, j->error.text);
     else
-        supervisor_notify(&r->server->supervisor, "READY=1");
+        supervisor_notify(r->server->supervisor, "READY=1");
 
     (void) reload_job_free(j);
     if (r->again) {

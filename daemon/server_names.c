@@ -1,6 +1,7 @@
 /* What the server has in the file system. See server_parts.h. */
 #include "daemon/server_parts.h"
 
+#include "daemon/config/config.h"
 #include "daemon/loop/listen.h"
 #include "daemon/loop/names.h"
 #include "daemon/offload/offload.h"
@@ -9,17 +10,17 @@
 
 int server_names_open(struct server *s, struct errmsg *e)
 {
-    int r = s->config->state_dir ? state_folder_open(s->config->state_dir, &s->state_folder, e) : 0;
+    int r = s->config->state_dir ? state_folder_open(s->config->state_dir, &s->frame->state_folder, e) : 0;
 
     if (r == 0 && s->config->state_dir)
-        s->config->state_folder = &s->state_folder;
+        s->config->state_folder = &s->frame->state_folder;
     return r;
 }
 
 void server_names_close(struct server *s)
 {
     s->config->state_folder = NULL;
-    state_folder_close(&s->state_folder);
+    state_folder_close(&s->frame->state_folder);
 }
 
 int server_names_watch(struct server *s, struct errmsg *e)
@@ -27,15 +28,16 @@ int server_names_watch(struct server *s, struct errmsg *e)
     static const char remedy[] =
         "changes of operators are refused, since they cannot be stored. Restart kvcobrad";
     const struct listen_socket *cluster = offload_cluster_socket(s->offload);
-    const struct state_folder *f = &s->state_folder;
+    const struct state_folder *f = &s->frame->state_folder;
     int r = names_new(s->ev, s->work, &s->names, e);
 
     if (r == 0)
-        r = listen_watch(&s->client_socket, s->names, "client socket", s->client_path, e);
+        r = listen_watch(&s->frame->client_socket, s->names, "client socket", s->client_path, e);
     if (r == 0)
-        r = listen_watch(&s->operator_socket, s->names, "operator socket", s->operator_path, e);
-    if (r == 0 && s->metrics_socket.path)
-        r = listen_watch(&s->metrics_socket, s->names, "metrics socket", s->metrics_socket.path, e);
+        r = listen_watch(&s->frame->operator_socket, s->names, "operator socket", s->operator_path, e);
+    if (r == 0 && s->frame->metrics_socket.path)
+        r = listen_watch(&s->frame->metrics_socket, s->names, "metrics socket", s->frame->metrics_socket.path,
+                         e);
     if (r == 0 && cluster)
         r = listen_watch(cluster, s->names, "cluster socket", cluster->path, e);
     if (r == 0 && f->path)

@@ -7,11 +7,47 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/loop/listen.h"
+#include "daemon/store/host_extents.h"
+#include "daemon/tables/state_folder.h"
+
+struct config;
 struct conn;
 struct errmsg;
+struct ev_source;
 struct keyring;
+struct metrics_http;
+struct reload;
 struct server;
 struct wire_packet;
+
+/* What only server.c and its parts know of a server: server.frame. */
+struct server_frame {
+    struct reload *reload;
+    struct host_extents host_extents;
+    struct state_folder state_folder; /* zeros: none */
+    struct keyring *keyring;
+    struct metrics_http *metrics_http; /* NULL: metrics are not served */
+
+    /* sockets */
+    struct listen_socket client_socket, operator_socket, metrics_socket;
+    char client_path[LISTEN_PATH_BYTES], operator_path[LISTEN_PATH_BYTES]; /* server.client_path ... */
+    struct ev_source *listener, *operator_listener, *signals;
+    int signal_fd;
+
+    /* ticks, and the end */
+    bool has_idle_tenants; /* which a tick forgets */
+    bool served;           /* the start succeeded */
+    uint64_t watchdog_ms;  /* interval at which the supervisor expects WATCHDOG=1; 0: none */
+    uint64_t fed_ms;       /* when WATCHDOG=1 was sent last */
+    uint64_t stop_by_ms;   /* the loop ends when all pages are on the disk, or then; 0: it goes on */
+};
+
+/*
+ * A server whose rooms are empty (server_rooms.c), in one allocation, which free() frees. @config: borrowed.
+ * NULL: out of memory.
+ */
+struct server *server_rooms_new(struct config *config);
 
 /* ---- packets (dispatch.c): which request is served on which socket, in which state of a connection ---- */
 

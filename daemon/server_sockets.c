@@ -7,7 +7,10 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/config.h"
+#include "daemon/loop/ev.h"
 #include "daemon/loop/listen.h"
+#include "daemon/loop/supervisor.h"
 #include "daemon/operator/metrics_http.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"
@@ -28,8 +31,8 @@ static void server_sockets_on_operator(void *ctx, int fd)
  */
 static void server_sockets_take(struct server *s, int *client_fd, int *operator_fd, int *metrics_fd)
 {
-    for (size_t i = 0; i < s->supervisor.n_fds; i++) {
-        struct supervisor_fd *f = &s->supervisor.fds[i];
+    for (size_t i = 0; i < s->supervisor->n_fds; i++) {
+        struct supervisor_fd *f = &s->supervisor->fds[i];
         int *to = client_fd;
 
         if (f->fd < 0)
@@ -56,14 +59,14 @@ static int server_sockets_open_metrics(struct server *s, int fd, int clients_fd,
         if (r < 0)
             (void) close(fd);
     } else if (c->metrics_socket_path) {
-        r = listen_at(&s->metrics_socket, SOCK_STREAM, c->metrics_socket_path, c->metrics_socket_mode,
+        r = listen_at(&s->frame->metrics_socket, SOCK_STREAM, c->metrics_socket_path, c->metrics_socket_mode,
                       (gid_t) -1, e);
-        fd = take_fd(&s->metrics_socket.fd);
+        fd = take_fd(&s->frame->metrics_socket.fd);
     } else if (c->metrics_address) {
         r = metrics_listen(c->metrics_address, clients_fd, &fd, e);
     }
 
-    return r == 0 && fd >= 0 ? metrics_http_new(s, fd, &s->metrics_http, e) : r;
+    return r == 0 && fd >= 0 ? metrics_http_new(s, fd, &s->frame->metrics_http, e) : r;
 }
 
 static int server_sockets_open_client(struct server *s, int fd, struct errmsg *e)
@@ -72,15 +75,17 @@ static int server_sockets_open_client(struct server *s, int fd, struct errmsg *e
     int r;
 
     if (fd >= 0)
-        r = listen_adopt(&s->client_socket, fd, "client socket", e);
+        r = listen_adopt(&s->frame->client_socket, fd, "client socket", e);
     else
-        r = listen_at(&s->client_socket, SOCK_SEQPACKET, c->socket_path, c->socket_mode, (gid_t) -1, e);
+        r = listen_at(&s->frame->client_socket, SOCK_SEQPACKET, c->socket_path, c->socket_mode, (gid_t) -1,
+                      e);
     if (r < 0)
         return r;
 
-    listen_refuse_descriptors(&s->client_socket);
-    listen_path(s->client_socket.fd, s->client_path);
-    return ev_listen(s->ev, take_fd(&s->client_socket.fd), server_sockets_on_client, s, &s->listener);
+    listen_refuse_descriptors(&s->frame->client_socket);
+    listen_path(s->frame->client_socket.fd, s->frame->client_path);
+    return ev_listen(s->ev, take_fd(&s->frame->client_socket.fd), server_sockets_on_client, s,
+                     &s->frame->listener);
 }
 
 static int server_sockets_open_operator(struct server *s, int fd, struct errmsg *e)
@@ -91,16 +96,16 @@ static int server_sockets_open_operator(struct server *s, int fd, struct errmsg 
     if (fd < 0 && !c->operator_socket_path)
         return 0;
     if (fd >= 0)
-        r = listen_adopt(&s->operator_socket, fd, "operator socket", e);
+        r = listen_adopt(&s->frame->operator_socket, fd, "operator socket", e);
     else
-        r = listen_at(&s->operator_socket, SOCK_SEQPACKET, c->operator_socket_path,
+        r = listen_at(&s->frame->operator_socket, SOCK_SEQPACKET, c->operator_socket_path,
                       c->operator_group ? 0660 : 0600, c->operator_gid, e);
     if (r < 0)
         return r;
 
-    listen_path(s->operator_socket.fd, s->operator_path);
-    return ev_listen(s->ev, take_fd(&s->operator_socket.fd), server_sockets_on_operator, s,
-                     &s->operator_listener);
+    listen_path(s->frame->operator_socket.fd, s->frame->operator_path);
+    return ev_listen(s->ev, take_fd(&s->frame->operator_socket.fd), server_sockets_on_operator, s,
+                     &s->frame->operator_listener);
 }
 
 int server_sockets_open(struct server *s, struct errmsg *e)

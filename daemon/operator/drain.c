@@ -2,22 +2,24 @@
 #include <inttypes.h>
 
 #include "daemon/loop/log.h"
+#include "daemon/offload/offload.h"
 #include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
 
 static void drain_fill(const struct server *s, Kvcobra__DrainReply *reply)
 {
     kvcobra__drain_reply__init(reply);
     reply->draining = s->draining;
-    reply->sessions = s->sessions.n;
-    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
-        reply->held_pages += orphans_holds(&s->sessions, i);
-        if (s->sessions.list[i]) {
-            reply->reservations += s->sessions.list[i]->n_reservations + s->sessions.list[i]->n_copying;
-            reply->held_pages += s->sessions.list[i]->leases.n_held;
+    reply->sessions = s->sessions->n;
+    for (uint32_t i = 0; i < s->sessions->n_max; i++) {
+        reply->held_pages += orphans_holds(s->sessions, i);
+        if (s->sessions->list[i]) {
+            reply->reservations += s->sessions->list[i]->n_reservations + s->sessions->list[i]->n_copying;
+            reply->held_pages += s->sessions->list[i]->leases.n_held;
         }
     }
 }
@@ -33,7 +35,7 @@ int drain_handle(struct request *rq)
         if (s->draining && s->offload)
             offload_write_all(s->offload); /* so that little is left to write at the stop */
         log_event(LOG_NOTICE, "drain", "draining=%s sessions=%" PRIu32, s->draining ? "yes" : "no",
-                  s->sessions.n);
+                  s->sessions->n);
     }
 
     drain_fill(s, reply);

@@ -18,6 +18,7 @@
 #include "daemon/requests/job.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/device.h"
 #include "daemon/store/kept.h"
 
 enum { FLUSH_CHUNKS_MAX = WIRE_ITEMS_MAX / CHUNK_TOKENS };

@@ -20,6 +20,7 @@
 #include "daemon/requests/job.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/device.h"
 #include "daemon/store/kept.h"
 
 enum {

@@ -9,6 +9,7 @@
 #include "daemon/operator/status.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/advice.h"
+#include "daemon/store/device.h"
 
 enum { ROWS_MAX = DEVICES_MAX > ADVICE_TENANTS_MAX ? DEVICES_MAX : ADVICE_TENANTS_MAX };
 
@@ -101,12 +102,12 @@ void metrics_advice_collect(const struct server *s, struct metrics_text *t)
     tenants = m + 1;
     devices->label = "device";
     tenants->label = "tenant";
-    for (uint32_t i = 0; i < s->devices.n; i++) {
-        const struct device *d = &s->devices.list[i];
+    for (uint32_t i = 0; i < s->devices->n; i++) {
+        const struct device *d = &s->devices->list[i];
 
         metrics_advice_add(s, devices, d->name, d->advice, d->store.pool.pool_bytes);
     }
-    for (const struct tenant *x = NULL; (x = devices_next_tenant(&s->devices, x));)
+    for (const struct tenant *x = NULL; (x = devices_next_tenant(s->devices, x));)
         metrics_advice_add(s, tenants, x->name, x->advice, advice_tenant_capacity(x));
 
     metrics_advice_found(t, METRIC_DEVICE_HIT_RATIO, devices);

@@ -14,11 +14,16 @@
 #include "daemon/operator/metrics_text.h"
 #include "daemon/operator/status.h"
 #include "daemon/requests/conn.h"
+#include "daemon/requests/raw_gpu.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
+#include "daemon/store/device.h"
+#include "daemon/store/persist.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/fit.h"
+#include "daemon/tables/table_entry.h"
 #include "proto/wire.h"
 
 enum {
@@ -52,14 +57,14 @@ static void metrics_collect_process(const struct server *s, struct metrics_text 
 {
     uint64_t n_damaged = 0, n_flushed = 0;
 
-    for (uint32_t i = 0; i < s->devices.n; i++) {
-        n_damaged += s->devices.list[i].store.n_damaged;
-        n_flushed += s->devices.list[i].store.n_flushed;
+    for (uint32_t i = 0; i < s->devices->n; i++) {
+        n_damaged += s->devices->list[i].store.n_damaged;
+        n_flushed += s->devices->list[i].store.n_flushed;
     }
 
-    metrics_table_one(t, METRIC_RESTARTS, s->persist.journal.head->n_starts - 1);
-    metrics_table_one(t, METRIC_CONNECTIONS, s->n_conns + s->n_operator_conns);
-    metrics_table_one(t, METRIC_REFUSED_CONNECTIONS, s->refused_connections);
+    metrics_table_one(t, METRIC_RESTARTS, s->persist->journal.head->n_starts - 1);
+    metrics_table_one(t, METRIC_CONNECTIONS, s->conns->n_clients + s->conns->n_operators);
+    metrics_table_one(t, METRIC_REFUSED_CONNECTIONS, s->conns->refused_connections);
     metrics_table_one(t, METRIC_DAMAGED_PAGES, n_damaged);
     metrics_table_one(t, METRIC_FLUSHED_PAGES, n_flushed);
 }
@@ -68,10 +73,10 @@ static void metrics_collect_holds(const struct server *s, struct metrics_text *t
 {
     uint64_t n_held = 0, n_orphaned = 0;
 
-    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
-        n_orphaned += orphans_holds(&s->sessions, i);
-        if (s->sessions.list[i])
-            n_held += s->sessions.list[i]->leases.n_held;
+    for (uint32_t i = 0; i < s->sessions->n_max; i++) {
+        n_orphaned += orphans_holds(s->sessions, i);
+        if (s->sessions->list[i])
+            n_held += s->sessions->list[i]->leases.n_held;
     }
     metrics_table_one(t, METRIC_HOLDS, n_held + n_orphaned);
     metrics_table_one(t, METRIC_ORPHANED_HOLDS, n_orphaned);
@@ -83,7 +88,7 @@ static void metrics_collect_latency(const struct server *s, struct metrics_text 
                                     unsigned type)
 {
     metrics_histogram(t, metrics_table[METRIC_REQUEST_SECONDS].name,
-                      (struct metric_label){"message", message}, &s->metrics.requests[type]);
+                      (struct metric_label){"message", message}, &s->metrics->requests[type]);
 }
 
 static void metrics_collect_requests(const struct server *s, struct metrics_text *t)
@@ -101,8 +106,8 @@ static void metrics_collect_requests(const struct server *s, struct metrics_text
         const char *name = errno_name(i);
         const struct metric_label label[] = {{"errno", name ? name : "other"}, {NULL, NULL}};
 
-        if (s->metrics.errors[i] > 0)
-            metrics_table_sample(t, METRIC_ERRORS, label, s->metrics.errors[i]);
+        if (s->metrics->errors[i] > 0)
+            metrics_table_sample(t, METRIC_ERRORS, label, s->metrics->errors[i]);
     }
 }
 
@@ -188,9 +193,9 @@ static void metrics_collect_tenants(const struct server *s, struct metrics_text 
         return;
     }
 
-    for (const struct tenant *x = NULL; (x = devices_next_tenant(&s->devices, x));)
+    for (const struct tenant *x = NULL; (x = devices_next_tenant(s->devices, x));)
         metrics_collect_add_tenant(all, x);
-    metrics_collect_add_forgotten(all, &s->devices.forgotten_others);
+    metrics_collect_add_forgotten(all, &s->devices->forgotten_others);
     metrics_table_rows(t, METRIC_TENANT_FIRST, METRIC_SPACE_FIRST, all->names, all->values[0], all->n);
     metrics_collect_misses(t, all);
 }
@@ -201,7 +206,7 @@ static void metrics_collect_states(const struct server *s, struct metrics_text *
 {
     uint64_t n[TABLE_REJECTED + 1] = {0};
 
-    for (const struct table_entry *x = s->tables.entries; x; x = x->next)
+    for (const struct table_entry *x = s->tables->entries; x; x = x->next)
         n[x->state]++;
 
     metrics_table_family(t, METRIC_TABLES);
@@ -273,7 +278,7 @@ static void metrics_collect_tables(const struct server *s, struct metrics_text *
         return;
     }
 
-    for (const struct table_entry *x = s->tables.entries; x; x = x->next)
+    for (const struct table_entry *x = s->tables->entries; x; x = x->next)
         if (x->spaces || x->table) /* retired and rejected tables are only counted by state */
             metrics_collect_add_table(s, all, x);
     metrics_table_rows(t, METRIC_SPACE_FIRST, METRICS_N, all->labels, all->values[0], all->n);
@@ -361,7 +366,7 @@ static void metrics_collect_fit_family(const struct server *s, struct metrics_te
     size_t n = 0;
 
     metrics_table_family(t, id);
-    for (const struct table_entry *x = s->tables.entries; x && n < METRICS_SERIES_MAX; x = x->next) {
+    for (const struct table_entry *x = s->tables->entries; x && n < METRICS_SERIES_MAX; x = x->next) {
         char name[DIGEST_HEX_BYTES];
         double values[2];
         Kvcobra__Fit f;
@@ -405,8 +410,8 @@ char *metrics_collect(const struct server *s, size_t *ret_n)
     metrics_tier_collect(s, &t);
     metrics_collect_holds(s, &t);
     metrics_collect_requests(s, &t);
-    metrics_collect_sides(&t, METRIC_RAW_COORDINATES, s->raw_coords);
-    metrics_collect_sides(&t, METRIC_RAW_SATURATED, s->raw_saturated);
+    metrics_collect_sides(&t, METRIC_RAW_COORDINATES, s->raw->coords);
+    metrics_collect_sides(&t, METRIC_RAW_SATURATED, s->raw->saturated);
     metrics_collect_tenants(s, &t);
     metrics_advice_collect(s, &t);
     metrics_collect_states(s, &t);

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/config.h"
 #include "daemon/config/loopback.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"

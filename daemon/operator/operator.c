@@ -7,6 +7,7 @@
 #include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/device.h"
 #include "daemon/store/evict.h"
 
 enum { EVICT_PAGES_PER_MESSAGE = 8192 }; /* a few milliseconds of the loop */
@@ -16,7 +17,7 @@ int operator_handle_evict(struct request *rq)
     const Kvcobra__Evict *m = rq->message->evict;
     Kvcobra__EvictReply *reply = &rq->server->scratch->body.evict;
     const uint8_t *digest = NULL;
-    struct tenant *only = m->tenant[0] ? devices_find_tenant(&rq->server->devices, m->tenant) : NULL;
+    struct tenant *only = m->tenant[0] ? devices_find_tenant(rq->server->devices, m->tenant) : NULL;
     uint32_t n = 0;
 
     if (m->tenant[0] && !only)
@@ -32,7 +33,7 @@ int operator_handle_evict(struct request *rq)
 
     kvcobra__evict_reply__init(reply);
     for (struct tenant *t = NULL;
-         n < EVICT_PAGES_PER_MESSAGE && (t = devices_next_tenant(&rq->server->devices, t));) {
+         n < EVICT_PAGES_PER_MESSAGE && (t = devices_next_tenant(rq->server->devices, t));) {
         uint64_t bytes;
 
         if (only && t != only)

@@ -14,6 +14,7 @@
 #include "daemon/requests/request.h"
 #include "daemon/requests/request_steps.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/device.h"
 #include "daemon/store/kept.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/tables.h"
@@ -90,7 +91,7 @@ static int pin_resolve(struct request *rq, struct page_context *ret)
     if (r == 0 && m->pin_ms > 0)
         r = pin_check_table(rq, &p);
     if (r == 0)
-        r = tables_space(&rq->server->tables, p.table, p.shard, &ret->space, &rq->error);
+        r = tables_space(rq->server->tables, p.table, p.shard, &ret->space, &rq->error);
     if (r < 0)
         return r;
 

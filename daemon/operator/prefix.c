@@ -8,6 +8,7 @@
 #include "daemon/requests/conn.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/device.h"
 
 static int prefix_read_shard(struct request *rq, const Kvcobra__Prefix *m, struct prefix *p)
 {
@@ -28,7 +29,7 @@ static int prefix_read_subject(struct request *rq, const Kvcobra__Prefix *m, str
     struct table_entry *table;
     int r;
 
-    p->tenant = rq->conn->is_operator ? devices_find_tenant(&rq->server->devices, m->tenant) : rq->tenant;
+    p->tenant = rq->conn->is_operator ? devices_find_tenant(rq->server->devices, m->tenant) : rq->tenant;
     if (!rq->conn->is_operator && m->tenant[0] != '\0' && strcmp(m->tenant, p->tenant->name) != 0)
         return fail(&rq->error, -EPERM, "this is a client of tenant %s: only operators ask about others",
                     p->tenant->name);

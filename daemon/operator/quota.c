@@ -10,12 +10,15 @@
 #include "base/cleanup.h"
 #include "base/damage.h"
 #include "daemon/config/account_name.h"
+#include "daemon/config/config.h"
 #include "daemon/loop/log.h"
 #include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/device.h"
 #include "daemon/store/evict.h"
 #include "daemon/store/share.h"
+#include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables_files.h"
 
 #define TITLE_1 "kvcobra quotas 1\n" /* lines begin with a uid */
@@ -39,7 +42,7 @@ static void quota_print_all(const void *ctx, FILE *f)
     const struct server *s = ctx;
 
     (void) fputs(TITLE, f);
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(s->devices, t));) {
         if (!t->quota_is_set && !t->guarantee_is_set)
             continue;
 
@@ -100,7 +103,7 @@ static int quota_parse_name(struct server *s, const char *text, char name[static
                     "\"%.60s\" is neither uid-N nor a tenant of the configuration, with or without @gpuM",
                     text);
 
-    d = devices_find_name(&s->devices, at ? at + 1 : "cpu");
+    d = devices_find_name(s->devices, at ? at + 1 : "cpu");
     if (!d || (at && d->number == 0))
         return fail(e, -ENODEV, "there is no device \"%.16s\"", at ? at + 1 : "cpu");
 
@@ -119,11 +122,11 @@ static int quota_tenant_of(struct server *s, const char *text, struct tenant **r
     if (r < 0)
         return r;
 
-    r = accounts_get_named(&s->devices.accounts, name, &a, e);
+    r = accounts_get_named(&s->devices->accounts, name, &a, e);
     if (r < 0)
         return r;
 
-    r = devices_tenant(&s->devices, d, a, ret, e);
+    r = devices_tenant(s->devices, d, a, ret, e);
     (void) account_unref(a);
     return r;
 }
@@ -215,9 +218,9 @@ static void quota_create_guaranteed(struct server *s)
 {
     const struct tenant_rules *rules = &s->config->tenants;
 
-    for (uint32_t i = 0; i < rules->n_sections * s->devices.n; i++) {
-        struct device *d = &s->devices.list[i % s->devices.n];
-        const struct tenant_section *x = &rules->sections[i / s->devices.n];
+    for (uint32_t i = 0; i < rules->n_sections * s->devices->n; i++) {
+        struct device *d = &s->devices->list[i % s->devices->n];
+        const struct tenant_section *x = &rules->sections[i / s->devices->n];
         char name[TENANT_NAME_BYTES];
         struct errmsg e = {""};
         struct tenant *t;
@@ -233,7 +236,7 @@ int quota_load(struct server *s, struct errmsg *e)
 {
     int r = quota_load_file(s, e);
 
-    state_writer_set_printer(&s->tables.state, STATE_QUOTAS, quota_print_all, s);
+    state_writer_set_printer(&s->tables->state, STATE_QUOTAS, quota_print_all, s);
     if (r == 0)
         quota_create_guaranteed(s);
     return r;
@@ -241,8 +244,8 @@ int quota_load(struct server *s, struct errmsg *e)
 
 int quota_check_reload(const struct server *s, const struct config *fresh, struct errmsg *e)
 {
-    for (uint32_t i = 0; i < s->devices.n; i++) {
-        const struct device *d = &s->devices.list[i];
+    for (uint32_t i = 0; i < s->devices->n; i++) {
+        const struct device *d = &s->devices->list[i];
         uint64_t n = quota_promised(d, fresh);
 
         for (const struct tenant *t = d->store.tenants; t; t = t->next)
@@ -262,8 +265,8 @@ int quota_check_reload(const struct server *s, const struct config *fresh, struc
 
 void quota_reload(struct server *s)
 {
-    devices_configure(&s->devices, s->config);
-    for (struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+    devices_configure(s->devices, s->config);
+    for (struct tenant *t = NULL; (t = devices_next_tenant(s->devices, t));) {
         struct tenant_limit limit = devices_limit(t->device, s->config, t->account->name);
 
         if (!t->quota_is_set)
@@ -278,7 +281,7 @@ void quota_reload(struct server *s)
 
 int quota_find(struct server *s, const char *text, struct quota_subject *ret, struct errmsg *e)
 {
-    struct tenant *t = devices_find_tenant(&s->devices, text);
+    struct tenant *t = devices_find_tenant(s->devices, text);
     char name[ACCOUNT_NAME_BYTES];
     struct device *d;
 
@@ -304,7 +307,7 @@ static int quota_find_or_create(struct request *rq, const char *name, struct ten
 {
     int r;
 
-    *ret = devices_find_tenant(&rq->server->devices, name);
+    *ret = devices_find_tenant(rq->server->devices, name);
     if (*ret)
         return 0;
 
@@ -344,7 +347,7 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
 
     r = quota_check(rq, t, t->quota_bytes, t->guarantee_bytes);
     if (r == 0)
-        r = state_writer_write(&rq->server->tables.state, STATE_QUOTAS, &rq->error);
+        r = state_writer_write(&rq->server->tables->state, STATE_QUOTAS, &rq->error);
     if (r < 0) {
         t->quota_bytes = before.quota_bytes;
         t->quota_is_set = before.quota_is_set;

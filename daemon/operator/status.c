@@ -6,11 +6,16 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "daemon/config/config.h"
+#include "daemon/gpu/gpu_open.h"
 #include "daemon/gpu/gpu_pool.h"
 #include "daemon/gpu/mover.h"
+#include "daemon/loop/ev.h"
 #include "daemon/loop/names.h"
+#include "daemon/loop/supervisor.h"
 #include "daemon/loop/usage.h"
 #include "daemon/loop/work.h"
+#include "daemon/offload/offload.h"
 #include "daemon/operator/handlers.h"
 #include "daemon/operator/quota.h"
 #include "daemon/operator/status.h"
@@ -18,9 +23,14 @@
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
 #include "daemon/store/advice.h"
+#include "daemon/store/device.h"
+#include "daemon/store/persist.h"
 #include "daemon/store/share.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/live_moments.h"
+#include "daemon/tables/table_entry.h"
 #include "gpu/device.h"
 
 #ifndef KVCOBRA_VERSION
@@ -41,16 +51,16 @@ enum { CURSOR_TENANTS = 0, CURSOR_SPACES = 1 };
 /* Memory that the daemon needs beside pages and arenas. */
 static void status_fill_memory(const struct server *s, Kvcobra__StatusReply *reply)
 {
-    for (uint32_t i = 0; i < s->devices.n; i++) {
-        const struct pool *p = &s->devices.list[i].store.pool;
+    for (uint32_t i = 0; i < s->devices->n; i++) {
+        const struct pool *p = &s->devices->list[i].store.pool;
 
         for (uint32_t k = 0; k < p->n_extents; k++)
             reply->slot_record_bytes += usage_of_fd(p->extents[k]->records.fd);
     }
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(s->devices, t));)
         reply->index_bytes += usage_of_fd(extent_fd(t->index_memory)) +
                               (t->next_memory ? usage_of_fd(extent_fd(t->next_memory)) : 0);
-    reply->hold_bytes = usage_of_fd(s->persist.journal.fd);
+    reply->hold_bytes = usage_of_fd(s->persist->journal.fd);
     reply->heap_bytes = usage_of_process();
 }
 
@@ -95,28 +105,28 @@ void status_fill_totals(const struct server *s, Kvcobra__StatusReply *reply)
     reply->uptime_ms = ev_now_ms(s->ev) - s->started_ms;
     reply->version = (char *) KVCOBRA_VERSION;
     reply->restart =
-        (char *) (s->supervisor.keeps && !supervisor_has_failed(&s->supervisor) ? "kept" : "volatile");
-    reply->sessions = s->sessions.n;
-    reply->refused_packets = s->refused_packets;
-    reply->moments_bytes = s->live.bytes;
-    reply->reports = s->reports;
-    reply->refused_reports = s->refused_reports;
+        (char *) (s->supervisor->keeps && !supervisor_has_failed(s->supervisor) ? "kept" : "volatile");
+    reply->sessions = s->sessions->n;
+    reply->refused_packets = s->conns->refused_packets;
+    reply->moments_bytes = s->live->bytes;
+    reply->reports = s->live->n_reports;
+    reply->refused_reports = s->live->n_refused;
     reply->draining = s->draining;
     status_fill_tiers(s, reply);
     reply->lost_names = names_n_lost(s->names);
 
-    status_fill_pool(&s->devices.list[0].store, reply);
+    status_fill_pool(&s->devices->list[0].store, reply);
     status_fill_work(s, reply);
 
-    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
-        const struct session *x = s->sessions.list[i];
+    for (uint32_t i = 0; i < s->sessions->n_max; i++) {
+        const struct session *x = s->sessions->list[i];
 
         if (x)
             reply->leases += x->leases.n_granted;
     }
 
-    reply->evictions = s->devices.forgotten_evictions;
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+    reply->evictions = s->devices->forgotten_evictions;
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(s->devices, t));) {
         reply->evictions += t->counters.evictions;
         for (const struct group *g = t->groups; g; g = g->next)
             reply->held_pages += (uint64_t) g->n_pages - g->small_queue.n - g->main_queue.n;
@@ -127,8 +137,8 @@ void status_fill_mover(const struct server *s, Kvcobra__StatusReply *reply)
 {
     pid_t pid = 0;
 
-    if (s->gpus.mover)
-        mover_get_info(s->gpus.mover, &pid, &reply->mover_restarts);
+    if (s->gpus->mover)
+        mover_get_info(s->gpus->mover, &pid, &reply->mover_restarts);
     reply->mover_pid = (uint64_t) pid;
 }
 
@@ -229,9 +239,9 @@ static uint64_t status_leases_of(const struct server *s, const struct tenant *t)
 {
     uint64_t n = 0;
 
-    for (uint32_t i = 0; i < s->sessions.n_max; i++)
-        if (s->sessions.list[i] && s->sessions.list[i]->tenant == t)
-            n += s->sessions.list[i]->leases.n_granted;
+    for (uint32_t i = 0; i < s->sessions->n_max; i++)
+        if (s->sessions->list[i] && s->sessions->list[i]->tenant == t)
+            n += s->sessions->list[i]->leases.n_granted;
     return n;
 }
 
@@ -273,7 +283,7 @@ static const struct tenant *status_tenant_from(const struct server *s, uint64_t 
 {
     const struct tenant *best = NULL;
 
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));)
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(s->devices, t));)
         if (t->number >= from && (!best || t->number < best->number))
             best = t;
     return best;
@@ -285,7 +295,7 @@ static const struct space *status_space_from(const struct server *s, uint64_t fr
 {
     const struct space *best = NULL;
 
-    for (const struct table_entry *t = s->tables.entries; t; t = t->next)
+    for (const struct table_entry *t = s->tables->entries; t; t = t->next)
         for (const struct space *x = t->spaces; x; x = x->next)
             if (x->id >= from && (!best || x->id < best->id))
                 best = x;
@@ -316,7 +326,7 @@ static uint64_t status_tokens_free(const struct server *s, const struct space *x
 {
     uint64_t most = 0;
 
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&s->devices, t));) {
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(s->devices, t));) {
         uint64_t n = status_pages_free(t, x);
 
         most = n > most ? n : most;
@@ -452,8 +462,8 @@ int status_handle(struct request *rq)
     status_fill_totals(s, reply);
     status_fill_memory(s, reply);
     if (get->cursor == 0) {
-        for (uint32_t i = 0; i < s->devices.n; i++)
-            status_add_device(s, &s->devices.list[i], reply);
+        for (uint32_t i = 0; i < s->devices->n; i++)
+            status_add_device(s, &s->devices->list[i], reply);
         status_fill_mover(s, reply);
     }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "daemon/config/config.h"
 #include "daemon/loop/log.h"
 #include "daemon/offload/offload.h"
 #include "daemon/operator/handlers.h"

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "daemon/config/config.h"
+#include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/log_history.h"
 #include "daemon/operator/handlers.h"
@@ -13,6 +15,8 @@
 #include "daemon/requests/state.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
+#include "daemon/store/tenant_types.h"
 
 /* ---- sessions ---- */
 
@@ -48,16 +52,16 @@ int watch_handle_list_sessions(struct request *rq)
     struct server *s = rq->server;
     struct reply_scratch *scratch = s->scratch;
     Kvcobra__ListSessionsReply *reply = &scratch->body.list_sessions;
-    _cleanup_(freep) const struct session **found = calloc((size_t) s->sessions.n + 1, sizeof(*found));
+    _cleanup_(freep) const struct session **found = calloc((size_t) s->sessions->n + 1, sizeof(*found));
     uint64_t after = rq->message->list_sessions->after, now_ms = ev_now_ms(s->ev);
     size_t n = 0;
 
     if (!found)
         return fail(&rq->error, -ENOMEM, "out of memory for a list of sessions");
 
-    for (uint32_t i = 0; i < s->sessions.n_max; i++)
-        if (s->sessions.list[i] && s->sessions.list[i]->serial > after)
-            found[n++] = s->sessions.list[i];
+    for (uint32_t i = 0; i < s->sessions->n_max; i++)
+        if (s->sessions->list[i] && s->sessions->list[i]->serial > after)
+            found[n++] = s->sessions->list[i];
     qsort(found, n, sizeof(*found), watch_by_number);
 
     kvcobra__list_sessions_reply__init(reply);
@@ -81,9 +85,9 @@ int watch_handle_disconnect(struct request *rq)
     uint64_t number = rq->message->disconnect_session->session;
     const struct session *x = NULL;
 
-    for (uint32_t i = 0; i < s->sessions.n_max && !x; i++)
-        if (s->sessions.list[i] && s->sessions.list[i]->serial == number)
-            x = s->sessions.list[i];
+    for (uint32_t i = 0; i < s->sessions->n_max && !x; i++)
+        if (s->sessions->list[i] && s->sessions->list[i]->serial == number)
+            x = s->sessions->list[i];
     if (!x)
         return fail(&rq->error, -ENOENT, "there is no session %" PRIu64 ": \"kvcobra clients\" lists them",
                     number);

@@ -7,6 +7,7 @@
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/tables/aliases.h"
+#include "daemon/tables/table_entry.h"
 
 static void aliases_requests_log(const char *event, const uint8_t *alias, const uint8_t *model)
 {
@@ -27,7 +28,7 @@ int aliases_requests_handle_alias(struct request *rq)
     if (r == 0)
         r = request_digest(rq, &m->model, "model digest", &model);
     if (r == 0)
-        r = aliases_add(&rq->server->tables, alias, model, &outcome, &rq->error);
+        r = aliases_add(rq->server->tables, alias, model, &outcome, &rq->error);
     if (r != 0)
         return r;
 
@@ -49,7 +50,7 @@ int aliases_requests_handle_unalias(struct request *rq)
 
     r = request_digest(rq, &rq->message->unalias_model->alias, "digest of an alias", &alias);
     if (r == 0)
-        r = aliases_remove(&rq->server->tables, alias, scratch->digest, &rq->error);
+        r = aliases_remove(rq->server->tables, alias, scratch->digest, &rq->error);
     if (r < 0)
         return r;
 
@@ -65,7 +66,7 @@ int aliases_requests_handle_list(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__ListAliasesReply *reply = &scratch->body.list_aliases;
-    const struct tables *ts = &rq->server->tables;
+    const struct tables *ts = rq->server->tables;
 
     kvcobra__list_aliases_reply__init(reply);
     for (uint32_t i = 0; i < ts->n_aliases; i++) {

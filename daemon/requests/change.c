@@ -9,6 +9,7 @@
 #include "daemon/requests/job.h"
 #include "daemon/requests/state.h"
 #include "daemon/tables/state_writer.h"
+#include "daemon/tables/table_entry.h"
 
 struct change {
     struct job job; /* first member */
@@ -27,14 +28,14 @@ static int change_run_once(struct change *c, struct request *rq)
     struct server *s = rq->server;
     int r;
 
-    s->changes.current = c;
-    state_writer_begin(&s->tables.state, &c->files);
+    s->changes->current = c;
+    state_writer_begin(&s->tables->state, &c->files);
     r = c->run(rq);
-    state_writer_end(&s->tables.state, r);
+    state_writer_end(&s->tables->state, r);
     if (r == -EINPROGRESS)
         return REQUEST_PENDING;
 
-    s->changes.current = NULL;
+    s->changes->current = NULL;
     return r;
 }
 
@@ -72,7 +73,7 @@ static void change_continue(struct change *c)
 /* Begins with the changes that wait, until one of them waits for a file. */
 static void change_continue_others(struct server *s)
 {
-    struct change_queue *q = &s->changes;
+    struct change_queue *q = s->changes;
     struct change *c;
 
     while (!q->current && (c = q->first)) {
@@ -103,7 +104,7 @@ static void change_append(struct change_queue *q, struct change *c)
 
 int change_run(struct request *rq, int (*run)(struct request *rq))
 {
-    struct change_queue *q = &rq->server->changes;
+    struct change_queue *q = rq->server->changes;
     _cleanup_(freep) struct change *c = calloc(1, sizeof(*c));
     int r;
 
@@ -132,6 +133,6 @@ int change_run(struct request *rq, int (*run)(struct request *rq))
 
 void change_end_all(struct server *s)
 {
-    state_writer_end_threads(&s->tables.state);
+    state_writer_end_threads(&s->tables->state);
     change_continue_others(s);
 }

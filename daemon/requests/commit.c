@@ -22,15 +22,19 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/fd_io.h"
+#include "daemon/config/config.h"
 #include "daemon/loop/metrics.h"
+#include "daemon/loop/work.h"
+#include "daemon/offload/offload.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
-#include "daemon/store/page_check.h"
 #include "daemon/requests/pages.h"
-#include "daemon/requests/state.h"
 #include "daemon/requests/request_steps.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
+#include "daemon/store/device.h"
+#include "daemon/store/page_check.h"
 #include "daemon/store/space.h"
 #include "gpu/device.h"
 
@@ -310,7 +314,7 @@ static int commit_conclude(struct job *job, struct request *rq)
         scratch->found[i] = PAGE_NONE;
         scratch->errs[i] = commit_conclude_item(rq, m->items[i], j, &j->items[i], &scratch->found[i]);
         page_ref_fill(rq, i, &scratch->found[i]);
-        metrics_note_error(&job->server->metrics, scratch->errs[i]);
+        metrics_note_error(job->server->metrics, scratch->errs[i]);
     }
 
     commit_release_all(j, true); /* a failed item keeps its reservation */

@@ -10,11 +10,16 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/config.h"
 #include "daemon/config/limits.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/heap.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/account.h"
+#include "daemon/store/device.h"
 #include "daemon/tables/tables.h"
 
 /* What ends with a connection, roughly: its session with leases, and replies that were not read. */
@@ -27,10 +32,11 @@ static void conn_on_packet(void *ctx, const void *data, struct wire_packet *p)
 
     if (p->pid != c->peer.pid) {
         /* A forked child, or another process that got the socket: not the process that was verified. */
-        if (log_is_due(++c->server->refused_packets))
+        if (log_is_due(++c->server->conns->refused_packets))
             log_event(LOG_NOTICE, "foreign-packet",
                       "pid=%ld sender=%ld uid=%ld refused=%" PRIu64 ", closing the connection",
-                      (long) c->peer.pid, (long) p->pid, (long) c->peer.uid, c->server->refused_packets);
+                      (long) c->peer.pid, (long) p->pid, (long) c->peer.uid,
+                      c->server->conns->refused_packets);
         r = -EPERM;
     } else {
         r = c->server->dispatch(c, data, p);
@@ -45,10 +51,10 @@ static void conn_on_end(void *ctx, int err)
 {
     struct conn *c = ctx;
 
-    if ((err == -EBADMSG || err == -EPERM) && log_is_due(++c->server->refused_packets))
+    if ((err == -EBADMSG || err == -EPERM) && log_is_due(++c->server->conns->refused_packets))
         log_event(LOG_NOTICE, err == -EPERM ? "packet-with-descriptors" : "packet-truncated",
                   "pid=%ld uid=%ld refused=%" PRIu64 ", closing the connection", (long) c->peer.pid,
-                  (long) c->peer.uid, c->server->refused_packets);
+                  (long) c->peer.uid, c->server->conns->refused_packets);
     conn_close(c);
 }
 
@@ -63,7 +69,7 @@ static const struct ev_stream_callbacks operator_callbacks = {
 
 static int conn_admit_operator(const struct server *s, struct errmsg *e)
 {
-    if (s->n_operator_conns >= OPERATOR_CONNECTIONS_MAX)
+    if (s->conns->n_operators >= OPERATOR_CONNECTIONS_MAX)
         return fail(e, -EDQUOT, "operators have %d connections, the maximum: close one",
                     OPERATOR_CONNECTIONS_MAX);
     return 0;
@@ -75,18 +81,18 @@ static int conn_admit_client(const struct server *s, const struct account *a, ui
 {
     const struct config *c = s->config;
 
-    if (account_may_take(a->n_connections + n_closing, s->n_conns, c->connections_max,
+    if (account_may_take(a->n_connections + n_closing, s->conns->n_clients, c->connections_max,
                          c->connections_per_tenant_max))
         return 0;
-    if (s->n_conns >= c->connections_max)
+    if (s->conns->n_clients >= c->connections_max)
         return fail(e, -EDQUOT,
                     "kvcobrad has %" PRIu32 " connections, the maximum (--connections): retry later",
-                    s->n_conns);
+                    s->conns->n_clients);
     return fail(e, -EDQUOT,
                 "tenant %s has %" PRIu32 " of kvcobrad's %" PRIu32
                 " connections, its maximum (--connections-per-tenant; --connections is %" PRIu32
                 "): close one, or retry later",
-                a->name, a->n_connections, s->n_conns, c->connections_max);
+                a->name, a->n_connections, s->conns->n_clients, c->connections_max);
 }
 
 /* Whether the peer may connect. @ret_account: with a reference for the caller. */
@@ -112,9 +118,9 @@ static int conn_admit(struct server *s, int fd, bool is_operator, struct ucred *
 
 static void conn_log_refusal(struct server *s, const struct ucred *peer, const char *why)
 {
-    if (log_is_due(++s->refused_connections))
+    if (log_is_due(++s->conns->refused_connections))
         log_event(LOG_NOTICE, "connection-refused", "pid=%ld uid=%ld refused=%" PRIu64 " message=\"%s\"",
-                  (long) peer->pid, (long) peer->uid, s->refused_connections, why);
+                  (long) peer->pid, (long) peer->uid, s->conns->refused_connections, why);
 }
 
 void conn_tell_reason(struct server *s, int fd, int err, struct errmsg *e)
@@ -124,7 +130,7 @@ void conn_tell_reason(struct server *s, int fd, int err, struct errmsg *e)
 
     reply.err = err;
     reply.message = e->text;
-    reply.boot_id = bytes_view(s->devices.boot_id, BOOT_ID_BYTES);
+    reply.boot_id = bytes_view(s->devices->boot_id, BOOT_ID_BYTES);
     bytes = wire_reply_pack(&reply, s->scratch->packet);
     if (bytes > 0)
         (void) !send(fd, s->scratch->packet, (size_t) bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -140,17 +146,17 @@ static void conn_refuse(struct server *s, int fd, int err, const struct ucred *p
 
 static uint32_t *conn_count(struct conn *c)
 {
-    return c->is_operator ? &c->server->n_operator_conns : &c->server->n_conns;
+    return c->is_operator ? &c->server->conns->n_operators : &c->server->conns->n_clients;
 }
 
 static void conn_link(struct conn *c)
 {
     struct server *s = c->server;
 
-    c->next = s->conns;
-    if (s->conns)
-        s->conns->prev = c;
-    s->conns = c;
+    c->next = s->conns->first;
+    if (s->conns->first)
+        s->conns->first->prev = c;
+    s->conns->first = c;
     ++*conn_count(c);
     c->account->n_connections += !c->is_operator;
 }
@@ -160,7 +166,7 @@ static void conn_unlink(struct conn *c)
     if (c->prev)
         c->prev->next = c->next;
     else
-        c->server->conns = c->next;
+        c->server->conns->first = c->next;
     if (c->next)
         c->next->prev = c->prev;
     --*conn_count(c);
@@ -230,7 +236,7 @@ void conn_accept(struct server *s, int fd, bool is_operator)
     };
     r = ev_stream_new(s->ev, fd, is_operator ? &operator_callbacks : &client_callbacks, c, &c->stream);
     if (r == 0)
-        r = ev_source_set_share(c->stream, is_operator ? &s->operator_share : &account->loop_share);
+        r = ev_source_set_share(c->stream, is_operator ? &s->conns->operator_share : &account->loop_share);
     if (r < 0) {
         c->stream = ev_source_free(c->stream);
         conn_log_refusal(s, &peer, strerror(-r));
@@ -256,12 +262,12 @@ void conn_close(struct conn *c)
     c->closed = true;
     if (c->n_jobs == 0)
         conn_reap(c);
-    tables_retire_idle(&s->tables, ev_now_ms(s->ev));
+    tables_retire_idle(s->tables, ev_now_ms(s->ev));
 }
 
 void conn_reap(struct conn *c)
 {
-    heap_note_freed(&c->server->heap, CONN_HEAP_BYTES);
+    heap_note_freed(c->server->heap, CONN_HEAP_BYTES);
     (void) account_unref(c->account);
     free(c);
 }
@@ -270,7 +276,7 @@ static void conn_forget_session(void *ctx, const struct session *x)
 {
     const struct server *s = ctx;
 
-    for (struct conn *c = s->conns; c; c = c->next) {
+    for (struct conn *c = s->conns->first; c; c = c->next) {
         if (c->resume == x)
             c->resume = NULL;
         if (c->session == x)

@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "daemon/loop/fair.h"
+#include "daemon/loop/work.h"
 #include "proto/protocol.h"
 
 struct account;
@@ -22,6 +24,15 @@ struct errmsg;
 struct ev_source;
 struct server;
 struct session;
+
+/* All connections of a server. */
+struct conns {
+    struct conn *first;
+    uint32_t n_clients, n_operators;
+    struct fair_share operator_share; /* of the loop: all connections of operators */
+    struct work_share operator_work;  /* of the threads: their requests */
+    uint64_t refused_connections, refused_packets;
+};
 
 enum conn_state { CONN_NEW = 0, CONN_GREETED = 1, CONN_OPEN = 2 };
 

@@ -5,8 +5,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "daemon/config/config.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/account.h"
+#include "daemon/store/tenant_types.h"
 
 struct extent_wait_job {
     struct job job;
@@ -59,7 +62,7 @@ static void extent_wait_end(struct extent_wait_job *j)
 static int extent_wait_check_room(struct request *rq)
 {
     const struct account *a = rq->tenant->account;
-    uint32_t n = rq->server->extent_waits.n, max = rq->server->config->work_queue_max;
+    uint32_t n = rq->server->extent_waits->n, max = rq->server->config->work_queue_max;
 
     if (account_may_take(a->n_extent_waits, n, max, max))
         return 0;
@@ -93,14 +96,14 @@ int extent_wait_begin(struct request *rq)
     /* from the request's begin: a request that waits anew has no more time than before */
     j->job.work.deadline_ms = job_deadline_ms(&j->job, rq->began_ns / 1000000);
     errmsg_clear(&rq->error);
-    extent_wait_append(&rq->server->extent_waits, j);
+    extent_wait_append(rq->server->extent_waits, j);
     return r;
 }
 
 void extent_wait_retry(void *ctx)
 {
     struct server *s = ctx;
-    struct extent_wait_job *j = extent_wait_take_all(&s->extent_waits), *next;
+    struct extent_wait_job *j = extent_wait_take_all(s->extent_waits), *next;
 
     for (; j; j = next) { /* a request that needs another extent waits anew, in the same order */
         next = j->next;
@@ -110,12 +113,12 @@ void extent_wait_retry(void *ctx)
 
 void extent_wait_expire(struct server *s, uint64_t now_ms)
 {
-    struct extent_wait_job *j = extent_wait_take_all(&s->extent_waits), *next;
+    struct extent_wait_job *j = extent_wait_take_all(s->extent_waits), *next;
 
     for (; j; j = next) {
         next = j->next;
         if (j->job.work.deadline_ms > now_ms) {
-            extent_wait_append(&s->extent_waits, j);
+            extent_wait_append(s->extent_waits, j);
             continue;
         }
 

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/offload/offload.h"
+#include "daemon/requests/extent_wait.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/config/config.h"
 #include "daemon/gpu/gpu_open.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/conn.h"
@@ -14,6 +15,8 @@
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
+#include "daemon/store/device.h"
 #include "daemon/store/persist.h"
 #include "proto/hello_features.h"
 
@@ -56,10 +59,10 @@ static int handshake_check_hello(struct request *rq, const Kvcobra__Hello *m)
 static struct session *handshake_find_session(const struct server *s, const struct conn *c,
                                               const uint8_t *token)
 {
-    for (uint32_t i = 0; i < s->sessions.n_max; i++)
-        if (s->sessions.list[i] && s->sessions.list[i]->tenant->device == c->device &&
-            session_is(s->sessions.list[i], token, c->peer.pid, c->account))
-            return s->sessions.list[i];
+    for (uint32_t i = 0; i < s->sessions->n_max; i++)
+        if (s->sessions->list[i] && s->sessions->list[i]->tenant->device == c->device &&
+            session_is(s->sessions->list[i], token, c->peer.pid, c->account))
+            return s->sessions->list[i];
     return NULL;
 }
 
@@ -74,7 +77,7 @@ static void handshake_fill_hello_reply(struct request *rq)
     scratch->limits.lease_ms = (uint32_t) config->lease_ms;
     scratch->limits.arena_bytes = config->arena_bytes;
     scratch->limits.quota_bytes =
-        devices_limit(&rq->server->devices.list[0], config, rq->conn->account->name).quota_bytes;
+        devices_limit(&rq->server->devices->list[0], config, rq->conn->account->name).quota_bytes;
     kvcobra__hello_reply__init(reply);
     reply->version = handshake_version(rq->message->hello);
     reply->features = rq->conn->features;
@@ -91,7 +94,7 @@ static void handshake_fill_hello_reply(struct request *rq)
  */
 static int handshake_find_device(struct request *rq, const char *uuid)
 {
-    struct devices *d = &rq->server->devices;
+    struct devices *d = rq->server->devices;
     struct device *unknown = devices_unknown(d);
     char list[256] = "";
     size_t at = 0;
@@ -204,7 +207,7 @@ static void handshake_fill_confirm_reply(struct request *rq, bool resumed)
     kvcobra__confirm_reply__init(reply);
     reply->device = &scratch->device;
     reply->session = rq->conn->session ? rq->conn->session->serial : 0;
-    reply->pool = bytes_view(persist_pool_id(&rq->server->persist, d), BOOT_ID_BYTES);
+    reply->pool = bytes_view(persist_pool_id(rq->server->persist, d), BOOT_ID_BYTES);
     reply->resumed = resumed;
     rq->reply.body_case = KVCOBRA__REPLY__BODY_CONFIRM;
     rq->reply.confirm = reply;
@@ -221,13 +224,13 @@ static int handshake_new_session(struct request *rq)
     if (r < 0)
         return r;
 
-    r = devices_tenant(&rq->server->devices, c->device, c->account, &t, &rq->error);
+    r = devices_tenant(rq->server->devices, c->device, c->account, &t, &rq->error);
     if (r < 0)
         return r;
 
     memcpy(who.token, c->token, sizeof(who.token));
     memcpy(who.client_name, c->client_name, sizeof(who.client_name));
-    r = session_new(&rq->server->sessions, &who, t, c->pidfd, &c->session, &rq->error);
+    r = session_new(rq->server->sessions, &who, t, c->pidfd, &c->session, &rq->error);
     sodium_memzero(who.token, sizeof(who.token)); /* stacks are in core files */
     if (r < 0)
         return r;

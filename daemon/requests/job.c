@@ -7,6 +7,9 @@
 #include <malloc.h>
 #include <stdlib.h>
 
+#include "daemon/config/config.h"
+#include "daemon/loop/heap.h"
+#include "daemon/loop/work.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
@@ -82,7 +85,7 @@ static void job_forget(struct job *j)
     struct server *s = j->server;
 
     account_add_waiting(j->conn->account, -j->bytes);
-    heap_note_freed(&s->heap, malloc_usable_size(j) + j->message->bytes);
+    heap_note_freed(s->heap, malloc_usable_size(j) + j->message->bytes);
     j->message = job_message_unref(j->message);
 }
 
@@ -186,7 +189,7 @@ uint64_t job_deadline_ms(const struct job *j, uint64_t from_ms)
 int job_work(struct job *j, struct errmsg *e)
 {
     struct account *account = j->conn->account;
-    struct work_share *share = j->conn->is_operator ? &j->server->operator_work : &account->work_share;
+    struct work_share *share = j->conn->is_operator ? &j->server->conns->operator_work : &account->work_share;
     int r;
 
     j->work.done = job_on_done;

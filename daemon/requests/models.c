@@ -3,12 +3,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/offload/offload.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/control.h"
+#include "daemon/store/store.h"
+#include "daemon/store/tenant_types.h"
 #include "daemon/tables/aliases.h"
+#include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
@@ -51,8 +55,8 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
     if (r < 0)
         return r;
 
-    digest = aliases_resolve(&rq->server->tables, digest);
-    active = table_model_find(&rq->server->tables, digest);
+    digest = aliases_resolve(rq->server->tables, digest);
+    active = table_model_find(rq->server->tables, digest);
     if (!active)
         return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
 
@@ -120,7 +124,7 @@ int models_handle_open(struct request *rq)
         return r;
 
     t = active->active;
-    r = tables_space(&rq->server->tables, t, model.shard, &space, &rq->error);
+    r = tables_space(rq->server->tables, t, model.shard, &space, &rq->error);
     if (r < 0)
         return r;
 

@@ -14,6 +14,7 @@
 #include "daemon/requests/state.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/live_moments.h"
+#include "daemon/tables/table_entry.h"
 
 /* Writes the image to a memory object that is sent with the reply and then belongs to the operator alone. */
 static int moments_write_image(const struct moments *m, size_t bytes, int *ret_fd, struct errmsg *e)
@@ -68,7 +69,7 @@ static bool moments_sum_slice(struct work_item *i)
 static void moments_end_fetch(struct moments_fetch_job *j)
 {
     for (size_t i = 0; i < j->n_live; i++)
-        live_close(&j->job.server->live, j->live[i]);
+        live_close(j->job.server->live, j->live[i]);
     free(j->live);
     j->sum = moments_free(j->sum);
     closep(&j->fd);
@@ -134,11 +135,11 @@ int moments_handle_fetch(struct request *rq)
     j->job.work.run = moments_sum_slice;
     j->job.finish = moments_conclude_fetch;
     j->fd = -1;
-    model_digest = aliases_resolve(&rq->server->tables, model_digest);
-    model = table_model_find(&rq->server->tables, model_digest);
+    model_digest = aliases_resolve(rq->server->tables, model_digest);
+    model = table_model_find(rq->server->tables, model_digest);
     j->joint = model && model->active->table->v_from == PREDICT_LAYER;
-    r = live_select(&rq->server->live, model_digest, m->tenants, m->n_tenants, &j->joint, &j->live,
-                    &j->n_live, &rq->error);
+    r = live_select(rq->server->live, model_digest, m->tenants, m->n_tenants, &j->joint, &j->live, &j->n_live,
+                    &rq->error);
     if (r == 0)
         r = job_start(&j->job, rq);
     if (r != REQUEST_PENDING) {

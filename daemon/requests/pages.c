@@ -5,10 +5,14 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/config/config.h"
+#include "daemon/loop/ev.h"
+#include "daemon/offload/offload.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/advice.h"
 #include "daemon/store/space.h"
+#include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables.h"
 
 static int page_check_model(struct request *rq, uint32_t model, struct page_context *c)
@@ -48,7 +52,7 @@ int page_context(struct request *rq, uint32_t model, const ProtobufCBinaryData *
     if (r < 0)
         return r;
 
-    r = tables_space(&rq->server->tables, c.table, c.model->shard, &c.space, &rq->error);
+    r = tables_space(rq->server->tables, c.table, c.model->shard, &c.space, &rq->error);
     if (r < 0)
         return r;
 

@@ -3,11 +3,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/config/config.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
-#include "daemon/requests/state.h"
 #include "daemon/requests/request_steps.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/evict_queue.h"

@@ -3,10 +3,11 @@
 #include <inttypes.h>
 
 #include "daemon/loop/metrics.h"
+#include "daemon/requests/extent_wait.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
-#include "daemon/requests/state.h"
 #include "daemon/requests/request_steps.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/reservations.h"
 #include "daemon/session/session.h"
 #include "daemon/store/reserve.h"
@@ -160,7 +161,7 @@ static int pages_write_reserve(struct request *rq, const struct page_context *c)
         reply->awaited_bytes = share_awaited_bytes(rq->store, rq->tenant);
     if (r < 0)
         rq->reply.message = request_sentence(rq, r);
-    metrics_note_error(&rq->server->metrics, r);
+    metrics_note_error(rq->server->metrics, r);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RESERVE;
     rq->reply.reserve = reply;
     return 0;

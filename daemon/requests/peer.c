@@ -9,7 +9,9 @@
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
+#include "daemon/config/config.h"
 #include "daemon/requests/state.h"
+#include "daemon/store/device.h"
 
 /* The supplementary groups that the peer had when it connected. *@ret is the caller's. */
 static int peer_read_groups(int fd, gid_t **ret, size_t *ret_n)
@@ -77,5 +79,5 @@ int peer_identify(struct server *s, int fd, bool is_operator, struct ucred *ret,
     peer.groups = groups;
     if (is_operator)
         r = peer_check_operator(s->config, &peer, e);
-    return r == 0 ? devices_account(&s->devices, &peer, ret_account, e) : r;
+    return r == 0 ? devices_account(s->devices, &peer, ret_account, e) : r;
 }

@@ -14,14 +14,18 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "daemon/config/config.h"
+#include "daemon/offload/offload.h"
+#include "daemon/requests/extent_wait.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
-#include "daemon/requests/state.h"
 #include "daemon/requests/request_steps.h"
+#include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/device.h"
 #include "daemon/store/evict_queue.h"
 #include "daemon/store/reserve.h"
 #include "daemon/store/retire.h"
@@ -204,8 +208,8 @@ static void raw_append_discard_slot(struct raw_append_job *j)
 static void raw_append_count(struct server *s, const struct raw_append_job *j)
 {
     for (unsigned side = 0; side < 2; side++) {
-        s->raw_coords[side] += j->counts[side].coords;
-        s->raw_saturated[side] += j->counts[side].saturated;
+        s->raw->coords[side] += j->counts[side].coords;
+        s->raw->saturated[side] += j->counts[side].saturated;
     }
 }
 

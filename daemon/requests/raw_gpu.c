@@ -8,9 +8,15 @@
 
 #include "base/checked.h"
 #include "base/errmsg.h"
+#include "daemon/gpu/gpu_open.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/account.h"
+#include "daemon/store/device.h"
+#include "daemon/store/host_memory.h"
+#include "daemon/store/store.h"
+#include "daemon/store/tenant_types.h"
 #include "gpu/device.h"
 
 enum { COPY_MS = 30000 }; /* a copy takes a millisecond, but the mover may have to open the device first */
@@ -22,12 +28,12 @@ int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct r
     size_t bytes;
     int r;
 
-    if (!account_may_take(account->n_raw_stages, rq->server->n_raw_stages, RAW_STAGES_MAX, RAW_STAGES_MAX))
+    if (!account_may_take(account->n_raw_stages, rq->server->raw->n_stages, RAW_STAGES_MAX, RAW_STAGES_MAX))
         return fail(
             &rq->error, -EAGAIN,
             "%" PRIu32 " pages are being copied to and from GPUs, %" PRIu32
             " of them of tenant %s; the maximum is %d, less what is left for other tenants: retry later",
-            rq->server->n_raw_stages, account->n_raw_stages, account->name, RAW_STAGES_MAX);
+            rq->server->raw->n_stages, account->n_raw_stages, account->name, RAW_STAGES_MAX);
     if (!checked_align(h->group->page_bytes, (size_t) sysconf(_SC_PAGESIZE), &bytes))
         return fail(&rq->error, -EOVERFLOW, "a page of too many bytes");
 
@@ -35,7 +41,7 @@ int raw_gpu_stage_init(struct request *rq, const struct page_handle *h, struct r
     if (r < 0)
         return r;
 
-    rq->server->n_raw_stages++;
+    rq->server->raw->n_stages++;
     account->n_raw_stages++;
     *ret_stage = (struct raw_stage){
         .server = rq->server,
@@ -55,9 +61,9 @@ void raw_gpu_stage_deinit(struct raw_stage *s)
     if (!s->memory)
         return;
 
-    host_memory_free(&s->server->memory, s->memory, false, NULL);
+    host_memory_free(s->server->memory, s->memory, false, NULL);
     s->memory = NULL;
-    s->server->n_raw_stages--;
+    s->server->raw->n_stages--;
     s->account->n_raw_stages--;
     s->account = account_unref(s->account);
 }
@@ -81,7 +87,7 @@ int raw_gpu_stage_copy(const struct raw_stage *s, bool to_gpu, mover_done done, 
     copy.to_extent = to_gpu;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_COPY;
     request.copy = &copy;
-    r = mover_ask(s->server->gpus.mover, &request, fds, 2, COPY_MS, done, ctx);
+    r = mover_ask(s->server->gpus->mover, &request, fds, 2, COPY_MS, done, ctx);
     return r < 0 ? fail(e, -EAGAIN,
                         "kvcobra-mover, which copies pages of GPUs, takes no request now (%s): retry later",
                         strerror(-r))

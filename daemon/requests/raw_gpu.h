@@ -17,6 +17,12 @@ struct page_handle;
 struct request;
 struct server;
 
+/* Of a server. Coordinates by side, that APPEND_RAW encoded. */
+struct raw_counts {
+    uint32_t n_stages; /* pages on their way between threads and GPUs */
+    uint64_t coords[2], saturated[2];
+};
+
 /* At one time, since no quota has this memory. The last eighth is for tenants that have none. */
 #define RAW_STAGES_MAX 16
 

@@ -6,10 +6,13 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "daemon/config/config.h"
+#include "daemon/loop/work.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/device.h"
 
 struct recheck_page {        /* of one page */
     struct page_handle page; /* held by the job */

@@ -14,6 +14,7 @@
 #include "daemon/requests/pages.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/device.h"
 
 /* A check of half a GiB takes a tenth of a second, but the mover may have to open the device first. */
 enum { CHECK_MS = 30000 };
@@ -133,7 +134,7 @@ static int recheck_gpu_send_batch(struct server *s, const struct device *d, stru
     check.ranges = pointers;
     request.body_case = KVCOBRA__MOVER_REQUEST__BODY_CHECK;
     request.check = &check;
-    return mover_ask(s->gpus.mover, &request, &pages->page.span->extent->gpu_fd, 1, CHECK_MS,
+    return mover_ask(s->gpus->mover, &request, &pages->page.span->extent->gpu_fd, 1, CHECK_MS,
                      recheck_gpu_on_checked, q);
 }
 

@@ -11,12 +11,16 @@
 #include "base/checked.h"
 #include "base/cleanup.h"
 #include "base/fd_io.h"
+#include "daemon/config/config.h"
+#include "daemon/loop/ev.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/tenant_types.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/live_moments.h"
+#include "daemon/tables/table_entry.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
 
@@ -71,13 +75,13 @@ static int report_conclude_moments(struct job *job, struct request *rq)
     struct report_moments_job *j = (struct report_moments_job *) job;
     int r = 0;
 
-    live_close(&job->server->live, j->live);
+    live_close(job->server->live, j->live);
     if (!rq) /* a report that was added stays */
         return 0;
     if (job->work.expired)
         return job_expired(rq);
     if (j->err < 0) {
-        job->server->refused_reports++;
+        job->server->live->n_refused++;
         r = fail(&rq->error, j->err, "%.400s", j->why.text);
     }
 
@@ -114,7 +118,7 @@ static int report_start_moments(struct request *rq, const struct session_model *
     };
     memcpy(j->model_digest, model->digest, DIGEST_BYTES);
     memcpy(j->geometry_digest, model->geometry_digest, DIGEST_BYTES);
-    r = live_open(&s->live, rq->session->tenant->name, model->digest, joint, m->moments_bytes,
+    r = live_open(s->live, rq->session->tenant->name, model->digest, joint, m->moments_bytes,
                   s->config->moments_bytes_max, &j->live, &rq->error);
     if (r < 0)
         return r;
@@ -123,7 +127,7 @@ static int report_start_moments(struct request *rq, const struct session_model *
     if (r == REQUEST_PENDING)
         (void) take_ptr(j);
     else
-        live_close(&s->live, j->live);
+        live_close(s->live, j->live);
     return r;
 }
 
@@ -139,7 +143,7 @@ static struct fit *report_fit_of(struct table_entry *t)
 static int report_find_shadow(struct request *rq, const struct table_entry *t, struct table_entry **ret)
 {
     const ProtobufCBinaryData *digest = &rq->message->report->shadow_digest;
-    const struct table_model *m = table_model_find(&rq->server->tables, t->model_digest);
+    const struct table_model *m = table_model_find(rq->server->tables, t->model_digest);
     const uint8_t *bytes;
     int r;
 
@@ -186,7 +190,7 @@ static int report_apply(struct request *rq)
         return fail(&rq->error, -ENOMEM, "out of memory for a table's fit");
 
     fit_add(t->fit, shadow ? shadow->fit : NULL, m);
-    rq->server->reports++;
+    rq->server->live->n_reports++;
     if (m->moments_bytes == 0)
         return 0;
 
@@ -198,6 +202,6 @@ int report_handle(struct request *rq)
 {
     int r = report_apply(rq);
 
-    rq->server->refused_reports += r < 0 && r != -EAGAIN;
+    rq->server->live->n_refused += r < 0 && r != -EAGAIN;
     return r;
 }

@@ -7,11 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/metrics.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/store/device.h"
+#include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables.h"
 
 int request_may_send_fds(struct request *rq)
@@ -67,7 +70,7 @@ static int request_send_reply(struct request *rq)
     int r;
 
     rq->reply.id = rq->message->id;
-    rq->reply.boot_id = bytes_view(rq->server->devices.boot_id, BOOT_ID_BYTES);
+    rq->reply.boot_id = bytes_view(rq->server->devices->boot_id, BOOT_ID_BYTES);
     r = request_copy_fds(rq, fds);
     if (r < 0)
         request_reply_failure(rq, r);
@@ -88,7 +91,7 @@ int request_reply(struct request *rq, int r)
     if (r < 0)
         request_reply_failure(rq, r);
     r = request_send_reply(rq);
-    metrics_note_request(&rq->server->metrics, (unsigned) rq->message->body_case,
+    metrics_note_request(rq->server->metrics, (unsigned) rq->message->body_case,
                          metrics_now_ns() - rq->began_ns, rq->reply.err);
     if (r == -ENOBUFS)
         log_client_event(&c->account->log, LOG_NOTICE, "client-does-not-read",
@@ -104,7 +107,7 @@ void request_answer(struct request *rq, int r)
         return;
     if (!rq->conn->closed && request_reply(rq, r) < 0)
         conn_close(rq->conn);
-    tables_retire_idle(&s->tables, ev_now_ms(s->ev));
+    tables_retire_idle(s->tables, ev_now_ms(s->ev));
 }
 
 /* ---- fields of messages ---- */
@@ -143,7 +146,7 @@ int request_find_table(struct request *rq, const ProtobufCBinaryData *digest, st
     if (r < 0)
         return r;
 
-    *ret = table_find(&rq->server->tables, bytes);
+    *ret = table_find(rq->server->tables, bytes);
     return *ret ? 0 : fail(&rq->error, -ENOENT, "no such table here");
 }
 

@@ -12,9 +12,11 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "daemon/config/config.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/state.h"
+#include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables_stage.h"
 
 struct stage_job {
@@ -114,7 +116,7 @@ static int stage_conclude_write(struct job *job, struct request *rq)
     if (job->work.expired)
         r = rq ? job_expired(rq) : 0;
     else
-        r = tables_stage_accept(&job->server->tables, &j->staging, &outcome, &t, rq ? &rq->error : &ignored);
+        r = tables_stage_accept(job->server->tables, &j->staging, &outcome, &t, rq ? &rq->error : &ignored);
     stage_release(job->server, &j->staging);
     return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
@@ -130,9 +132,9 @@ static int stage_conclude_parse(struct job *job, struct request *rq)
     if (rq)
         r = job->work.expired
                 ? job_expired(rq)
-                : tables_stage_decide(&job->server->tables, &j->staging, &outcome, &t, &rq->error);
+                : tables_stage_decide(job->server->tables, &j->staging, &outcome, &t, &rq->error);
     if (r == STAGING_WRITE && !j->config->state_dir) {
-        r = tables_stage_accept(&job->server->tables, &j->staging, &outcome, &t, &rq->error);
+        r = tables_stage_accept(job->server->tables, &j->staging, &outcome, &t, &rq->error);
     } else if (r == STAGING_WRITE) {
         next = malloc(sizeof(*next));
         r = next ? 0 : fail(&rq->error, -ENOMEM, "out of memory for a table");

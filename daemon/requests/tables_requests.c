@@ -5,15 +5,18 @@
 
 #include "alloc/table/table_format.h"
 #include "base/digest.h"
+#include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/table_copy.h"
+#include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/tables_activate.h"
 #include "proto/hello_features.h"
@@ -21,7 +24,7 @@
 static void tables_requests_fill_trial(const struct request *rq, const struct table_entry *t,
                                        Kvcobra__TableInfo *info)
 {
-    const struct table_model *m = table_model_find(&rq->server->tables, t->model_digest);
+    const struct table_model *m = table_model_find(rq->server->tables, t->model_digest);
 
     if (m && m->trials.shadow == t)
         info->shadow_ppm = m->trials.shadow_ppm;
@@ -45,11 +48,11 @@ int tables_requests_handle_list(struct request *rq)
         if (r < 0)
             return r;
 
-        model = aliases_resolve(&rq->server->tables, model);
+        model = aliases_resolve(rq->server->tables, model);
     }
 
     kvcobra__list_tables_reply__init(reply);
-    for (struct table_entry *t = rq->server->tables.entries; t; t = t->next) {
+    for (struct table_entry *t = rq->server->tables->entries; t; t = t->next) {
         Kvcobra__TableInfo *info = &scratch->tables[n];
 
         /* what was refused as a table is none: the answer to STAGE said so */
@@ -141,7 +144,7 @@ int tables_requests_handle_ref(struct request *rq)
         return fail(&rq->error, -EINVAL, "this session has no model %" PRIu32, m->model);
 
     /* A session with a reference may take another one: its sequences fork. */
-    if (!t->table || (!tables_may_ref(&rq->server->tables, t, ev_now_ms(rq->server->ev)) &&
+    if (!t->table || (!tables_may_ref(rq->server->tables, t, ev_now_ms(rq->server->ev)) &&
                       !session_has_table(rq->session, t)))
         return fail(&rq->error, -ESTALE, "the table is %s, not active: read the control page again",
                     table_state_name(t->state));
@@ -176,14 +179,14 @@ int tables_requests_handle_unref(struct request *rq)
  * fail. */
 static void tables_requests_warn_readers(const struct server *s, const uint8_t digest[static DIGEST_BYTES])
 {
-    const struct table_entry *t = table_find(&s->tables, digest);
+    const struct table_entry *t = table_find(s->tables, digest);
     char hex[DIGEST_HEX_BYTES];
 
     if (!t || !t->table)
         return;
 
-    for (uint32_t i = 0; i < s->sessions.n_max; i++) {
-        const struct session *x = s->sessions.list[i];
+    for (uint32_t i = 0; i < s->sessions->n_max; i++) {
+        const struct session *x = s->sessions->list[i];
 
         if (x && x->conn && !tables_requests_reads(x->conn, t))
             log_event(LOG_WARNING, "table-unread",
@@ -223,7 +226,7 @@ int tables_requests_handle_activate(struct request *rq)
 
     r = tables_requests_read_set(rq, set);
     if (r == 0)
-        r = tables_activate(&rq->server->tables, set, m->n_others + 1, ev_now_ms(rq->server->ev), &rq->error);
+        r = tables_activate(rq->server->tables, set, m->n_others + 1, ev_now_ms(rq->server->ev), &rq->error);
     if (r < 0)
         return r;
 
@@ -262,7 +265,7 @@ int tables_requests_handle_rollback(struct request *rq)
     if (r < 0)
         return r;
 
-    r = tables_rollback(&rq->server->tables, digest, m->revision, ev_now_ms(rq->server->ev), &outcome,
+    r = tables_rollback(rq->server->tables, digest, m->revision, ev_now_ms(rq->server->ev), &outcome,
                         &revision, scratch->digest, &rq->error);
     if (r < 0)
         return r;
@@ -290,7 +293,7 @@ int tables_requests_handle_retire(struct request *rq)
     if (r < 0)
         return r;
 
-    r = tables_retire(&rq->server->tables, digest, m->revision, ev_now_ms(rq->server->ev), &outcome, &t,
+    r = tables_retire(rq->server->tables, digest, m->revision, ev_now_ms(rq->server->ev), &outcome, &t,
                       &rq->error);
     if (r < 0)
         return r;
@@ -302,7 +305,7 @@ int tables_requests_handle_retire(struct request *rq)
     reply->pages = table_entry_pages(t);
     rq->reply.body_case = KVCOBRA__REPLY__BODY_RETIRE_TABLE;
     rq->reply.retire_table = reply;
-    model = table_model_find(&rq->server->tables, t->model_digest);
-    table_forget_rejected(&rq->server->tables, t);
+    model = table_model_find(rq->server->tables, t->model_digest);
+    table_forget_rejected(rq->server->tables, t);
     return request_outcome(rq, outcome, m->revision, model ? model->revision : 0, "activated another table");
 }

@@ -18,8 +18,7 @@ int trials_requests_handle_shadow(struct request *rq)
     int r = request_find_table(rq, &m->digest, &t);
 
     if (r == 0)
-        r = trial_shadow(&rq->server->tables, t->digest, m->ppm, m->revision, &outcome, &revision,
-                         &rq->error);
+        r = trial_shadow(rq->server->tables, t->digest, m->ppm, m->revision, &outcome, &revision, &rq->error);
     if (r != 0)
         return r;
 
@@ -42,7 +41,7 @@ int trials_requests_handle_canary(struct request *rq)
     int r = request_find_table(rq, &m->digest, &t);
 
     if (r == 0)
-        r = trial_canary(&rq->server->tables, t->digest, m->share, (const char *const *) m->tenants,
+        r = trial_canary(rq->server->tables, t->digest, m->share, (const char *const *) m->tenants,
                          m->n_tenants, m->revision, ev_now_ms(rq->server->ev), &outcome, &revision,
                          &rq->error);
     if (r != 0)

@@ -42,6 +42,7 @@ struct live_moments {
 struct live_set { /* only the loop uses it */
     struct live_moments *first;
     uint64_t bytes;
+    uint64_t n_reports, n_refused; /* counted by requests/report.c */
 };
 
 /**

@@ -11,8 +11,11 @@
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/loop/log.h"
+#include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
+#include "daemon/store/device.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/tables.h"
 #include "daemon/tables/tables_activate.h"
@@ -455,8 +458,8 @@ static void process_exits(struct model_session *x)
 {
     struct ev_source *watch = NULL;
 
-    for (uint32_t i = 0; x->exists && i < m.server->sessions.n_max; i++) {
-        const struct session *s = m.server->sessions.list[i];
+    for (uint32_t i = 0; x->exists && i < m.server->sessions->n_max; i++) {
+        const struct session *s = m.server->sessions->list[i];
 
         if (s && memcmp(s->token, x->token, sizeof(x->token)) == 0)
             watch = s->exit_watch;
@@ -530,12 +533,12 @@ static void start_daemon(unsigned how, const char *state_dir)
     for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++)
         m.sessions[i].arena_fd = -1;
 
-    rig_check(tables_stage(&m.server->tables, table, n_table, 0, &outcome, &t, NULL) == 0);
+    rig_check(tables_stage(m.server->tables, table, n_table, 0, &outcome, &t, NULL) == 0);
     memcpy(m.table_digest, t->digest, DIGEST_BYTES);
     memcpy(m.model_digest, t->model_digest, DIGEST_BYTES);
     rig_check(
-        tables_activate(&m.server->tables, &(struct table_activation){.digest = t->digest}, 1, 0, NULL) == 0);
-    rig_check(tables_space(&m.server->tables, t, (struct shard){0, 1}, &space, NULL) == 0);
+        tables_activate(m.server->tables, &(struct table_activation){.digest = t->digest}, 1, 0, NULL) == 0);
+    rig_check(tables_space(m.server->tables, t, (struct shard){0, 1}, &space, NULL) == 0);
     m.layout = &space->layout;
 }
 
@@ -583,8 +586,8 @@ void history_end(void)
     while (rig_work())
         ;
     model_settle(&m);
-    rig_check(m.server->sessions.n == 0 && m.server->n_conns == 0);
-    for (const struct tenant *t = m.server->devices.list[0].store.tenants; t; t = t->next)
+    rig_check(m.server->sessions->n == 0 && m.server->conns->n_clients == 0);
+    for (const struct tenant *t = m.server->devices->list[0].store.tenants; t; t = t->next)
         rig_check(t->held_bytes == 0 && t->arena_bytes == 0 && t->n_sessions == 0);
     history_stop();
 }

@@ -12,6 +12,7 @@
 #include "daemon/loop/work.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_types.h"
 #include "daemon/store/device.h"
 #include "daemon/store/span.h"
 #include "daemon/store/store.h"
@@ -104,7 +105,7 @@ static void close_client(struct model_client *c)
 
 static struct store *model_store(const struct model *m)
 {
-    return &m->server->devices.list[0].store;
+    return &m->server->devices->list[0].store;
 }
 
 const struct model_item *model_find_held(const struct model *m, unsigned tenant, uint8_t key)
@@ -466,12 +467,12 @@ static void check_sessions(struct model *m)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < m->server->sessions.n_max; i++)
-        if (m->server->sessions.list[i])
-            rig_check(find_session(m, m->server->sessions.list[i]->token) != NULL);
+    for (uint32_t i = 0; i < m->server->sessions->n_max; i++)
+        if (m->server->sessions->list[i])
+            rig_check(find_session(m, m->server->sessions->list[i]->token) != NULL);
     for (unsigned i = 0; i < MODEL_SESSIONS_MAX; i++)
         n += m->sessions[i].exists;
-    rig_check(n == m->server->sessions.n);
+    rig_check(n == m->server->sessions->n);
 }
 
 static void settle_unknown(struct model *m)
@@ -505,7 +506,7 @@ void model_settle(struct model *m)
         if (m->clients[i].link && m->clients[i].link->closed)
             close_client(&m->clients[i]);
 
-    if (!devices_are_valid(&m->server->devices, &e) &&
+    if (!devices_are_valid(m->server->devices, &e) &&
         !(m->quota_was_lowered && strstr(e.text, "above its quota"))) {
         fprintf(stderr, "%s\n", e.text);
         rig_check(false);

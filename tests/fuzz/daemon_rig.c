@@ -16,6 +16,7 @@
 #include "daemon/config/config.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/listen.h"
+#include "daemon/loop/supervisor.h"
 #include "daemon/loop/work.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/state.h"

@@ -15,6 +15,8 @@
 
 #include "base/errmsg.h"
 #include "daemon/requests/state.h"
+#include "daemon/session/session_types.h"
+#include "daemon/store/device.h"
 #include "daemon/store/journal.h"
 #include "daemon/store/slot.h"
 #include "proto/crc32c.h"
@@ -199,7 +201,7 @@ static void check_accounts(void)
 {
     struct errmsg e = {""};
 
-    if (!devices_are_valid(&history_model()->server->devices, &e) && !strstr(e.text, "above its quota")) {
+    if (!devices_are_valid(history_model()->server->devices, &e) && !strstr(e.text, "above its quota")) {
         fprintf(stderr, "%s\n", e.text);
         rig_check(false);
     }
@@ -212,9 +214,9 @@ static void check_unchanged(const char *folder)
 
     store_objects(NULL, 0);
     history_begin(after, sizeof(after), folder);
-    for (const struct tenant *t = NULL; (t = devices_next_tenant(&history_model()->server->devices, t));)
+    for (const struct tenant *t = NULL; (t = devices_next_tenant(history_model()->server->devices, t));)
         n_pages += t->n_pages;
-    rig_check(n_pages == 7 && history_model()->server->sessions.n == 3);
+    rig_check(n_pages == 7 && history_model()->server->sessions->n == 3);
     history_stop();
 }
 

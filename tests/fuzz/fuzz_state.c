@@ -57,7 +57,7 @@ static void prepare(void)
     configure(&c);
     s = rig_start(&c, false);
     rig_check(random_table_bytes(&g, 1, 0, PREDICT_NONE, &bytes, &n) == 0);
-    rig_check(tables_stage(&s->tables, bytes, n, 0, &outcome, &t, NULL) == 0);
+    rig_check(tables_stage(s->tables, bytes, n, 0, &outcome, &t, NULL) == 0);
     digest_hex(t->digest, digests[0]);
     digest_hex(t->model_digest, digests[1]);
     rig_stop(s);
@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         s = rig_try_start(&c, false, &e);
         rig_check(!s == (e.text[0] != '\0'));
         if (s) {
-            rig_check(devices_are_valid(&s->devices, &e));
+            rig_check(devices_are_valid(s->devices, &e));
             rig_stop(s);
         }
         config_deinit(&c);

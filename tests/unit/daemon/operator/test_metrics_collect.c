@@ -11,7 +11,17 @@
 
 #include "base/errmsg.h"
 #include "daemon/config/limits.h"
+#include "daemon/loop/ev.h"
+#include "daemon/loop/metrics.h"
+#include "daemon/loop/work.h"
+#include "daemon/requests/conn.h"
+#include "daemon/requests/raw_gpu.h"
 #include "daemon/requests/state.h"
+#include "daemon/server_parts.h"
+#include "daemon/session/session_types.h"
+#include "daemon/store/device.h"
+#include "daemon/store/persist.h"
+#include "daemon/tables/live_moments.h"
 #include "daemon/tables/table_entry.h"
 #include "tests/lib/test.h"
 
@@ -19,7 +29,7 @@ const char test_suite[] = "metrics_collect";
 
 enum { N_TENANTS = TENANT_SERIES_MAX + 3, N_TABLES = METRICS_SERIES_MAX + 6 };
 
-static struct server s;
+static struct server *s;
 static struct journal_head head;
 static struct account account;
 static struct tenant *tenants;
@@ -28,17 +38,19 @@ static char *page;
 
 static void begin(size_t n_tenants, size_t n_tables)
 {
-    struct device *d = &s.devices.list[0];
     struct errmsg e = {""};
+    struct device *d;
 
-    memset(&s, 0, sizeof(s));
+    s = server_rooms_new(NULL);
+    assert(s);
+    d = &s->devices->list[0];
     memset(&head, 0, sizeof(head));
-    s.persist.journal.head = &head;
-    CU_ASSERT_EQUAL_FATAL(ev_new(&s.ev, &e), 0);
-    CU_ASSERT_EQUAL_FATAL(work_new(s.ev, 1, 1, &s.work, &e), 0);
-    assert(pool_init(&d->store.pool, &s.devices.serials, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
+    s->persist->journal.head = &head;
+    CU_ASSERT_EQUAL_FATAL(ev_new(&s->ev, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(work_new(s->ev, 1, 1, &s->work, &e), 0);
+    assert(pool_init(&d->store.pool, &s->devices->serials, 1 << 20, 1 << 20, 1 << 20, NULL) == 0);
     (void) strcpy(d->name, "cpu");
-    s.devices.n = 1;
+    s->devices->n = 1;
     tenants = calloc(n_tenants + 1, sizeof(*tenants));
     tables = calloc(n_tables + 1, sizeof(*tables));
     assert(tenants && tables);
@@ -64,13 +76,13 @@ static void begin(size_t n_tenants, size_t n_tables)
         memcpy(tables[i].digest, &i, sizeof(i));
     }
     d->store.tenants = n_tenants ? tenants : NULL;
-    s.tables.entries = n_tables ? tables : NULL;
+    s->tables->entries = n_tables ? tables : NULL;
 }
 
 static void collect(void)
 {
     size_t n = 0;
-    char *text = metrics_collect(&s, &n); /* without a terminating 0 */
+    char *text = metrics_collect(s, &n); /* without a terminating 0 */
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     page = strndup(text, n);
@@ -84,9 +96,10 @@ static void end(void)
     free(page);
     free(tenants);
     free(tables);
-    s.work = work_free(s.work);
-    pool_deinit(&s.devices.list[0].store.pool);
-    s.ev = ev_free(s.ev);
+    s->work = work_free(s->work);
+    pool_deinit(&s->devices->list[0].store.pool);
+    s->ev = ev_free(s->ev);
+    free(s);
 }
 
 /* Whether the page has the sample @name, labels included, with @value. */
@@ -113,24 +126,24 @@ static size_t count(const char *family)
 static void test_counters(void)
 {
     begin(0, 0);
-    s.n_conns = 2;
-    s.n_operator_conns = 3;
-    s.refused_connections = 7;
-    s.refused_packets = 11;
-    s.reports = 13;
-    s.refused_reports = 17;
-    s.raw_coords[0] = 19;
-    s.raw_coords[1] = 23;
-    s.raw_saturated[0] = 29;
-    s.raw_saturated[1] = 31;
-    s.devices.list[0].store.n_damaged = 37;
-    s.devices.forgotten_evictions = 41;
-    s.draining = true;
-    s.sessions.n = 43;
+    s->conns->n_clients = 2;
+    s->conns->n_operators = 3;
+    s->conns->refused_connections = 7;
+    s->conns->refused_packets = 11;
+    s->live->n_reports = 13;
+    s->live->n_refused = 17;
+    s->raw->coords[0] = 19;
+    s->raw->coords[1] = 23;
+    s->raw->saturated[0] = 29;
+    s->raw->saturated[1] = 31;
+    s->devices->list[0].store.n_damaged = 37;
+    s->devices->forgotten_evictions = 41;
+    s->draining = true;
+    s->sessions->n = 43;
     head.n_starts = 5;
-    s.metrics.errors[1] = 47;
-    s.metrics.errors[ENOENT] = 53;
-    s.metrics.errors[METRICS_ERRNO_MAX - 1] = 59;
+    s->metrics->errors[1] = 47;
+    s->metrics->errors[ENOENT] = 53;
+    s->metrics->errors[METRICS_ERRNO_MAX - 1] = 59;
     collect();
     CU_ASSERT(has("kvcobra_connections", 2 + 3) && has("kvcobra_refused_connections_total", 7));
     CU_ASSERT(has("kvcobra_refused_packets_total", 11) && has("kvcobra_reports_total", 13) &&
@@ -154,7 +167,7 @@ static void test_counters(void)
 static void test_rows_are_limited(void)
 {
     begin(TENANT_SERIES_MAX, METRICS_SERIES_MAX - 1);
-    s.devices.forgotten_others.evictions = 1000; /* no row of the others exists */
+    s->devices->forgotten_others.evictions = 1000; /* no row of the others exists */
     collect();
     CU_ASSERT_EQUAL(count("kvcobra_tenant_evictions_total"), TENANT_SERIES_MAX);
     CU_ASSERT_EQUAL(count("kvcobra_table_references"), METRICS_SERIES_MAX - 1);
@@ -162,8 +175,8 @@ static void test_rows_are_limited(void)
     end();
 
     begin(N_TENANTS, N_TABLES);
-    s.devices.forgotten_others.evictions = 1000;
-    s.devices.forgotten_others.hits = 2000;
+    s->devices->forgotten_others.evictions = 1000;
+    s->devices->forgotten_others.hits = 2000;
     collect();
     CU_ASSERT_EQUAL(count("kvcobra_tenant_evictions_total"), METRICS_SERIES_MAX);
     CU_ASSERT(has("kvcobra_tenant_evictions_total{tenant=\"uid-0\"}", 1) &&
