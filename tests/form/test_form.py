@@ -10,6 +10,7 @@ import unittest
 import budget
 import circles
 import documents
+import headers
 import includes
 import names
 import prose
@@ -240,6 +241,20 @@ class Budget(unittest.TestCase):
         self.assertEqual(budget.check({"daemon": 100, "daemon/store": 200, "tests/unit": 1}, budgets),
                          ["daemon/store: 200 lines, more than 199", "tests/unit: 1 lines, and no line in tests/form/budget.txt",
                           "gone: a line in tests/form/budget.txt, and no C"])
+
+
+class Headers(unittest.TestCase):
+    def test_users(self):
+        files = [file("daemon/a.h", ""), file("daemon/a.c", '#include "daemon/a.h"\n'), file("daemon/b.c", '#include "daemon/a.h"\n'),
+                 file("daemon/b.h", "int b;\n")]
+        self.assertEqual(headers.single(files, ["daemon/a.h", "daemon/b.h", "daemon/a.c"]), {"daemon/a.h": ["daemon/b.c"], "daemon/b.h": []})
+        files.append(file("tests/c.c", '#include "daemon/a.h"\n#include "../daemon/b.h"\n'))
+        self.assertEqual(headers.single(files, ["daemon/a.h", "daemon/b.h"]), {"daemon/b.h": ["tests/c.c"]})
+        self.assertEqual(headers.single(files, ["client/kvcobra.h"]), {})
+
+    def test_most(self):
+        self.assertEqual(headers.check({"a.h": [], "b.h": []}, 2), [])
+        self.assertEqual(headers.check({"a.h": [], "b.h": []}, 1), ["2 headers are for one file, more than 1"])
 
 
 if __name__ == "__main__":
