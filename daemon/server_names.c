@@ -31,16 +31,26 @@ int server_names_watch(struct server *s, struct errmsg *e)
     const struct state_folder *f = &s->frame->state_folder;
     int r = names_new(s->ev, s->work, &s->names, e);
 
-    if (r == 0)
-        r = listen_watch(&s->frame->client_socket, s->names, "client socket", s->client_path, e);
-    if (r == 0)
-        r = listen_watch(&s->frame->operator_socket, s->names, "operator socket", s->operator_path, e);
-    if (r == 0 && s->frame->metrics_socket.path)
+    if (r < 0)
+        return r;
+
+    r = listen_watch(&s->frame->client_socket, s->names, "client socket", s->client_path, e);
+    if (r < 0)
+        return r;
+
+    r = listen_watch(&s->frame->operator_socket, s->names, "operator socket", s->operator_path, e);
+    if (r < 0)
+        return r;
+    if (s->frame->metrics_socket.path)
         r = listen_watch(&s->frame->metrics_socket, s->names, "metrics socket", s->frame->metrics_socket.path,
                          e);
-    if (r == 0 && cluster)
+    if (r < 0)
+        return r;
+    if (cluster)
         r = listen_watch(cluster, s->names, "cluster socket", cluster->path, e);
-    if (r == 0 && f->path)
+    if (r < 0)
+        return r;
+    if (f->path)
         r = names_add(s->names, "state folder", f->path, f->fd, remedy, e);
     return r;
 }

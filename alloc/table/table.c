@@ -229,17 +229,26 @@ static int table_read(struct table_owner *o, bool with_numbers, struct errmsg *e
     struct table *t = &o->table;
     int r = table_check_sections(t, e);
 
-    if (r == 0)
-        r = table_read_header(t, e);
-    if (r == 0)
-        r = table_read_geometry(t, e);
-    if (r == 0)
-        r = table_check_levels(t, e);
-    if (r == 0)
-        r = table_read_codecs(o, with_numbers, e);
-    if (r == 0)
-        r = table_check_provenance(t, e);
-    return r;
+    if (r < 0)
+        return r;
+
+    r = table_read_header(t, e);
+    if (r < 0)
+        return r;
+
+    r = table_read_geometry(t, e);
+    if (r < 0)
+        return r;
+
+    r = table_check_levels(t, e);
+    if (r < 0)
+        return r;
+
+    r = table_read_codecs(o, with_numbers, e);
+    if (r < 0)
+        return r;
+
+    return table_check_provenance(t, e);
 }
 
 static int table_check_size(size_t n_bytes, struct errmsg *e)

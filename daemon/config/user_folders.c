@@ -114,29 +114,47 @@ int user_folders_apply(struct config *c, char **ret_file, struct errmsg *e)
     char runtime[USER_FOLDER_BYTES];
     _cleanup_(freep) char *state = NULL;
     _cleanup_(freep) char *settings = NULL;
+    char *file;
     int r;
 
     user_folder_choose(runtime);
     r = user_folders_find("XDG_STATE_HOME", ".local/state", &state, e);
-    if (r == 0)
-        r = user_folders_find("XDG_CONFIG_HOME", ".config", &settings, e);
-    if (r == 0)
-        r = user_folders_set(c, "socket", runtime, SOCKET_CLIENTS, e);
-    if (r == 0)
-        r = user_folders_set(c, "operator-socket", runtime, SOCKET_OPERATORS, e);
-    if (r == 0)
-        r = user_folders_set(c, "state-dir", state, "kvcobra", e);
-    if (r == 0)
-        r = config_set(c, "socket-mode", "0600", e);
-    if (r == 0)
-        r = user_folders_set_pool(c, e);
-    if (r == 0)
-        r = user_folders_set_mover(c, e);
-    if (r == 0 && asprintf(ret_file, "%s/kvcobra/kvcobrad.conf", settings) < 0) {
-        *ret_file = NULL;
-        r = fail(e, -ENOMEM, "out of memory");
-    }
-    return r;
+    if (r < 0)
+        return r;
+
+    r = user_folders_find("XDG_CONFIG_HOME", ".config", &settings, e);
+    if (r < 0)
+        return r;
+
+    r = user_folders_set(c, "socket", runtime, SOCKET_CLIENTS, e);
+    if (r < 0)
+        return r;
+
+    r = user_folders_set(c, "operator-socket", runtime, SOCKET_OPERATORS, e);
+    if (r < 0)
+        return r;
+
+    r = user_folders_set(c, "state-dir", state, "kvcobra", e);
+    if (r < 0)
+        return r;
+
+    r = config_set(c, "socket-mode", "0600", e);
+    if (r < 0)
+        return r;
+
+    r = user_folders_set_pool(c, e);
+    if (r < 0)
+        return r;
+
+    r = user_folders_set_mover(c, e);
+    if (r < 0)
+        return r;
+
+    if (asprintf(&file, "%s/kvcobra/kvcobrad.conf", settings) < 0)
+        return fail(e, -ENOMEM, "out of memory");
+
+    *ret_file = file;
+    return 0;
 }
 
 /* As mkdir -p. */

@@ -69,14 +69,22 @@ int state_folder_open(const char *path, struct state_folder *ret, struct errmsg 
         return fail(e, -errno, "cannot open the state folder %s: %s", path, strerror(errno));
 
     r = file_rights_check(f.fd, FILE_RIGHTS_WRITE, path, "0700", e);
-    if (r == 0)
-        r = state_folder_take(f.fd, path, e);
-    if (r == 0)
-        r = state_folder_take_file(&f, e);
-    if (r == 0)
-        r = file_identity_of(f.fd, &f.identity);
-    if (r == 0) /* it may have been replaced before it was locked */
-        r = state_folder_check(&f, e);
+    if (r < 0)
+        return r;
+
+    r = state_folder_take(f.fd, path, e);
+    if (r < 0)
+        return r;
+
+    r = state_folder_take_file(&f, e);
+    if (r < 0)
+        return r;
+
+    r = file_identity_of(f.fd, &f.identity);
+    if (r < 0)
+        return r;
+
+    r = state_folder_check(&f, e); /* it may have been replaced before it was locked */
     if (r < 0)
         return r;
 

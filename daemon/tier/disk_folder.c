@@ -426,24 +426,40 @@ int disk_folder_open(const struct disk_folder_options *o, struct disk_folder *re
         return fail(e, -ENOMEM, "out of memory for the folder of the disk tier");
 
     r = disk_folder_enter(&f, o, e);
-    if (r == 0)
-        r = disk_folder_lock(&f, e);
-    if (r == 0)
-        r = disk_folder_open_records(&f, o, e);
-    if (r == 0)
-        r = disk_folder_check_head(&f, o, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_lock(&f, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_open_records(&f, o, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_check_head(&f, o, e);
     if (r == DISK_HEAD_IS_OLDER)
         r = disk_folder_begin_anew(&f, o, e);
-    if (r == 0)
-        r = disk_folder_raise_counter(&f, e);
-    if (r == 0)
-        r = disk_folder_find_size(&f, o->bytes, e);
-    if (r == 0)
-        r = disk_folder_open_pages(&f, e);
-    if (r == 0)
-        r = disk_folder_check_rights(&f, e);
-    if (r == 0)
-        r = disk_folder_note_files(&f, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_raise_counter(&f, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_find_size(&f, o->bytes, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_open_pages(&f, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_check_rights(&f, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_note_files(&f, e);
     if (r < 0)
         return r;
 
@@ -474,19 +490,29 @@ int disk_folder_check(struct disk_folder *f, struct errmsg *e)
 
     (void) snprintf(name, sizeof(name), "the folder %s of the disk tier", f->path);
     r = file_identity_check(&f->identity, AT_FDCWD, f->path, 0, name, e);
-    if (r == 0)
-        r = file_identity_check(&f->records, f->fd, records_name, AT_SYMLINK_NOFOLLOW,
-                                disk_folder_name(f, records_name, name), e);
-    if (r == 0)
-        r = file_identity_check(&f->pages, f->fd, pages_name, AT_SYMLINK_NOFOLLOW,
-                                disk_folder_name(f, pages_name, name), e);
-    if (r == 0)
-        r = disk_folder_check_rights(f, e);
-    if (r == 0)
-        r = disk_folder_check_size(f, f->records_fd, records_name, f->records_bytes, e);
-    if (r == 0)
-        r = disk_folder_check_size(f, f->pages_fd, pages_name, f->n_segments * f->segment_bytes, e);
-    return r == 0 ? disk_folder_check_counter(f, e) : r;
+    if (r < 0)
+        return r;
+
+    r = file_identity_check(&f->records, f->fd, records_name, AT_SYMLINK_NOFOLLOW,
+                            disk_folder_name(f, records_name, name), e);
+    if (r < 0)
+        return r;
+
+    r = file_identity_check(&f->pages, f->fd, pages_name, AT_SYMLINK_NOFOLLOW,
+                            disk_folder_name(f, pages_name, name), e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_check_rights(f, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_check_size(f, f->records_fd, records_name, f->records_bytes, e);
+    if (r < 0)
+        return r;
+
+    r = disk_folder_check_size(f, f->pages_fd, pages_name, f->n_segments * f->segment_bytes, e);
+    return r < 0 ? r : disk_folder_check_counter(f, e);
 }
 
 uint64_t disk_folder_physical_bytes(const struct disk_folder *f)
