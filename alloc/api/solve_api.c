@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/moments/moments.h"
 #include "alloc/stats/stats.h"
 #include "alloc/stats/stats_moments.h"
@@ -13,6 +13,26 @@
 #include "base/options.h"
 
 #define FILE_BYTES_MAX ((size_t) 64 << 30)
+
+/* Checks and copies a geometry of the caller. Return: 0; -EINVAL with a sentence. */
+static int stats_api_read_geometry(const kvc_geometry *from, struct geometry *ret, struct errmsg *e)
+{
+    struct geometry g;
+
+    if (from->struct_bytes != sizeof(*from))
+        return fail(e, -EINVAL, "geometry.struct_bytes is %zu, not sizeof(kvc_geometry)", from->struct_bytes);
+
+    g = (struct geometry){
+        .n_layers = from->n_layers,
+        .n_heads = from->n_heads,
+        .n_kv_heads = from->n_kv_heads,
+        .d = from->head_dim,
+        .n_rot = from->n_rot,
+        .attn_scale = from->attn_scale,
+    };
+
+    return geometry_from_caller(&g, from->rope_freq, ret, e);
+}
 
 int alloc_api_adopt_stats(kvc_alloc *a, struct stats *sums, kvc_stats **ret_stats)
 {
@@ -54,7 +74,7 @@ static int stats_api_read_options(const kvc_stats_options *from, struct stats_op
     if (r < 0)
         return r;
 
-    r = alloc_api_read_geometry(&o.geometry, &g, e);
+    r = stats_api_read_geometry(&o.geometry, &g, e);
     if (r < 0)
         return r;
     if (o.metrics & ~(KVC_WITH_OUTPUT | KVC_WITH_ATTENTION))

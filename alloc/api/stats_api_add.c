@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/stats/stats.h"
 #include "base/cleanup.h"
 #include "base/options.h"

@@ -286,5 +286,5 @@ const double *moments_mean(const struct moments *m, uint32_t layer, uint32_t hea
 
 const double *moments_scatter(const struct moments *m, uint32_t layer, uint32_t head)
 {
-    return m->scatter + ((size_t) layer * m->o.geometry.n_kv_heads + head) * moments_triangle(&m->o.geometry);
+    return m->scatter + moments_scatter_at(m, layer, head);
 }

@@ -55,6 +55,14 @@ static inline size_t moments_joint_numbers(const struct geometry *g)
     return (size_t) g->n_kv_heads * (g->n_kv_heads - 1) / 2 * 3 * g->d * g->d;
 }
 
+/* Place of a head in @scatter. */
+static inline size_t moments_scatter_at(const struct moments *m, uint32_t layer, uint32_t head)
+{
+    const struct geometry *g = &m->o.geometry;
+
+    return ((size_t) layer * g->n_kv_heads + head) * moments_triangle(g);
+}
+
 /* ---- moments_joint.c ---- */
 
 /* Adds the scatters between heads of @n <= BLOCK_ROWS tokens, or of @other's tokens of one layer, before the

@@ -139,7 +139,7 @@ int moments_joint_check(const struct moments *m, uint32_t layer, struct errmsg *
     size_t heads = m->o.geometry.n_kv_heads, d = m->o.geometry.d, dd = d * d;
 
     for (uint32_t h = 0; h < heads; h++) {
-        const double *scatter = moments_scatter(m, layer, h);
+        const double *scatter = m->scatter + moments_scatter_at(m, layer, h);
 
         if (m->count[layer * heads + h] != m->count[layer * heads])
             return fail(e, -EBADMSG, "moments file: the heads of layer %u have different tokens", layer);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/solve/depth.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"

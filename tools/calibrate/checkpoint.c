@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/moments/moments.h"
 #include "alloc/stats/stats.h"
 #include "base/atomic_file.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/kvcobra-alloc.h"
 #include "alloc/solve/solve.h"
 #include "alloc/solve/solve_names.h"

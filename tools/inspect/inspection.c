@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/math/blas_threads.h"
 #include "alloc/math/sort.h"
 #include "alloc/solve/metric.h"

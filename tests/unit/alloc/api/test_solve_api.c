@@ -1,7 +1,7 @@
 /* Solving through the public header: the bytes of alloc/solve/solve.h, defaults, refusals. */
 #include <errno.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/solve/solve.h"
 #include "base/cleanup.h"
 #include "tests/unit/alloc/api/api_fixture.h"

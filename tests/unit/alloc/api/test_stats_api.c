@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/moments/moments.h"
 #include "alloc/stats/stats_internal.h"
 #include "tests/unit/alloc/api/api_fixture.h"

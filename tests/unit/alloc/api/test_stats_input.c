@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/stats/stats_internal.h"
 #include "base/cleanup.h"
 #include "base/half.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/api/alloc_api.h"
+#include "alloc/api/handles.h"
 #include "alloc/moments/moments.h"
 #include "alloc/solve/depth.h"
 #include "alloc/solve/solve.h"

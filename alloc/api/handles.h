@@ -41,9 +41,6 @@ static inline struct errmsg *alloc_api_enter(kvc_alloc *a)
     return &a->error;
 }
 
-/* Checks and copies a geometry of the caller. Return: 0; -EINVAL with a sentence. */
-int alloc_api_read_geometry(const kvc_geometry *from, struct geometry *ret, struct errmsg *e);
-
 /**
  * alloc_api_adopt_stats() - make a handle of statistics
  * @sums: transferred on success
