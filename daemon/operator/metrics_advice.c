@@ -108,7 +108,7 @@ void metrics_advice_collect(const struct server *s, struct metrics_text *t)
         metrics_advice_add(s, devices, d->name, d->advice, d->store.pool.pool_bytes);
     }
     for (const struct tenant *x = NULL; (x = devices_next_tenant(s->devices, x));)
-        metrics_advice_add(s, tenants, x->name, x->advice, advice_tenant_capacity(x));
+        metrics_advice_add(s, tenants, x->name, x->advice, device_tenant_capacity(x));
 
     metrics_advice_found(t, METRIC_DEVICE_HIT_RATIO, devices);
     metrics_advice_ceiling(t, METRIC_DEVICE_HIT_CEILING, devices);

@@ -376,7 +376,7 @@ static void status_add_tenant(const struct server *s, const struct tenant *t, si
 
     status_fill_tenant(t, &scratch->tenants[n]);
     scratch->tenants[n].leases = status_leases_of(s, t);
-    if (status_fill_advice(s, t->advice, advice_tenant_capacity(t), &scratch->tenant_advice[n]))
+    if (status_fill_advice(s, t->advice, device_tenant_capacity(t), &scratch->tenant_advice[n]))
         scratch->tenants[n].advice = &scratch->tenant_advice[n];
     scratch->tenant_pointers[n] = &scratch->tenants[n];
 }

@@ -10,7 +10,7 @@
 #include "daemon/offload/offload.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
-#include "daemon/store/advice.h"
+#include "daemon/store/device.h"
 #include "daemon/store/space.h"
 #include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables.h"
@@ -224,7 +224,7 @@ void page_count_miss(struct request *rq, Kvcobra__MissReason reason)
 void page_note_lookup(struct request *rq, const struct space *space, unsigned page_class,
                       const struct chunk_key *key, bool found)
 {
-    advice_note(rq->tenant, space, page_class, key, found, ev_now_ms(rq->server->ev));
+    device_note_lookup(rq->tenant, space, page_class, key, found, ev_now_ms(rq->server->ev));
 }
 
 int page_check_writable(struct request *rq, const struct table_entry *t)

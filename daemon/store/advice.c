@@ -2,16 +2,9 @@
 #include "daemon/store/advice.h"
 
 #include <math.h>
-#include <sodium.h>
 #include <stdlib.h>
 
-#include "daemon/store/device.h"
 #include "daemon/store/reuse.h"
-#include "daemon/store/space.h"
-#include "proto/page.h"
-
-_Static_assert(crypto_shorthash_KEYBYTES == ADVICE_HASH_KEY_BYTES, "SipHash-2-4");
-_Static_assert(crypto_shorthash_BYTES == sizeof(uint64_t), "SipHash-2-4");
 
 enum {
     CELLS_MAX = 24,
@@ -138,37 +131,11 @@ void advice_read(struct advice *a, uint64_t capacity_bytes, uint64_t now_ms, str
         ret->bit_hits[i] = advice_hits(a, capacity_bits / bits[i]);
 }
 
-/* ---- tenants and devices ---- */
-
-/* Returns a, made anew if it was NULL. Without memory nothing is counted, and NULL is returned. */
-static struct advice *advice_counted(struct advice *a, uint64_t hash, uint64_t numbers, uint64_t bytes,
-                                     bool found, uint64_t now_ms)
+void advice_count_first(struct advice **a, uint64_t hash, uint64_t numbers, uint64_t bytes, bool found,
+                        uint64_t now_ms)
 {
-    if (!a)
-        a = advice_new(now_ms);
-    if (a)
-        advice_count(a, hash, numbers, bytes, found, now_ms);
-    return a;
-}
-
-void advice_note(struct tenant *t, const struct space *space, unsigned page_class,
-                 const struct chunk_key *key, bool found, uint64_t now_ms)
-{
-    const struct page_layout *l = &space->layout;
-    const struct geometry *g = &l->table->geometry;
-    uint64_t numbers = (uint64_t) CHUNK_TOKENS * g->n_layers * l->shard.n_heads * g->d * 2, hash;
-    uint64_t bytes = l->slot_bytes[page_class];
-
-    (void) crypto_shorthash((unsigned char *) &hash, key->bytes, sizeof(key->bytes),
-                            t->device->advice_hash_key);
-    if (t->has_advice)
-        t->advice = advice_counted(t->advice, hash, numbers, bytes, found, now_ms);
-    t->device->advice = advice_counted(t->device->advice, hash, numbers, bytes, found, now_ms);
-}
-
-uint64_t advice_tenant_capacity(const struct tenant *t)
-{
-    uint64_t pool_bytes = store_of(t)->pool.pool_bytes;
-
-    return t->quota_bytes < pool_bytes ? t->quota_bytes : pool_bytes;
+    if (!*a)
+        *a = advice_new(now_ms);
+    if (*a)
+        advice_count(*a, hash, numbers, bytes, found, now_ms);
 }

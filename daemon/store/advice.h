@@ -8,8 +8,8 @@
  * nothing of chunks that a client missed and did not publish.
  *
  * Nothing survives a restart. The hash of keys has a random key, so that clients, which choose keys, cannot
- * choose which ones are sampled. advice_note() costs two updates of registers, and what reuse_note() costs,
- * for the tenant and for the device.
+ * choose which ones are sampled. device_note_lookup() costs two updates of registers, and what reuse_note()
+ * costs, for the tenant and for the device.
  */
 #pragma once
 
@@ -22,10 +22,7 @@
 #define ADVICE_TENANTS_MAX 64 /* of all devices that have advice of their own at one time */
 
 struct advice;
-struct chunk_key;
 struct reuse;
-struct space;
-struct tenant;
 
 enum advice_window { ADVICE_HOUR, ADVICE_DAY, ADVICE_WINDOWS };
 
@@ -64,12 +61,9 @@ struct advice *advice_free(struct advice *a);
 void advice_count(struct advice *a, uint64_t hash, uint64_t numbers, uint64_t bytes, bool found,
                   uint64_t now_ms);
 
+/* The same, where the advice begins with its first chunk. *a: NULL before; without memory it stays NULL. */
+void advice_count_first(struct advice **a, uint64_t hash, uint64_t numbers, uint64_t bytes, bool found,
+                        uint64_t now_ms);
+
 /* @capacity_bytes: of the present pool. @a may be NULL: zeros. */
 void advice_read(struct advice *a, uint64_t capacity_bytes, uint64_t now_ms, struct advice_figures *ret);
-
-/* advice_count() for the tenant, if it has_advice, and for its device; both begin with their first chunk. */
-void advice_note(struct tenant *t, const struct space *space, unsigned page_class,
-                 const struct chunk_key *key, bool found, uint64_t now_ms);
-
-/* The bytes of pages that a tenant may have: its quota, or the pool if that is smaller. */
-uint64_t advice_tenant_capacity(const struct tenant *t);

@@ -12,6 +12,11 @@
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
 #include "daemon/store/share.h"
+#include "daemon/store/space.h"
+#include "proto/page.h"
+
+_Static_assert(crypto_shorthash_KEYBYTES == ADVICE_HASH_KEY_BYTES, "SipHash-2-4");
+_Static_assert(crypto_shorthash_BYTES == sizeof(uint64_t), "SipHash-2-4");
 
 void devices_init(struct devices *d, const struct config *c)
 {
@@ -307,4 +312,19 @@ bool devices_are_valid(const struct devices *d, struct errmsg *e)
         if (!store_is_valid(&d->list[i].store, e))
             return false;
     return true;
+}
+
+void device_note_lookup(struct tenant *t, const struct space *space, unsigned page_class,
+                        const struct chunk_key *key, bool found, uint64_t now_ms)
+{
+    const struct page_layout *l = &space->layout;
+    const struct geometry *g = &l->table->geometry;
+    uint64_t numbers = (uint64_t) CHUNK_TOKENS * g->n_layers * l->shard.n_heads * g->d * 2, hash;
+    uint64_t bytes = l->slot_bytes[page_class];
+
+    (void) crypto_shorthash((unsigned char *) &hash, key->bytes, sizeof(key->bytes),
+                            t->device->advice_hash_key);
+    if (t->has_advice)
+        advice_count_first(&t->advice, hash, numbers, bytes, found, now_ms);
+    advice_count_first(&t->device->advice, hash, numbers, bytes, found, now_ms);
 }

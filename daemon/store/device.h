@@ -19,6 +19,7 @@
 #include "daemon/store/journal.h"
 #include "daemon/store/store.h"
 
+struct chunk_key;
 struct config;
 struct gpu_pool;
 struct gpus;
@@ -127,6 +128,10 @@ struct tenant *devices_next_tenant(const struct devices *d, const struct tenant 
 /* Checks the accounts of every device. For tests. */
 bool devices_are_valid(const struct devices *d, struct errmsg *e);
 
+/* A chunk was looked up: counts it for the tenant, if it has_advice, and for its device. */
+void device_note_lookup(struct tenant *t, const struct space *space, unsigned page_class,
+                        const struct chunk_key *key, bool found, uint64_t now_ms);
+
 static inline bool device_is_gpu(const struct device *d)
 {
     return d->number > 0;
@@ -142,4 +147,12 @@ static inline uint64_t device_section_guarantee(const struct device *d, const st
 static inline struct store *store_of(const struct tenant *t)
 {
     return &t->device->store;
+}
+
+/* The bytes of pages that a tenant may have: its quota, or the pool if that is smaller. */
+static inline uint64_t device_tenant_capacity(const struct tenant *t)
+{
+    uint64_t pool_bytes = store_of(t)->pool.pool_bytes;
+
+    return t->quota_bytes < pool_bytes ? t->quota_bytes : pool_bytes;
 }
