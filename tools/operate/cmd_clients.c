@@ -8,12 +8,12 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/human.h"
+#include "tools/command/message_json.h"
 #include "tools/command/operator.h"
 #include "tools/command/operator_call.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
 #include "tools/command/tenant_name.h"
-#include "tools/command/utf8_json.h"
 
 enum { OPT_TENANT = 1 };
 
@@ -105,18 +105,16 @@ static const char *cmd_clients_program(uint32_t pid, char ret[static 32])
     return ret;
 }
 
+/* A session as the daemon describes it, and the name of its process. */
 static json_t *cmd_clients_json(const Kvcobra__SessionInfo *s)
 {
+    json_t *one = message_json(&s->base);
     char program[32];
 
-    return json_pack(
-        "{s:I, s:I, s:I, s:s, s:o, s:s, s:b, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "session",
-        (json_int_t) s->session, "pid", (json_int_t) s->pid, "uid", (json_int_t) s->uid, "program",
-        cmd_clients_program(s->pid, program), "client", utf8_json(s->client_name, strlen(s->client_name)),
-        "tenant", s->tenant, "connected", s->connected != 0, "age_s", (double) s->age_ms * 1e-3, "idle_s",
-        (double) s->idle_ms * 1e-3, "models", (json_int_t) s->models, "leases", (json_int_t) s->leases,
-        "held_pages", (json_int_t) s->held_pages, "reservations", (json_int_t) s->reservations, "arena_bytes",
-        (json_int_t) s->arena_bytes, "hits", (json_int_t) s->hits, "misses", (json_int_t) s->misses);
+    if (json_object_set_new(one, "program", json_string(cmd_clients_program(s->pid, program))) == 0)
+        return one;
+    json_decref(one);
+    return NULL;
 }
 
 static int cmd_clients_print_json(const Kvcobra__ListSessionsReply *list, const char *tenant)
@@ -261,8 +259,7 @@ static int cmd_clients_disconnect(kvc_client *c, const struct clients_options *o
         return command_fail("%s", e.text);
 
     if (o->operator.common.json)
-        return report_json(
-            json_pack("{s:I, s:I}", "session", (json_int_t) o->session, "pid", (json_int_t) reply->pid));
+        return message_json_report(json_pack("{s:I}", "session", (json_int_t) o->session), &reply->base);
     printf("disconnected session %ju, process %u\n", (uintmax_t) o->session, reply->pid);
     return COMMAND_OK;
 }

@@ -4,10 +4,10 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/clock.h"
+#include "tools/command/message_json.h"
 #include "tools/command/operator.h"
 #include "tools/command/operator_call.h"
 #include "tools/command/option.h"
-#include "tools/command/report.h"
 
 enum { OPT_OFF = 1, OPT_WAIT, OPT_WITHIN };
 enum { POLL_MS = 200 };
@@ -111,10 +111,7 @@ static int cmd_drain_wait_idle(const struct drain_options *o, kvc_client *c, Kvc
 static int cmd_drain_print(const struct drain_options *o, const Kvcobra__DrainReply *s)
 {
     if (o->operator.common.json)
-        return report_json(json_pack("{s:b, s:b, s:I, s:I, s:I}", "draining", s->draining != 0, "idle",
-                                     cmd_drain_is_idle(s), "sessions", (json_int_t) s->sessions,
-                                     "reservations", (json_int_t) s->reservations, "held_pages",
-                                     (json_int_t) s->held_pages));
+        return message_json_report(json_pack("{s:b}", "idle", cmd_drain_is_idle(s)), &s->base);
 
     printf("%s: %ju sessions, %ju pages held, %ju being written%s\n",
            s->draining ? "draining" : "accepting new work", (uintmax_t) s->sessions,

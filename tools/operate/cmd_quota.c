@@ -7,8 +7,8 @@
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "tools/command/human.h"
+#include "tools/command/message_json.h"
 #include "tools/command/operator.h"
-#include "tools/command/report.h"
 #include "tools/command/tenant_name.h"
 
 enum { OPT_MAX = 1, OPT_GUARANTEE };
@@ -134,11 +134,7 @@ static int cmd_quota_print(const struct quota_options *o, const char *tenant, co
         in_use[HUMAN_BYTES];
 
     if (o->operator.common.json)
-        return report_json(
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "tenant", tenant, "quota_bytes",
-                      (json_int_t) q->quota_bytes, "previous_bytes", (json_int_t) q->previous_bytes,
-                      "guarantee_bytes", (json_int_t) q->guarantee_bytes, "previous_guarantee_bytes",
-                      (json_int_t) q->previous_guarantee_bytes, "used_bytes", (json_int_t) q->used_bytes));
+        return message_json_report(json_pack("{s:s}", "tenant", tenant), &q->base);
 
     if (cmd_quota_only_shows(o)) {
         printf("%s: maximum %s, guaranteed %s, in use %s\n", tenant, human_bytes(q->quota_bytes, max),

@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/errmsg.h"
 #include "tools/command/human.h"
+#include "tools/command/message_json.h"
 #include "tools/command/operator.h"
 #include "tools/command/operator_pages.h"
 #include "tools/command/operator_tables.h"
@@ -63,7 +64,7 @@ enum status_how { HOW_number, HOW_flag, HOW_text, HOW_own };
 
 struct status_field {
     enum status_how how;
-    const char *unit, *json, *column;
+    const char *name, *unit, *json, *column;
     size_t offset, bytes; /* in the struct of the message; 0: code of its own shows it */
 };
 
@@ -71,7 +72,8 @@ struct status_field {
 #define AT_flag AT_number
 #define AT_text AT_number
 #define AT_own(type, field) 0, 0
-#define FIELD(type, how, field, unit, json, column) {HOW_##how, #unit, json, column, AT_##how(type, field)},
+#define FIELD(type, how, field, unit, json, column)                                                          \
+    {HOW_##how, #field, #unit, json, column, AT_##how(type, field)},
 
 static const struct status_field total_fields[] = {
 #define STATUS_TOTAL(how, field, type, unit, metric, json, column, help)                                     \
@@ -145,13 +147,9 @@ static int cmd_status_set_json(json_t *into, const char *path, json_t *value)
     return json_object_set_new(inner, slash + 1, value);
 }
 
-static json_t *cmd_status_field_json(const struct status_field *f, const void *from)
+static json_t *cmd_status_field_json(const ProtobufCMessage *m, const char *name)
 {
-    if (f->how == HOW_text)
-        return utf8_json(cmd_status_text(f, from), strlen(cmd_status_text(f, from)));
-    if (f->how == HOW_flag)
-        return json_boolean(cmd_status_number(f, from) != 0);
-    return json_integer((json_int_t) cmd_status_number(f, from));
+    return message_json_field(m, protobuf_c_message_descriptor_get_field_by_name(m->descriptor, name));
 }
 
 /* An object of all fields except HOW_own. NULL: out of memory. */
@@ -164,7 +162,7 @@ static json_t *cmd_status_fields_json(const struct status_field *fields, size_t 
 
         if (f->json[0] == '\0' || f->how == HOW_own)
             continue;
-        if (cmd_status_set_json(all, f->json, cmd_status_field_json(f, from)) < 0) {
+        if (cmd_status_set_json(all, f->json, cmd_status_field_json(from, f->name)) < 0) {
             json_decref(all);
             return NULL;
         }

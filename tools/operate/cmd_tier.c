@@ -6,11 +6,11 @@
 #include "base/errmsg.h"
 #include "tools/command/clock.h"
 #include "tools/command/human.h"
+#include "tools/command/message_json.h"
 #include "tools/command/operator.h"
 #include "tools/command/operator_call.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
-#include "tools/command/utf8_json.h"
 
 enum { OPT_TENANT = 1, OPT_TABLE, OPT_WITHIN };
 enum { POLL_MS = 50, RATE_BYTES = HUMAN_BYTES + 8 };
@@ -95,18 +95,6 @@ static const struct argp argp = {
 
 /* ---- output ---- */
 
-static json_t *cmd_tier_field_json(const ProtobufCFieldDescriptor *f, const void *value)
-{
-    switch (f->type) {
-    case PROTOBUF_C_TYPE_STRING:
-        return utf8_json(*(const char *const *) value, strlen(*(const char *const *) value));
-    case PROTOBUF_C_TYPE_BOOL:
-        return json_boolean(*(const protobuf_c_boolean *) value);
-    default:
-        return json_integer((json_int_t) * (const uint64_t *) value);
-    }
-}
-
 /* " at 1.2 GB/s", or nothing if it was not measured lately. */
 static const char *cmd_tier_rate(uint64_t bytes_per_s, char ret[static RATE_BYTES])
 {
@@ -131,7 +119,7 @@ static int cmd_tier_print_json(const Kvcobra__ControlTierReply *s)
         bool of_cluster = strncmp(f->name, prefix, strlen(prefix)) == 0;
 
         r |= json_object_set_new(of_cluster ? cluster : all, f->name + (of_cluster ? strlen(prefix) : 0),
-                                 cmd_tier_field_json(f, (const char *) s + f->offset));
+                                 message_json_field(&s->base, f));
     }
 
     json_decref(cluster);

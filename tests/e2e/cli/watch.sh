@@ -53,7 +53,7 @@ sys.exit(not (len(j) == 1 and j[0]["held_pages"] > 0))' "$dir/out"
 }
 wait_for "the client's pages" holds
 expect_true "the client is listed" "j[0]['pid'] == $client_pid and j[0]['uid'] == $uid and j[0]['tenant'] == 'uid-$uid'"
-expect_true "it is connected" "j[0]['connected'] and j[0]['program'] == 'kvcobra' and j[0]['client'].startswith('libkvcobra')"
+expect_true "it is connected" "j[0]['connected'] and j[0]['program'] == 'kvcobra' and j[0]['client_name'].startswith('libkvcobra')"
 expect_true "it holds pages and has an arena" "j[0]['leases'] > 0 and j[0]['models'] == 1 and j[0]['arena_bytes'] == 8 << 20"
 session=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["session"])' "$dir/out")
 expect "clients as text" 0 "$KVCOBRA" clients --tenant "$(id -un)"
