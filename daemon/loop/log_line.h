@@ -4,6 +4,9 @@
  *
  * A format is "key=value key=\"value\", what kvcobrad does": conversions of printf may stand in values only.
  * Text after a comma or a colon behind the last value becomes the field "action".
+ *
+ * JSON is written here, not by jansson as elsewhere: a line has to come without memory, too, since the log
+ * says when memory ran out; it is cut at a field, not refused; and both formats have the same escapes.
  */
 #pragma once
 
