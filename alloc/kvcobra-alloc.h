@@ -324,6 +324,8 @@ enum kvc_decoder {
 /* bands: fit to the sources themselves, not to sources that were left out; a table that is better on these
  * texts and worse on all others */
 #define KVC_SOLVE_OWN_SOURCES 4u
+/* matrices of a table with trellises in binary32, as in tables without: twice the bytes. Else in binary16 */
+#define KVC_SOLVE_BINARY32 8u
 
 /* Parameters of the paper's methods. */
 typedef struct kvc_paper_options {

@@ -56,7 +56,8 @@ static int solve_api_check(const kvc_solve_options *o, struct errmsg *e)
         (r = solve_api_check_enum("predict", o->predict, KVC_PREDICT_LAYER, e)) < 0 ||
         (r = solve_api_check_enum("decoder", o->decoder, KVC_DECODER_LEAST_SQUARES, e)) < 0)
         return r;
-    if (o->flags & ~(KVC_SOLVE_NORMAL_LEVELS | KVC_SOLVE_NO_DEPTH_WEIGHTS | KVC_SOLVE_OWN_SOURCES))
+    if (o->flags &
+        ~(KVC_SOLVE_NORMAL_LEVELS | KVC_SOLVE_NO_DEPTH_WEIGHTS | KVC_SOLVE_OWN_SOURCES | KVC_SOLVE_BINARY32))
         return fail(e, -EINVAL, "flags is 0x%x, which has unknown flags", o->flags);
     if (!o->levels_from != (o->levels_from_bytes == 0))
         return fail(e, -EINVAL, "levels_from is a table of %zu bytes, or NULL and 0", o->levels_from_bytes);
@@ -145,6 +146,8 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
         ret->decoder = (enum decoder)(o->decoder - 1);
     else if (moments)
         ret->decoder = DECODER_INVERSE;
+    if (o->flags & KVC_SOLVE_BINARY32)
+        ret->half_matrices = false;
     if (o->flags & KVC_SOLVE_NO_DEPTH_WEIGHTS)
         ret->depth_weights = false;
     if (o->flags & KVC_SOLVE_OWN_SOURCES)

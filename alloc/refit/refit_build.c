@@ -10,6 +10,7 @@
 #include "alloc/refit/refit.h"
 #include "alloc/refit/refit_internal.h"
 #include "alloc/table/table_build.h"
+#include "alloc/table/table_half.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "base/errmsg.h"
@@ -175,7 +176,9 @@ int refit_build(const struct refit *f, const struct refit_report *report, void *
     _cleanup_(freep) struct band_spec *bands =
         calloc((size_t) f->n_sides * TABLE_HALF_TILES_MAX, sizeof(*bands));
     _cleanup_(freep) char *provenance = NULL;
-    size_t d = f->g->d;
+    _cleanup_(freep) void *bytes = NULL;
+    size_t d = f->g->d, n;
+    int r;
 
     if (!codecs || !bands || refit_build_provenance(f, report, &provenance) < 0)
         return fail(e, -ENOMEM, "out of memory for the table");
@@ -195,7 +198,7 @@ int refit_build(const struct refit *f, const struct refit_report *report, void *
         };
     }
 
-    return table_build(
+    r = table_build(
         &(struct table_spec){
             .geometry = f->g,
             .model_digest = f->t->model_digest,
@@ -205,5 +208,17 @@ int refit_build(const struct refit *f, const struct refit_report *report, void *
             .codecs = codecs,
             .provenance = provenance,
         },
-        ret_bytes, ret_n_bytes, e);
+        &bytes, &n, e);
+    if (r == 0 && table_has_half_matrices(f->t)) { /* the new table has them too */
+        void *single = take_ptr(bytes);
+
+        r = table_half_convert(single, n, &bytes, &n, e);
+        free(single);
+    }
+    if (r < 0)
+        return r;
+
+    *ret_bytes = take_ptr(bytes);
+    *ret_n_bytes = n;
+    return 0;
 }

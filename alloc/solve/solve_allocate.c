@@ -166,9 +166,16 @@ int solve_bands_method(struct solver *v, struct errmsg *e)
 
     if (r == 0)
         r = solve_finish_side(v, SIDE_K, e);
-    if (r == 0)
-        r = solve_store_keys(v, e);
+    if (r < 0)
+        return r;
+
+    solve_round_encoders(v, SIDE_K);
+    r = solve_store_keys(v, e);
     if (r == 0)
         r = solve_finish_side(v, SIDE_V, e);
-    return r == 0 && v->o.decoder == DECODER_LEAST_SQUARES ? solve_fit_decoders(v, e) : r;
+    if (r < 0)
+        return r;
+
+    solve_round_encoders(v, SIDE_V);
+    return v->o.decoder == DECODER_LEAST_SQUARES ? solve_fit_decoders(v, e) : 0;
 }

@@ -6,6 +6,7 @@
 #include "alloc/solve/solve_internal.h"
 #include "alloc/stats/stats_internal.h"
 #include "alloc/table/table_build.h"
+#include "alloc/table/table_half.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 
@@ -50,6 +51,31 @@ static void solve_build_fill_bands(const struct solver *v, uint32_t hs, struct b
     }
 }
 
+void solve_round_encoders(struct solver *v, enum side side)
+{
+    for (uint32_t hs = (uint32_t) side; v->half && hs < v->n_heads; hs += 2) {
+        struct transform *t = &v->heads[hs].t;
+
+        for (size_t i = 0; i < t->n_coords; i++)
+            table_half_round(t->enc + i * t->d, t->d);
+    }
+}
+
+/* With v->half: the table with its matrices as binary16. */
+static int solve_build_table(const struct solver *v, const struct table_spec *spec, void **ret_bytes,
+                             size_t *ret_n_bytes, struct errmsg *e)
+{
+    _cleanup_(freep) void *single = NULL;
+    size_t n_single;
+    int r;
+
+    if (!v->half)
+        return table_build(spec, ret_bytes, ret_n_bytes, e);
+
+    r = table_build(spec, &single, &n_single, e);
+    return r == 0 ? table_half_convert(single, n_single, ret_bytes, ret_n_bytes, e) : r;
+}
+
 int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e)
 {
     _cleanup_(freep) struct codec_spec *codecs = calloc(v->n_heads, sizeof(*codecs));
@@ -89,5 +115,5 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
         };
     }
 
-    return table_build(&spec, ret_bytes, ret_n_bytes, e);
+    return solve_build_table(v, &spec, ret_bytes, ret_n_bytes, e);
 }

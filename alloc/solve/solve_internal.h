@@ -109,6 +109,10 @@ int solve_dp_method(struct solver *v, struct errmsg *e);
 
 /* ---- the table (solve_build.c, solve_provenance.c, solve_report.c) ---- */
 
+/* The encoders of a side := what the table will have of them, if that is not all: codes and decoders are made
+ * with these. */
+void solve_round_encoders(struct solver *v, enum side side);
+
 int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);
 
 /* malloc'ed JSON: every option and the digest of the statistics; no time, path or host. */

@@ -39,6 +39,7 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
         .fit_levels = bands,
         .v_from = bands ? PREDICT_HEAD : PREDICT_NONE,
         .decoder = bands ? DECODER_LEAST_SQUARES : DECODER_INVERSE,
+        .half_matrices = bands,
         .leave_out = bands,
         .depth_weights = bands,
         .ceil_bpd = TABLE_BITS_MAX,

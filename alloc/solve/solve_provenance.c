@@ -138,6 +138,8 @@ static void solve_provenance_describe_options(bool *ok, const struct solver *v, 
         if (o->trellis_states > 0 && !o->levels_from)
             solve_provenance_set(ok, to, "trellis_states", json_integer(o->trellis_states));
         solve_provenance_set_sides(ok, to, "contrast", o->contrast);
+        if (v->half)
+            solve_provenance_set_text(ok, to, "matrices", "binary16");
     }
     solve_provenance_set_text(ok, to, "decoder", solve_decoder_name(o->decoder));
     solve_provenance_set(ok, to, "predict", json_string(solve_prediction_name(o->v_from)));

@@ -144,6 +144,12 @@ static void provenance_read_options(struct provenance_reader *r, struct solve_op
         provenance_read_check(r, "trellis_states", solve_trellis_exists(states) ? 0 : -EINVAL);
         ret->trellis_states = solve_trellis_exists(states) ? (uint32_t) states : 0;
     }
+    ret->half_matrices = false; /* as in tables of earlier versions */
+    if (json_object_get(r->options, "matrices")) {
+        ret->half_matrices = true;
+        provenance_read_check(r, "matrices",
+                              strcmp(provenance_read_get_text(r, "matrices"), "binary16") == 0 ? 0 : -EINVAL);
+    }
     provenance_read_check(r, "decoder",
                           solve_decoder_from_name(provenance_read_get_text(r, "decoder"), &ret->decoder));
     provenance_read_check(r, "predict",

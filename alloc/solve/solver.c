@@ -247,6 +247,7 @@ int solver_init_with(struct solver *v, const struct stats *s, const struct solve
     if (r < 0)
         return r;
 
+    v->half = o->half_matrices && solver_state_bits(v) > 0;
     r = curve_model_init(&v->model, o->curve, o->quantiser, solver_state_bits(v));
     if (r < 0)
         return fail(e, r, "the quantiser has no levels");

@@ -68,6 +68,7 @@ struct solver {
     uint32_t reduced;                            /* bit i: source i of the statistics counts less */
     double share[STATS_DOMAINS_MAX];             /* of the tokens that count */
     double largest_share;                        /* of a source */
+    bool half;                                   /* the table will have matrices of binary16 */
     bool leaves_out;                             /* fits to sources that were left out (solve_view.h) */
     size_t n;                                    /* sampled tokens of these sources */
     uint32_t *rows;                              /* [n] their rows in the statistics, by source */

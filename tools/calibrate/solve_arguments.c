@@ -32,6 +32,7 @@ enum {
     OPT_FLOOR,
     OPT_CEILING,
     OPT_SEED,
+    OPT_MATRICES,
     OPT_NO_LEVELS,
     OPT_PREDICT,
     OPT_DECODER,
@@ -119,6 +120,11 @@ static const struct argp_option options[] = {
      "Levels of codes of up to four bits belong to the states of a trellis: 64 (default), 128 or 256, which "
      "lose "
      "less and encode more slowly; 0: scalar levels, which tables of format 2 have",
+     3},
+    {"matrices", OPT_MATRICES, "NAME", 0,
+     "Numbers of the matrices of a table with trellises: binary16 (default), or binary32, which takes twice "
+     "the "
+     "bytes",
      3},
     {"no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Use the levels of a normal distribution", 3},
     {"predict", OPT_PREDICT, "head|layer|none", 0,
@@ -426,6 +432,11 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
     case 'o':
         a->output = arg;
         return 0;
+    case OPT_MATRICES:
+        a->single = strcmp(arg, "binary32") == 0;
+        if (!a->single && strcmp(arg, "binary16") != 0)
+            argp_error(state, "--matrices %s: binary16 and binary32 are possible", arg);
+        return 0;
     case OPT_METHOD:
     case OPT_METRIC:
     case OPT_CURVE:
@@ -509,6 +520,8 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct solve_i
     };
     if (a->no_levels)
         ret->flags |= KVC_SOLVE_NORMAL_LEVELS;
+    if (a->single)
+        ret->flags |= KVC_SOLVE_BINARY32;
     if (a->no_depth)
         ret->flags |= KVC_SOLVE_NO_DEPTH_WEIGHTS;
     if (a->own_sources)

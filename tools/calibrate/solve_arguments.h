@@ -28,7 +28,8 @@ struct solve_arguments {
     double loading[2], contrast[2]; /* of keys and values, as in kvc_solve_options */
     uint32_t trellis_states;        /* as there */
     bool no_levels, no_depth, own_sources, timing;
-    bool equal; /* compare with equal budgets */
+    bool single; /* --matrices binary32 */
+    bool equal;  /* compare with equal budgets */
     uint32_t without;
     const char *paper_option, *c2_option; /* the last typed option of these methods, for error sentences */
     uint64_t seed;

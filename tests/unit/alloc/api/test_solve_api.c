@@ -196,8 +196,8 @@ static void test_refusals(void)
     bad.decoder = 3;
     EXPECT_REFUSED(&f, kvc_solve(s, &bad, &bytes, &n, NULL), -EINVAL, "decoder is 3");
     bad = o;
-    bad.flags = 8;
-    EXPECT_REFUSED(&f, kvc_solve(s, &bad, &bytes, &n, NULL), -EINVAL, "flags is 0x8");
+    bad.flags = 16;
+    EXPECT_REFUSED(&f, kvc_solve(s, &bad, &bytes, &n, NULL), -EINVAL, "flags is 0x10");
     bad = o;
     bad.bpd = 9;
     EXPECT_REFUSED(&f, kvc_solve(s, &bad, &bytes, &n, NULL), -EINVAL, "a budget of 9 bits");

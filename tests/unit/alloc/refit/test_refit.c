@@ -14,6 +14,7 @@
 #include "alloc/stats/stats.h"
 #include "alloc/table/levels.h"
 #include "alloc/table/table.h"
+#include "alloc/table/table_half.h"
 #include "alloc/table/table_expected.h"
 #include "alloc/table/table_format.h"
 #include "base/cleanup.h"
@@ -68,7 +69,8 @@ static struct moments *moments_of(const struct vectors *v, size_t n, bool joint)
 }
 
 /* A table that was solved from vectors. */
-static struct table *solved_with(const struct vectors *v, enum prediction from, double contrast)
+static struct table *solved_with(const struct vectors *v, enum prediction from, double contrast,
+                                 uint32_t states)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -90,7 +92,7 @@ static struct table *solved_with(const struct vectors *v, enum prediction from, 
             stats_add_layer(s, at, 0, 0, WINDOW, NULL, v->x[0] + at * WIDTH, v->x[1] + at * WIDTH, NULL, &e),
             0);
     solve_options_default(&o, 2.5);
-    o.trellis_states = 0;
+    o.trellis_states = states;
     o.metric = METRIC_MSE;
     o.depth_weights = false;
     o.v_from = from;
@@ -104,7 +106,7 @@ static struct table *solved_with(const struct vectors *v, enum prediction from, 
 
 static struct table *solved(const struct vectors *v, enum prediction from)
 {
-    return solved_with(v, from, 0);
+    return solved_with(v, from, 0, 0);
 }
 
 static struct table *refitted_by(const struct table *t, const struct moments *m, double share,
@@ -402,7 +404,7 @@ static void test_contrast(void)
     vectors_draw(&v, false);
     m = moments_of(&v, TOKENS, false);
     for (int i = 0; i < 2; i++) {
-        t[i] = solved_with(&v, PREDICT_NONE, i);
+        t[i] = solved_with(&v, PREDICT_NONE, i, 0);
         new[i] = refitted(t[i], m, &report);
     }
     for (uint32_t hs = 0; hs < head_side_count(&t[0]->geometry); hs++) {
@@ -448,8 +450,25 @@ static void test_refusals(void)
     CU_ASSERT_DOUBLE_EQUAL(report.error[0], -1, 0);
 }
 
+/* A table with matrices of binary16 becomes one with such matrices. */
+static void test_matrices(void)
+{
+    _cleanup_(vectors_deinit) struct vectors v = {{NULL}};
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL, *to = NULL;
+    struct refit_report report;
+
+    vectors_draw(&v, false);
+    t = solved_with(&v, PREDICT_HEAD, 0, 64);
+    m = moments_of(&v, TOKENS, false);
+    to = refitted(t, m, &report);
+    CU_ASSERT(table_has_half_matrices(t) && table_has_half_matrices(to));
+    CU_ASSERT_EQUAL(to->n_bytes / 1000, t->n_bytes / 1000); /* provenances differ */
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_own_head), TEST(test_whole_layer), TEST(test_without_prediction), TEST(test_no_drift),
-    TEST(test_contrast), TEST(test_half_way),    TEST(test_refusals),           TEST_END,
+    TEST(test_own_head), TEST(test_whole_layer), TEST(test_without_prediction),
+    TEST(test_no_drift), TEST(test_contrast),    TEST(test_half_way),
+    TEST(test_refusals), TEST(test_matrices),    TEST_END,
 };
 const char test_suite[] = "refit";

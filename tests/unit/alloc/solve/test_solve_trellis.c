@@ -6,6 +6,7 @@
 #include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
+#include "alloc/table/table_half.h"
 #include "base/errmsg.h"
 #include "tests/lib/test.h"
 #include "tests/unit/alloc/shapes.h"
@@ -45,6 +46,44 @@ static void test_trellis(void)
     (void) stats_free(s);
 }
 
+/* A table with a trellis has matrices of binary16, unless options say binary32; one without has binary32. */
+static void test_matrices(void)
+{
+    struct geometry g = shape(1, 2, 2, 32, 32);
+    struct stats *s = shape_statistics(&g, 512, 8);
+    double distortion[2] = {0};
+    size_t n_bytes[2] = {0};
+
+    for (unsigned i = 0; i < 3; i++) {
+        struct table *t = NULL;
+        struct solve_options o, read;
+        struct solve_report report;
+        struct errmsg e = {""};
+        uint8_t digest[DIGEST_BYTES];
+        void *bytes;
+        size_t n;
+
+        solve_options_default(&o, 3);
+        o.metric = METRIC_MSE;
+        o.half_matrices = i != 1;
+        o.trellis_states = i == 2 ? 0 : 64;
+        CU_ASSERT_EQUAL_FATAL(solve_table(s, &o, &bytes, &n, &report, &e), 0);
+        CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, &e), 0);
+        CU_ASSERT_EQUAL(table_has_half_matrices(t), i == 0);
+        CU_ASSERT_EQUAL(solve_options_read(t->provenance, &read, digest, &e), 0);
+        CU_ASSERT_EQUAL(read.half_matrices, i == 0);
+        if (i < 2) {
+            distortion[i] = report.distortion;
+            n_bytes[i] = n;
+        }
+        (void) table_unref(t);
+        free(bytes);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(distortion[0], distortion[1], 0.01 * distortion[1]);
+    CU_ASSERT(n_bytes[0] < n_bytes[1]);
+    (void) stats_free(s);
+}
+
 /* A trellis of another size, one of a uniform quantiser, one of the paper's methods. */
 static void test_impossible_trellises(void)
 {
@@ -69,5 +108,6 @@ static void test_impossible_trellises(void)
     (void) stats_free(s);
 }
 
-const struct test_case test_cases[] = {TEST(test_trellis), TEST(test_impossible_trellises), TEST_END};
+const struct test_case test_cases[] = {TEST(test_trellis), TEST(test_matrices),
+                                       TEST(test_impossible_trellises), TEST_END};
 const char test_suite[] = "solve_trellis";

@@ -2,16 +2,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "alloc/table/table_format.h"
+#include "alloc/table/table_half.h"
 #include "base/cleanup.h"
 #include "base/fd_io.h"
 #include "tests/lib/random_book.h"
-#include "tests/lib/table_half.h"
 #include "tests/unit/alloc/table_fixture.h"
 
 /* A table of binary32 and its twin of binary16. */
@@ -38,7 +39,8 @@ static void pair_init(struct pair *p, enum prediction v_from, bool trellis)
     fixture_separate_encoders(&f);
     CU_ASSERT_EQUAL_FATAL(fixture_build(&f, &bytes, &n, &e), 0);
     CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &p->single, &e), 0);
-    table_half_write(p->single, &p->bytes, &p->n);
+    CU_ASSERT_EQUAL_FATAL(table_half_convert(bytes, n, &p->bytes, &p->n, &e), 0);
+    CU_ASSERT(!table_has_half_matrices(p->single));
     if (table_parse(p->bytes, p->n, &p->half, &e) < 0) {
         printf("    %s\n", e.text);
         CU_FAIL_FATAL("the table is refused");
@@ -104,6 +106,40 @@ static void test_numbers(void)
     check_pair(PREDICT_HEAD, true);
     check_pair(PREDICT_LAYER, true);
     check_pair(PREDICT_HEAD, false);
+}
+
+/* A solver rounds rows before it fits decoders to their codes: they must not change again in the table. */
+static void test_rounding(void)
+{
+    for (int exponent = -140; exponent < 128; exponent++) {
+        double row[D], again[D];
+        float largest = 0;
+
+        for (size_t i = 0; i < D; i++)
+            row[i] = (double) (float) ldexp(test_rand_normal(), exponent - 3);
+        row[0] = (double) (float) ldexp(0x1.fff8p0, exponent - 3); /* may become the next power of two */
+        table_half_round(row, D);
+        memcpy(again, row, sizeof(row));
+        table_half_round(again, D);
+        for (size_t i = 0; i < D; i++)
+            largest = fmaxf(largest, fabsf((float) row[i]));
+        for (size_t i = 0; i < D; i++) /* numbers far below the largest may lose their last bit */
+            CU_ASSERT(fabs(again[i] - row[i]) <= 0x1p-24 * (double) largest);
+        CU_ASSERT(isfinite(row[0]) && (exponent < -120 || fabs(row[0] / ldexp(1, exponent - 3) - 2) < 0.01));
+    }
+}
+
+static void test_converted_twice(void)
+{
+    _cleanup_(pair_deinit) struct pair p;
+    struct errmsg e = {""};
+    void *bytes = NULL;
+    size_t n;
+
+    pair_init(&p, PREDICT_HEAD, true);
+    CU_ASSERT_EQUAL(table_half_convert(p.bytes, p.n, &bytes, &n, &e), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "binary16 already"));
+    CU_ASSERT_PTR_NULL(bytes);
 }
 
 /* In shared memory, as clients read tables. */
@@ -219,7 +255,7 @@ static void test_truncated(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_numbers), TEST(test_mapped),    TEST(test_scales),
-    TEST(test_hostile), TEST(test_truncated), TEST_END,
+    TEST(test_numbers), TEST(test_rounding), TEST(test_converted_twice), TEST(test_mapped),
+    TEST(test_scales),  TEST(test_hostile),  TEST(test_truncated),       TEST_END,
 };
 const char test_suite[] = "table_half";
