@@ -126,7 +126,7 @@ static void test_blocks(void)
 static void test_codes(void)
 {
     enum { N = 300, COORDS = 7, STRIDE = 9, CODES_STRIDE = 8 };
-    struct curve_model m;
+    struct curve_model m = {.books = {{.state_bits = 0}}};
 
     CU_ASSERT_EQUAL_FATAL(curve_model_init(&m, CURVE_MEASURED, QUANT_LLOYD_MAX, 6), 0);
     for (unsigned b = 1; b <= 8; b++) {
