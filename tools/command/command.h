@@ -64,6 +64,13 @@ struct command {
     const char *related;               /* commands that answer the questions which this one raises; or NULL */
 };
 
+/* GNU's linker keeps a section whose __start_ is named. LLVM's, which builds the wheel, needs this. */
+#if defined(__has_attribute) && __has_attribute(retain)
+#define COMMAND_KEPT __attribute__((used, retain, section("kvc_commands")))
+#else
+#define COMMAND_KEPT __attribute__((used, section("kvc_commands")))
+#endif
+
 /*
  * Defines a row of kvcobra. A pointer to it goes into a section of its own, as systemd's programs collect
  * their verbs: the linker makes one array of these pointers, which commands_main() reads between
@@ -74,7 +81,7 @@ struct command {
  */
 #define COMMAND(row)                                                                                         \
     static const struct command row;                                                                         \
-    __attribute__((used, section("kvc_commands"))) static const struct command *const row##_row = &row;      \
+    COMMAND_KEPT static const struct command *const row##_row = &row;                                        \
     static const struct command row
 
 /* ---- options ---- */
