@@ -61,7 +61,10 @@ struct keyring *keyring_unref(struct keyring *k)
     if (!k || __atomic_sub_fetch(&k->n_refs, 1, __ATOMIC_ACQ_REL) > 0)
         return NULL;
 
-    sodium_free(k->secrets); /* overwrites them */
+    /* sodium_free() writes over the secrets even if the kernel left them read-only: SIGSEGV. Then they stay
+     * in this memory, which core files do not have. */
+    if (sodium_mprotect_readwrite(k->secrets) == 0)
+        sodium_free(k->secrets);
     free(k);
     return NULL;
 }

@@ -2,10 +2,16 @@
 #include "daemon/tier/keyring.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/errmsg.h"
@@ -251,10 +257,57 @@ static void test_references(void)
     CU_ASSERT_PTR_NULL(keyring_unref(NULL));
 }
 
+/* From here on, the kernel has no memory to protect pages in another way. False: not possible here. */
+static bool forbid_mprotect(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* The secrets are read-only, and libsodium writes over them when it frees them. */
+static void test_end_without_memory(void)
+{
+    const uint8_t secret[KEYRING_SECRET_BYTES] = {5};
+    struct keyring *k = NULL;
+    int status = -1;
+    pid_t child;
+
+    CU_ASSERT_EQUAL_FATAL(keyring_of_host(secret, &k, NULL), 0);
+    child = fork();
+    if (child == 0) {
+        if (!forbid_mprotect())
+            _exit(2);
+        keyring_unref(k);
+        _exit(0);
+    }
+    CU_ASSERT_TRUE_FATAL(child > 0);
+    CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+    keyring_unref(k);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 2) {
+        test_skip("this kernel takes no filter of system calls");
+        return;
+    }
+    CU_ASSERT_EQUAL(status, 0);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_read),          TEST(test_open_only),
-    TEST(test_refused_texts), TEST(test_refused_files),
-    TEST(test_other_owner),   TEST(test_credential),
-    TEST(test_of_host),       TEST(test_successor),
-    TEST(test_references),    TEST_END,
+    TEST(test_read),
+    TEST(test_open_only),
+    TEST(test_refused_texts),
+    TEST(test_refused_files),
+    TEST(test_other_owner),
+    TEST(test_credential),
+    TEST(test_of_host),
+    TEST(test_successor),
+    TEST(test_references),
+    TEST(test_end_without_memory),
+    TEST_END,
 };
