@@ -8,10 +8,11 @@ _kvcobra() {
     COMPREPLY=()
     while IFS= read -r line; do
         if [[ $line == :files ]]; then
+            compopt -o filenames # with a slash behind folders; other words may have the name of a folder, too
             mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word")
         else
             COMPREPLY+=("${line%%$'\t'*}")
         fi
     done < <("${COMP_WORDS[0]}" --complete "${words[@]}" 2>/dev/null </dev/null)
 }
-complete -o filenames -F _kvcobra kvcobra kvcobra-lab kvcobrad
+complete -F _kvcobra kvcobra kvcobra-lab kvcobrad

@@ -29,11 +29,14 @@ all_there() {
     [ -z "$missing" ] && ok "$1" || not_ok "$1: without$missing"
 }
 
-# complete_SHELL WORD...: writes the shell's offers for the last word to $dir/out, one per line
+# complete_SHELL WORD...: writes the shell's offers for the last word to $dir/out, one per line. Bash: and what it does with all
+# of them to $dir/options, such as -o filenames
 complete_bash() {
-    bash -c '. "$0/tools/completion/kvcobra.bash"
+    dir=$dir bash -c 'compopt() { echo "$*"; }
+        . "$0/tools/completion/kvcobra.bash"
+        complete -p kvcobra >"$dir/options"
         COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-        _kvcobra
+        _kvcobra >>"$dir/options"
         printf "%s\n" "${COMPREPLY[@]}"' "$ROOT" "$@" >"$dir/out" 2>"$dir/err"
 }
 # without its line editor, zsh has none of the functions that put offers into a list
@@ -128,6 +131,11 @@ for shell in bash zsh fish; do
     echo 3.table >"$dir/want"
     complete_$shell kvcobra inspect 3.t
     exactly "$shell: files"
+    if [ "$shell" = bash ]; then # a folder "table" must not make "table/" of the command
+        grep -q filenames "$dir/options" && ok "bash: files are quoted as names of files" || not_ok "bash: files are quoted as names of files"
+        complete_bash kvcobra tabl
+        grep -q filenames "$dir/options" && not_ok "bash: a command is no name of a file" || ok "bash: a command is no name of a file"
+    fi
     echo "$digest" | cut -c 1-12 >"$dir/want"
     complete_$shell kvcobra evict --table ""
     exactly "$shell: digests of tables as a value"
