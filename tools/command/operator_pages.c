@@ -40,6 +40,9 @@ int operator_get_tenant(kvc_client *c, const char *tenant, Kvcobra__StatusReply 
     Kvcobra__GetStatus get = KVCOBRA__GET_STATUS__INIT;
     int r;
 
+    if (tenant[0] == '\0') /* which GetStatus takes for all tenants */
+        return fail(e, -ENOENT, "the name of a tenant is empty");
+
     get.tenant = (char *) tenant; /* packing only reads */
     r = operator_call(c, KVCOBRA__REQUEST__BODY_GET_STATUS, &get.base, &got, e);
     if (r < 0)

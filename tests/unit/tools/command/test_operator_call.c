@@ -340,6 +340,13 @@ static void test_one_tenant(void)
     CU_ASSERT_TRUE(sent->cursor == 0 && strcmp(sent->tenant, "uid-1") == 0);
     kvcobra__get_status__free_unpacked(sent, NULL);
 
+    peer_reset();
+    peer.replies[0] = &reply.base;
+    operator_message_freep(&got);
+    got = NULL;
+    CU_ASSERT_EQUAL(operator_get_tenant(client, "", &got, &e), -ENOENT); /* GetStatus: all tenants */
+    CU_ASSERT_PTR_NULL(got);
+
     for (unsigned i = 0; i < 4; i++) { /* a list of none, or of two */
         reply.n_tenants = (size_t[]){0, 2, 1, 1}[i];
         reply.n_devices = (size_t[]){1, 1, 0, 2}[i];
