@@ -2,24 +2,40 @@
 #include "tools/operate/top_screen.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/signalfd.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include "tools/command/clock.h"
 
+static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH};
+enum { N_SIGNALS = sizeof(signals) / sizeof(signals[0]) };
+
+/*
+ * Handlers, which are those of all threads, write the numbers of signals to a pipe. A signalfd would not do:
+ * the threads of the BLAS are older than screen_enter(), so they do not block the signals, and get them.
+ */
 static struct {
     bool entered;
     struct termios termios;
-    sigset_t mask; /* before screen_enter(): its signals come through a descriptor, never in between */
-    int signals_fd;
+    struct sigaction actions[N_SIGNALS]; /* before screen_enter() */
+    int pipe[2];
 } saved;
+
+static void top_screen_on_signal(int number)
+{
+    const char byte = (char) number;
+    int before = errno;
+
+    (void) !write(saved.pipe[1], &byte, 1); /* if it is full, it is readable, too */
+    errno = before;
+}
 
 bool screen_is_possible(void)
 {
@@ -30,21 +46,14 @@ bool screen_is_possible(void)
 
 int screen_enter(void)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH};
+    const struct sigaction action = {.sa_handler = top_screen_on_signal, .sa_flags = SA_RESTART};
     struct termios t;
-    sigset_t mask;
 
-    if (tcgetattr(STDIN_FILENO, &saved.termios) < 0)
+    if (tcgetattr(STDIN_FILENO, &saved.termios) < 0 || pipe2(saved.pipe, O_CLOEXEC | O_NONBLOCK) < 0)
         return -errno;
 
-    (void) sigemptyset(&mask);
-    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
-        (void) sigaddset(&mask, signals[i]);
-    saved.signals_fd = signalfd(-1, &mask, SFD_CLOEXEC);
-    if (saved.signals_fd < 0)
-        return -errno;
-
-    (void) sigprocmask(SIG_BLOCK, &mask, &saved.mask);
+    for (size_t i = 0; i < N_SIGNALS; i++)
+        (void) sigaction(signals[i], &action, &saved.actions[i]);
     saved.entered = true;
 
     /* Keys arrive without Enter and are not echoed; Ctrl-C and Ctrl-Z stay signals. */
@@ -71,8 +80,10 @@ void screen_leave(void)
     fputs("\033[?25h\033[?1049l", stdout);
     (void) fflush(stdout);
     (void) tcsetattr(STDIN_FILENO, TCSANOW, &saved.termios);
-    (void) close(saved.signals_fd);
-    (void) sigprocmask(SIG_SETMASK, &saved.mask, NULL);
+    for (size_t i = 0; i < N_SIGNALS; i++)
+        (void) sigaction(signals[i], &saved.actions[i], NULL);
+    (void) close(saved.pipe[0]);
+    (void) close(saved.pipe[1]);
 }
 
 void screen_size(unsigned *ret_width, unsigned *ret_height)
@@ -118,16 +129,16 @@ static enum screen_event top_screen_read_key(char *ret_key)
 /* After Ctrl-Z the terminal is restored, the process stops, and takes the terminal again after SIGCONT. */
 static enum screen_event top_screen_read_signal(void)
 {
-    struct signalfd_siginfo got;
+    char number = 0;
 
-    if (read(saved.signals_fd, &got, sizeof(got)) != sizeof(got))
+    if (read(saved.pipe[0], &number, 1) != 1)
         return SCREEN_QUIT;
-    if (got.ssi_signo == SIGTSTP) {
+    if (number == SIGTSTP) {
         screen_leave();
         (void) raise(SIGSTOP);
         return screen_enter() < 0 ? SCREEN_QUIT : SCREEN_RESIZED;
     }
-    return got.ssi_signo == SIGWINCH ? SCREEN_RESIZED : SCREEN_QUIT;
+    return number == SIGWINCH ? SCREEN_RESIZED : SCREEN_QUIT;
 }
 
 enum screen_event screen_wait(double seconds, char *ret_key)
@@ -135,8 +146,7 @@ enum screen_event screen_wait(double seconds, char *ret_key)
     double until = clock_seconds() + seconds, left;
 
     while ((left = until - clock_seconds()) > 0) {
-        struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN},
-                             {.fd = saved.signals_fd, .events = POLLIN}};
+        struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = saved.pipe[0], .events = POLLIN}};
         enum screen_event event = SCREEN_TIMEOUT;
 
         if (poll(p, 2, (int) (left * 1000) + 1) < 0 && errno != EINTR)

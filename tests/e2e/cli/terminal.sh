@@ -15,6 +15,7 @@ mkfifo "$dir/ready"
     --log-level 4 --ready-fd 3 3>"$dir/ready" 2>"$dir/daemon.log" &
 daemon_pid=$!
 [ "$(wc -c <"$dir/ready")" -gt 0 ] && ok "the daemon is ready" || not_ok "the daemon is ready"
+expect "signals end top" 0 python3 "$(dirname "$0")/top_check.py" "$KVCOBRA"
 "$KVCOBRA" table stage "$dir/3.table" >/dev/null
 "$KVCOBRA" table activate "$dir/3.table" >/dev/null
 "$KVCOBRA" generate "$dir/model.gguf" --prompt-file "$dir/prompt.txt" --share --tokens 4 --ignore-eos >/dev/null 2>&1
