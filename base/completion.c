@@ -192,7 +192,7 @@ static void completion_offer_arguments(const struct completion *c, const struct 
 
 void completion_print(const struct argp *argp, int n, char *const *words, completion_names *names)
 {
-    const char *typed = n > 0 ? words[n - 1] : "";
+    const char *typed = n > 0 ? words[n - 1] : "", *equals;
     struct completion c = {.typed = typed, .words = words, .n_words = n > 0 ? n - 1 : 0};
     _cleanup_(freep) char **arguments = calloc((size_t) n + 1, sizeof(*arguments));
     const struct argp_option *open = NULL; /* whose value comes next */
@@ -215,9 +215,10 @@ void completion_print(const struct argp *argp, int n, char *const *words, comple
             arguments[n_arguments++] = words[i];
     }
 
-    if (!open && has_options && strncmp(typed, "--", 2) == 0 && strchr(typed, '=')) {
-        open = completion_find(argp, typed + 2, strcspn(typed + 2, "="), 0);
-        c.typed = strchr(typed, '=') + 1;
+    equals = strchr(typed, '=');
+    if (!open && has_options && strncmp(typed, "--", 2) == 0 && equals) {
+        open = completion_find(argp, typed + 2, (size_t) (equals - typed) - 2, 0);
+        c.typed = equals + 1;
         if (!open || !open->arg)
             return;
     }
