@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/core_file.h"
 #include "base/errmsg.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
@@ -355,10 +354,9 @@ static int server_start(struct server *s, struct errmsg *e)
     if (r < 0)
         return r;
 
-    s->scratch = calloc(1, sizeof(*s->scratch));
+    s->scratch = request_scratch_new();
     if (!s->scratch)
         return fail(e, -ENOMEM, "out of memory for replies");
-    core_file_exclude(s->scratch, sizeof(*s->scratch));
 
     r = tables_init(s->tables, s->config, s->devices, e);
     if (r < 0)

@@ -28,7 +28,7 @@ int drain_handle(struct request *rq)
 {
     const Kvcobra__Drain *m = rq->message->drain;
     struct server *s = rq->server;
-    Kvcobra__DrainReply *reply = &s->scratch->body.drain;
+    Kvcobra__DrainReply *reply = s->scratch->body;
 
     if (!m->ask && s->draining == m->off) {
         s->draining = !m->off;

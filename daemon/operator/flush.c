@@ -47,7 +47,7 @@ struct flush_job { /* waits for the disk */
 
 static int flush_reply(struct request *rq, const struct flush *f)
 {
-    Kvcobra__FlushReply *reply = &rq->server->scratch->body.flush;
+    Kvcobra__FlushReply *reply = rq->server->scratch->body;
 
     kvcobra__flush_reply__init(reply);
     reply->keys = prefix_keys(rq, &f->prefix);

@@ -79,7 +79,7 @@ static Kvcobra__MissReason lookup_reason(enum ghost_reason reason)
 static int lookup_reply(struct request *rq, const struct lookup *l, int tier_err)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__LookupReply *reply = &scratch->body.lookup;
+    Kvcobra__LookupReply *reply = scratch->body;
 
     kvcobra__lookup_reply__init(reply);
     reply->keys = prefix_keys(rq, &l->prefix);

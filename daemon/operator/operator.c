@@ -15,7 +15,7 @@ enum { EVICT_PAGES_PER_MESSAGE = 8192 }; /* a few milliseconds of the loop */
 int operator_handle_evict(struct request *rq)
 {
     const Kvcobra__Evict *m = rq->message->evict;
-    Kvcobra__EvictReply *reply = &rq->server->scratch->body.evict;
+    Kvcobra__EvictReply *reply = rq->server->scratch->body;
     const uint8_t *digest = NULL;
     struct tenant *only = m->tenant[0] ? devices_find_tenant(rq->server->devices, m->tenant) : NULL;
     uint32_t n = 0;

@@ -102,7 +102,7 @@ static int pin_resolve(struct request *rq, struct page_context *ret)
         memcpy(&scratch->keys[i * PREFIX_KEYS], p.keys, sizeof(p.keys));
     }
     memcpy(scratch->digest, p.keys, sizeof(p.keys));
-    return pin_pages(rq, &scratch->body.pin);
+    return pin_pages(rq, scratch->body);
 }
 
 static int pin_item(struct request *rq, const struct page_context *c, size_t i, struct fetch_wait_item *ret)
@@ -131,7 +131,7 @@ static int pin_act(struct request *rq, const struct page_context *c)
 {
     const Kvcobra__Pin *m = rq->message->pin;
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__PinReply *reply = &scratch->body.pin;
+    Kvcobra__PinReply *reply = scratch->body;
 
     (void) c;
     reply->keys = bytes_view(scratch->digest, sizeof(struct chunk_key[PREFIX_KEYS]));

@@ -361,7 +361,7 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
 int quota_handle_set(struct request *rq)
 {
     const Kvcobra__SetQuota *m = rq->message->set_quota;
-    Kvcobra__SetQuotaReply *reply = &rq->server->scratch->body.set_quota;
+    Kvcobra__SetQuotaReply *reply = rq->server->scratch->body;
     struct tenant *t;
     int r;
 

@@ -441,7 +441,7 @@ int status_handle(struct request *rq)
 {
     const struct server *s = rq->server;
     const Kvcobra__GetStatus *get = rq->message->get_status;
-    Kvcobra__StatusReply *reply = &s->scratch->body.status;
+    Kvcobra__StatusReply *reply = s->scratch->body;
     uint64_t from = CURSOR_NUMBER(get->cursor);
 
     kvcobra__status_reply__init(reply);

@@ -46,7 +46,7 @@ static void tier_fill_cluster(const struct offload_status *o, Kvcobra__ControlTi
 static void tier_fill(struct request *rq)
 {
     const struct server *s = rq->server;
-    Kvcobra__ControlTierReply *reply = &s->scratch->body.control_tier;
+    Kvcobra__ControlTierReply *reply = s->scratch->body;
     struct offload_status *o = &s->scratch->tier;
 
     offload_status(s->offload, o);

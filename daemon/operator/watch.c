@@ -51,7 +51,7 @@ int watch_handle_list_sessions(struct request *rq)
 {
     struct server *s = rq->server;
     struct reply_scratch *scratch = s->scratch;
-    Kvcobra__ListSessionsReply *reply = &scratch->body.list_sessions;
+    Kvcobra__ListSessionsReply *reply = scratch->body;
     _cleanup_(freep) const struct session **found = calloc((size_t) s->sessions->n + 1, sizeof(*found));
     uint64_t after = rq->message->list_sessions->after, now_ms = ev_now_ms(s->ev);
     size_t n = 0;
@@ -81,7 +81,7 @@ int watch_handle_list_sessions(struct request *rq)
 int watch_handle_disconnect(struct request *rq)
 {
     struct server *s = rq->server;
-    Kvcobra__DisconnectSessionReply *reply = &s->scratch->body.disconnect_session;
+    Kvcobra__DisconnectSessionReply *reply = s->scratch->body;
     uint64_t number = rq->message->disconnect_session->session;
     const struct session *x = NULL;
 
@@ -111,7 +111,7 @@ int watch_handle_disconnect(struct request *rq)
 int watch_handle_list_events(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__ListEventsReply *reply = &scratch->body.list_events;
+    Kvcobra__ListEventsReply *reply = scratch->body;
     struct log_history_line lines[WIRE_EVENTS_MAX];
     uint64_t last;
     size_t n = log_history_read(rq->message->list_events->after, lines, WIRE_EVENTS_MAX, &last);

@@ -19,7 +19,7 @@ static void aliases_requests_log(const char *event, const uint8_t *alias, const 
 int aliases_requests_handle_alias(struct request *rq)
 {
     const Kvcobra__AliasModel *m = rq->message->alias_model;
-    Kvcobra__AliasModelReply *reply = &rq->server->scratch->body.alias_model;
+    Kvcobra__AliasModelReply *reply = rq->server->scratch->body;
     enum table_outcome outcome = OUTCOME_APPLIED;
     const uint8_t *alias, *model;
     int r;
@@ -44,7 +44,7 @@ int aliases_requests_handle_alias(struct request *rq)
 int aliases_requests_handle_unalias(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__UnaliasModelReply *reply = &scratch->body.unalias_model;
+    Kvcobra__UnaliasModelReply *reply = scratch->body;
     const uint8_t *alias;
     int r;
 
@@ -65,7 +65,7 @@ int aliases_requests_handle_unalias(struct request *rq)
 int aliases_requests_handle_list(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__ListAliasesReply *reply = &scratch->body.list_aliases;
+    Kvcobra__ListAliasesReply *reply = scratch->body;
     const struct tables *ts = rq->server->tables;
 
     kvcobra__list_aliases_reply__init(reply);

@@ -280,7 +280,7 @@ static int commit_conclude_item(struct request *rq, const Kvcobra__CommitItem *i
 static void commit_fill_reply(struct request *rq, size_t n)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__CommitReply *reply = &scratch->body.commit;
+    Kvcobra__CommitReply *reply = scratch->body;
 
     kvcobra__commit_reply__init(reply);
     reply->lease = page_lease(rq, n);

@@ -70,7 +70,7 @@ static void handshake_fill_hello_reply(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     const struct config *config = rq->server->config;
-    Kvcobra__HelloReply *reply = &scratch->body.hello;
+    Kvcobra__HelloReply *reply = scratch->body;
 
     kvcobra__limits__init(&scratch->limits);
     scratch->limits.items_per_message = WIRE_ITEMS_MAX;
@@ -197,7 +197,7 @@ static void handshake_fill_confirm_reply(struct request *rq, bool resumed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     const struct device *d = rq->conn->device;
-    Kvcobra__ConfirmReply *reply = &scratch->body.confirm;
+    Kvcobra__ConfirmReply *reply = scratch->body;
 
     kvcobra__device__init(&scratch->device);
     scratch->device.name = (char *) d->name;

@@ -83,7 +83,7 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
 static void models_fill_open_reply(struct request *rq, const struct table_entry *t, uint32_t handle,
                                    uint32_t control_slot)
 {
-    Kvcobra__OpenModelReply *reply = &rq->server->scratch->body.open_model;
+    Kvcobra__OpenModelReply *reply = rq->server->scratch->body;
     const struct session *x = rq->session;
     const struct tenant *tenant = x->tenant;
 
@@ -152,7 +152,7 @@ int models_handle_open(struct request *rq)
 
 int models_handle_get_extent(struct request *rq)
 {
-    Kvcobra__GetExtentReply *reply = &rq->server->scratch->body.get_extent;
+    Kvcobra__GetExtentReply *reply = rq->server->scratch->body;
     uint64_t id = rq->message->get_extent->extent;
     struct pool_extent *x = pool_extent_find(&rq->store->pool, id);
     int r;
@@ -177,7 +177,7 @@ int models_handle_get_extent(struct request *rq)
 
 int models_handle_get_filter(struct request *rq)
 {
-    Kvcobra__GetFilterReply *reply = &rq->server->scratch->body.get_filter;
+    Kvcobra__GetFilterReply *reply = rq->server->scratch->body;
     size_t bytes;
     uint64_t object;
     int r = request_may_send_fds(rq);

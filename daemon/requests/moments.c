@@ -77,7 +77,7 @@ static void moments_end_fetch(struct moments_fetch_job *j)
 
 static void moments_fill_reply(struct request *rq, const struct moments_fetch_job *j)
 {
-    Kvcobra__FetchMomentsReply *reply = &rq->server->scratch->body.fetch_moments;
+    Kvcobra__FetchMomentsReply *reply = rq->server->scratch->body;
     const struct geometry *g = &moments_get_options(j->sum)->geometry;
 
     kvcobra__fetch_moments_reply__init(reply);

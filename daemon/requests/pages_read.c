@@ -119,7 +119,7 @@ static int pages_read_lease(struct request *rq, const struct page_context *c)
 {
     const Kvcobra__Lease *m = rq->message->lease;
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__LeaseReply *reply = &scratch->body.lease;
+    Kvcobra__LeaseReply *reply = scratch->body;
     size_t n = 0;
     int r;
 

@@ -132,7 +132,7 @@ static int pages_write_reserve(struct request *rq, const struct page_context *c)
 {
     const Kvcobra__Reserve *m = rq->message->reserve;
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__ReserveReply *reply = &scratch->body.reserve;
+    Kvcobra__ReserveReply *reply = scratch->body;
     size_t n = 0;
     int r = 0;
 

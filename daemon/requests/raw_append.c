@@ -127,7 +127,7 @@ static void raw_append_derive_key(const struct request *rq, const struct page_co
 static void raw_append_answer(struct request *rq, const struct page_handle *h, bool existed)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__AppendRawReply *reply = &scratch->body.append_raw;
+    Kvcobra__AppendRawReply *reply = scratch->body;
 
     kvcobra__append_raw_reply__init(reply);
     scratch->found[0] = *h;

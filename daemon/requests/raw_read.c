@@ -52,7 +52,7 @@ static bool raw_read_decode(struct work_item *work)
 static int raw_read_conclude(struct job *job, struct request *rq)
 {
     struct raw_read_job *j = (struct raw_read_job *) job;
-    Kvcobra__ReadRawReply *reply = &job->server->scratch->body.read_raw;
+    Kvcobra__ReadRawReply *reply = job->server->scratch->body;
 
     raw_gpu_stage_deinit(&j->stage);
     store_unhold(store_of(job->session->tenant), &j->page);

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/core_file.h"
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/metrics.h"
@@ -48,6 +50,28 @@ static int request_copy_fds(struct request *rq, int *ret)
         }
     }
     return 0;
+}
+
+struct reply_scratch *request_scratch_new(void)
+{
+    const ProtobufCMessageDescriptor *d = &kvcobra__reply__descriptor;
+    struct reply_scratch *scratch;
+    size_t n = 0;
+
+    for (unsigned i = 0; i < d->n_fields; i++) {
+        const ProtobufCMessageDescriptor *body = d->fields[i].descriptor; /* NULL: a field of Reply itself */
+
+        if (d->fields[i].type == PROTOBUF_C_TYPE_MESSAGE && body->sizeof_message > n)
+            n = body->sizeof_message;
+    }
+
+    scratch = calloc(1, sizeof(*scratch) + n);
+    if (!scratch)
+        return NULL;
+
+    scratch->body = scratch->body_memory;
+    core_file_exclude(scratch, sizeof(*scratch) + n);
+    return scratch;
 }
 
 char *request_sentence(struct request *rq, int err)

@@ -126,43 +126,7 @@ struct reply_scratch {
     Kvcobra__Advice tenant_advice[WIRE_LIST_ITEMS_MAX], device_advice[WIRE_DEVICES_MAX];
     Kvcobra__SpaceStatus spaces[WIRE_LIST_ITEMS_MAX];
     Kvcobra__SpaceStatus *space_pointers[WIRE_LIST_ITEMS_MAX];
-    union { /* bodies, one at a time */
-        Kvcobra__HelloReply hello;
-        Kvcobra__ConfirmReply confirm;
-        Kvcobra__OpenModelReply open_model;
-        Kvcobra__GetExtentReply get_extent;
-        Kvcobra__ListTablesReply list_tables;
-        Kvcobra__FetchTableReply fetch_table;
-        Kvcobra__RefTableReply ref_table;
-        Kvcobra__StageTableReply stage_table;
-        Kvcobra__ActivateTableReply activate_table;
-        Kvcobra__RollbackTableReply rollback_table;
-        Kvcobra__RetireTableReply retire_table;
-        Kvcobra__ReserveReply reserve;
-        Kvcobra__CommitReply commit;
-        Kvcobra__LeaseReply lease;
-        Kvcobra__StatusReply status;
-        Kvcobra__EvictReply evict;
-        Kvcobra__FlushReply flush;
-        Kvcobra__LookupReply lookup;
-        Kvcobra__PinReply pin;
-        Kvcobra__SetQuotaReply set_quota;
-        Kvcobra__AliasModelReply alias_model;
-        Kvcobra__UnaliasModelReply unalias_model;
-        Kvcobra__ListAliasesReply list_aliases;
-        Kvcobra__DrainReply drain;
-        Kvcobra__ListSessionsReply list_sessions;
-        Kvcobra__DisconnectSessionReply disconnect_session;
-        Kvcobra__ListEventsReply list_events;
-        Kvcobra__AppendRawReply append_raw;
-        Kvcobra__ReadRawReply read_raw;
-        Kvcobra__ShadowTableReply shadow_table;
-        Kvcobra__CanaryTableReply canary_table;
-        Kvcobra__FetchMomentsReply fetch_moments;
-        Kvcobra__GetFitReply get_fit;
-        Kvcobra__GetFilterReply get_filter;
-        Kvcobra__ControlTierReply control_tier;
-    } body;
+    void *body; /* of the reply: has room for any message of Reply.body */
     struct offload_status tier;
     Kvcobra__SessionInfo sessions[WIRE_SESSIONS_MAX];
     Kvcobra__SessionInfo *session_pointers[WIRE_SESSIONS_MAX];
@@ -182,7 +146,11 @@ struct reply_scratch {
     uint8_t digest[32];
     uint64_t revisions[WIRE_TABLES_MAX]; /* of ACTIVATE's other tables */
     uint8_t packet[WIRE_PACKET_BYTES_MAX];
+    _Alignas(max_align_t) uint8_t body_memory[];
 };
+
+/* Return: to be freed; NULL: out of memory. */
+struct reply_scratch *request_scratch_new(void);
 
 static inline ProtobufCBinaryData bytes_view(const void *data, size_t n)
 {

@@ -64,7 +64,7 @@ static int stage_map_staged(struct request *rq, uint64_t bytes, void **ret)
 static int stage_fill_reply(struct request *rq, int r, enum table_outcome outcome,
                             const struct table_entry *t)
 {
-    Kvcobra__StageTableReply *reply = &rq->server->scratch->body.stage_table;
+    Kvcobra__StageTableReply *reply = rq->server->scratch->body;
 
     if (r < 0 && r != -EBADMSG && r != -ESTALE)
         return r;

@@ -38,7 +38,7 @@ int tables_requests_handle_list(struct request *rq)
 {
     const Kvcobra__ListTables *m = rq->message->list_tables;
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__ListTablesReply *reply = &scratch->body.list_tables;
+    Kvcobra__ListTablesReply *reply = scratch->body;
     const uint8_t *model = NULL;
     size_t n = 0;
 
@@ -100,7 +100,7 @@ static bool tables_requests_reads(const struct conn *c, const struct table_entry
 
 int tables_requests_handle_fetch(struct request *rq)
 {
-    Kvcobra__FetchTableReply *reply = &rq->server->scratch->body.fetch_table;
+    Kvcobra__FetchTableReply *reply = rq->server->scratch->body;
     struct table_entry *t;
     int r = request_may_send_fds(rq);
 
@@ -134,7 +134,7 @@ int tables_requests_handle_ref(struct request *rq)
 {
     const Kvcobra__RefTable *m = rq->message->ref_table;
     const struct session_model *model = session_model(rq->session, m->model);
-    Kvcobra__RefTableReply *reply = &rq->server->scratch->body.ref_table;
+    Kvcobra__RefTableReply *reply = rq->server->scratch->body;
     struct table_entry *t;
     int r = request_find_table(rq, &m->digest, &t);
 
@@ -219,7 +219,7 @@ int tables_requests_handle_activate(struct request *rq)
 {
     const Kvcobra__ActivateTable *m = rq->message->activate_table;
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__ActivateTableReply *reply = &scratch->body.activate_table;
+    Kvcobra__ActivateTableReply *reply = scratch->body;
     struct table_activation set[WIRE_TABLES_MAX] = {{0}};
     enum table_outcome outcome;
     int r;
@@ -255,7 +255,7 @@ int tables_requests_handle_rollback(struct request *rq)
 {
     const Kvcobra__RollbackTable *m = rq->message->rollback_table;
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__RollbackTableReply *reply = &scratch->body.rollback_table;
+    Kvcobra__RollbackTableReply *reply = scratch->body;
     enum table_outcome outcome;
     const uint8_t *digest;
     uint64_t revision;
@@ -282,7 +282,7 @@ int tables_requests_handle_rollback(struct request *rq)
 int tables_requests_handle_retire(struct request *rq)
 {
     const Kvcobra__RetireTable *m = rq->message->retire_table;
-    Kvcobra__RetireTableReply *reply = &rq->server->scratch->body.retire_table;
+    Kvcobra__RetireTableReply *reply = rq->server->scratch->body;
     const struct table_model *model;
     enum table_outcome outcome;
     const uint8_t *digest;

@@ -11,7 +11,7 @@
 int trials_requests_handle_shadow(struct request *rq)
 {
     const Kvcobra__ShadowTable *m = rq->message->shadow_table;
-    Kvcobra__ShadowTableReply *reply = &rq->server->scratch->body.shadow_table;
+    Kvcobra__ShadowTableReply *reply = rq->server->scratch->body;
     enum table_outcome outcome;
     struct table_entry *t;
     uint64_t revision;
@@ -34,7 +34,7 @@ int trials_requests_handle_shadow(struct request *rq)
 int trials_requests_handle_canary(struct request *rq)
 {
     const Kvcobra__CanaryTable *m = rq->message->canary_table;
-    Kvcobra__CanaryTableReply *reply = &rq->server->scratch->body.canary_table;
+    Kvcobra__CanaryTableReply *reply = rq->server->scratch->body;
     enum table_outcome outcome;
     struct table_entry *t;
     uint64_t revision;
@@ -58,7 +58,7 @@ int trials_requests_handle_canary(struct request *rq)
 int trials_requests_handle_get_fit(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
-    Kvcobra__GetFitReply *reply = &scratch->body.get_fit;
+    Kvcobra__GetFitReply *reply = scratch->body;
     struct table_entry *t;
     uint32_t n;
     int r = request_find_table(rq, &rq->message->get_fit->digest, &t);
