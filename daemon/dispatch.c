@@ -9,65 +9,64 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/metrics.h"
 #include "daemon/offload/offload.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/requests/change.h"
 #include "daemon/requests/conn.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session_types.h"
 #include "daemon/tables/tables.h"
 
-enum { ON_CLIENT = 1, ON_OPERATOR = 2, ON_BOTH = 3 };
+/* ---- rows: REQUEST() of request_row.h ---- */
 
-static const struct dispatch_entry {
-    int (*run)(struct request *rq);
-    enum conn_state needs; /* the earliest state of the connection in which the request is served */
-    unsigned sockets;
-    bool changes_state; /* writes files of the state folder: runs through change_run() */
-} handlers[] = {
-    [KVCOBRA__REQUEST__BODY_HELLO] = {handshake_handle_hello, CONN_NEW, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_CONFIRM] = {handshake_handle_confirm, CONN_GREETED, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_BYE] = {handshake_handle_bye, CONN_NEW, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_OPEN_MODEL] = {models_handle_open, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_GET_EXTENT] = {models_handle_get_extent, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_GET_FILTER] = {models_handle_get_filter, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_LIST_TABLES] = {tables_requests_handle_list, CONN_OPEN, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_FETCH_TABLE] = {tables_requests_handle_fetch, CONN_OPEN, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_REF_TABLE] = {tables_requests_handle_ref, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_UNREF_TABLE] = {tables_requests_handle_unref, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_STAGE_TABLE] = {stage_handle, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE] = {tables_requests_handle_activate, CONN_OPEN, ON_OPERATOR, true},
-    [KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE] = {tables_requests_handle_rollback, CONN_OPEN, ON_OPERATOR, true},
-    [KVCOBRA__REQUEST__BODY_RETIRE_TABLE] = {tables_requests_handle_retire, CONN_OPEN, ON_OPERATOR, true},
-    [KVCOBRA__REQUEST__BODY_RESERVE] = {pages_write_handle_reserve, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_COMMIT] = {commit_handle, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_ABORT] = {pages_write_handle_abort, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_LEASE] = {pages_read_handle_lease, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_KEEP_LEASES] = {pages_read_handle_keep_leases, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_RELEASE] = {pages_read_handle_release, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_APPEND_RAW] = {raw_append_handle, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_READ_RAW] = {raw_read_handle, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_GET_STATUS] = {status_handle, CONN_OPEN, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_EVICT] = {operator_handle_evict, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_SHADOW_TABLE] = {trials_requests_handle_shadow, CONN_OPEN, ON_OPERATOR, true},
-    [KVCOBRA__REQUEST__BODY_CANARY_TABLE] = {trials_requests_handle_canary, CONN_OPEN, ON_OPERATOR, true},
-    [KVCOBRA__REQUEST__BODY_REPORT] = {report_handle, CONN_OPEN, ON_CLIENT},
-    [KVCOBRA__REQUEST__BODY_FETCH_MOMENTS] = {moments_handle_fetch, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_GET_FIT] = {trials_requests_handle_get_fit, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_SET_QUOTA] = {quota_handle_set, CONN_OPEN, ON_OPERATOR, true},
-    [KVCOBRA__REQUEST__BODY_ALIAS_MODEL] = {aliases_requests_handle_alias, CONN_OPEN, ON_OPERATOR, true},
-    [KVCOBRA__REQUEST__BODY_UNALIAS_MODEL] = {aliases_requests_handle_unalias, CONN_OPEN, ON_OPERATOR, true},
-    [KVCOBRA__REQUEST__BODY_LIST_ALIASES] = {aliases_requests_handle_list, CONN_OPEN, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_DRAIN] = {drain_handle, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_LIST_SESSIONS] = {watch_handle_list_sessions, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_DISCONNECT_SESSION] = {watch_handle_disconnect, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_CONTROL_TIER] = {tier_handle_control, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_FLUSH] = {flush_handle, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_LOOKUP] = {lookup_handle, CONN_OPEN, ON_BOTH},
-    [KVCOBRA__REQUEST__BODY_PIN] = {pin_handle, CONN_OPEN, ON_OPERATOR},
-    [KVCOBRA__REQUEST__BODY_LIST_EVENTS] = {watch_handle_list_events, CONN_OPEN, ON_OPERATOR},
-};
+extern const struct request_row *const __start_kvc_requests[], *const __stop_kvc_requests[];
+
+static bool dispatch_is_request(const ProtobufCFieldDescriptor *f)
+{
+    return f && f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
+}
+
+static int dispatch_add(struct dispatch_table *t, const struct request_row *row, struct errmsg *e)
+{
+    unsigned n = (unsigned) row->body;
+    const ProtobufCFieldDescriptor *f =
+        protobuf_c_message_descriptor_get_field(&kvcobra__request__descriptor, n);
+
+    if (!dispatch_is_request(f))
+        return fail(e, -ENOSYS, "kvcobrad is built wrongly: request %u of a handler is not in kvcobra.proto",
+                    n);
+    if (n >= METRICS_TYPES_MAX)
+        return fail(e, -ENOSYS,
+                    "kvcobrad is built wrongly: request %s has number %u, and METRICS_TYPES_MAX is %d",
+                    f->name, n, METRICS_TYPES_MAX);
+    if (t->rows[n])
+        return fail(e, -ENOSYS, "kvcobrad is built wrongly: request %s has two handlers", f->name);
+
+    t->rows[n] = row;
+    return 0;
+}
+
+int dispatch_fill(struct dispatch_table *t, const struct request_row *const *rows, size_t n, struct errmsg *e)
+{
+    const ProtobufCMessageDescriptor *d = &kvcobra__request__descriptor;
+
+    *t = (struct dispatch_table){{NULL}};
+    for (size_t i = 0; i < n; i++) {
+        int r = dispatch_add(t, rows[i], e);
+
+        if (r < 0)
+            return r;
+    }
+
+    for (unsigned i = 0; i < d->n_fields; i++)
+        if (dispatch_is_request(&d->fields[i]) &&
+            (d->fields[i].id >= METRICS_TYPES_MAX || !t->rows[d->fields[i].id]))
+            return fail(e, -ENOSYS, "kvcobrad is built wrongly: request %s has no handler",
+                        d->fields[i].name);
+    return 0;
+}
+
+/* ---- packets ---- */
 
 /* The name of a request for sentences. */
 static const char *dispatch_name(const Kvcobra__Request *m)
@@ -96,10 +95,10 @@ static int dispatch_request(struct request *rq)
     const struct conn *c = rq->conn;
     unsigned n = (unsigned) rq->message->body_case;
     unsigned socket = c->is_operator ? ON_OPERATOR : ON_CLIENT;
-    const struct dispatch_entry *h = n < sizeof(handlers) / sizeof(handlers[0]) ? &handlers[n] : NULL;
+    const struct request_row *h = n < METRICS_TYPES_MAX ? rq->server->frame->requests.rows[n] : NULL;
     int r;
 
-    if (!h || !h->run)
+    if (!h)
         return fail(&rq->error, -EOPNOTSUPP, "unknown request: this kvcobrad speaks protocol %d",
                     PROTO_VERSION);
     if (c->state < h->needs)
@@ -133,7 +132,7 @@ static void dispatch_note_refused(struct conn *c, size_t bytes, int err)
     conn_tell_reason(s, c->fd, err, &e);
 }
 
-int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet)
+static int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet)
 {
     struct server *s = c->server;
     struct request rq = {
@@ -164,4 +163,11 @@ int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet
     tables_retire_idle(s->tables, ev_now_ms(s->ev));
     offload_note_requests(s->offload);
     return r;
+}
+
+int dispatch_start(struct server *s, struct errmsg *e)
+{
+    s->dispatch = dispatch_packet;
+    return dispatch_fill(&s->frame->requests, __start_kvc_requests,
+                         (size_t) (__stop_kvc_requests - __start_kvc_requests), e);
 }

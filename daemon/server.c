@@ -298,7 +298,6 @@ static void server_connect_rooms(struct server *s)
         .owner = conn_session_owner(s),
     };
     s->devices->accounts.journal = &s->persist->journal;
-    s->dispatch = dispatch_packet;
     s->recheck_on_gpu = recheck_gpu_begin;
 }
 
@@ -329,8 +328,10 @@ static int server_start_pools(struct server *s, struct errmsg *e)
 /* Creates everything that must exist before the pages of an earlier process are restored. */
 static int server_start(struct server *s, struct errmsg *e)
 {
-    int r = server_names_open(s, e);
+    int r = dispatch_start(s, e);
 
+    if (r == 0)
+        r = server_names_open(s, e);
     if (r == 0)
         r = server_start_loop(s, e);
     if (r < 0)

@@ -5,24 +5,31 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/loop/listen.h"
+#include "daemon/loop/metrics.h"
 #include "daemon/store/host_extents.h"
 #include "daemon/tables/state_folder.h"
 
 struct config;
-struct conn;
 struct errmsg;
 struct ev_source;
 struct keyring;
 struct metrics_http;
 struct reload;
+struct request_row;
 struct server;
-struct wire_packet;
+
+/* Which row serves a request, by the number of its body. */
+struct dispatch_table {
+    const struct request_row *rows[METRICS_TYPES_MAX];
+};
 
 /* What only server.c and its parts know of a server: server.frame. */
 struct server_frame {
+    struct dispatch_table requests;
     struct reload *reload;
     struct host_extents host_extents;
     struct state_folder state_folder; /* zeros: none */
@@ -52,10 +59,14 @@ struct server *server_rooms_new(struct config *config);
 /* ---- packets (dispatch.c): which request is served on which socket, in which state of a connection ---- */
 
 /*
- * Decodes a packet, runs its handler, sends the reply. Return: 0; negative: the caller
- * must close the connection.
+ * Makes the table of requests from their rows, and serves packets by it. Return: 0; -ENOSYS with a sentence:
+ * the program was linked without a request of kvcobra.proto, or has it twice.
  */
-int dispatch_packet(struct conn *c, const void *data, struct wire_packet *packet);
+int dispatch_start(struct server *s, struct errmsg *e);
+
+/* The table of @n rows. Return: that of dispatch_start(). */
+int dispatch_fill(struct dispatch_table *t, const struct request_row *const *rows, size_t n,
+                  struct errmsg *e);
 
 /* ---- state folder, and the watch over names (server_names.c) ---- */
 

@@ -3,8 +3,8 @@
 
 #include "daemon/loop/log.h"
 #include "daemon/offload/offload.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/session.h"
@@ -24,7 +24,7 @@ static void drain_fill(const struct server *s, Kvcobra__DrainReply *reply)
     }
 }
 
-int drain_handle(struct request *rq)
+static int drain_handle(struct request *rq)
 {
     const Kvcobra__Drain *m = rq->message->drain;
     struct server *s = rq->server;
@@ -43,3 +43,5 @@ int drain_handle(struct request *rq)
     rq->reply.drain = reply;
     return 0;
 }
+REQUEST(request_drain) = {
+    .body = KVCOBRA__REQUEST__BODY_DRAIN, .run = drain_handle, .needs = CONN_OPEN, .sockets = ON_OPERATOR};

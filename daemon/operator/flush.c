@@ -13,10 +13,10 @@
 #include "base/cleanup.h"
 #include "daemon/loop/log.h"
 #include "daemon/offload/offload.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/operator/prefix.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/device.h"
 #include "daemon/store/kept.h"
@@ -203,7 +203,7 @@ static int flush_walk(struct request *rq, struct flush *f)
     return 0;
 }
 
-int flush_handle(struct request *rq)
+static int flush_handle(struct request *rq)
 {
     struct flush f = {.n_pages = 0};
     int r = prefix_read(rq, rq->message->flush->prefix, &f.prefix);
@@ -221,3 +221,5 @@ int flush_handle(struct request *rq)
 
     return prefix_has_tiers(rq, &f.prefix) ? flush_disk(rq, &f) : flush_reply(rq, &f);
 }
+REQUEST(request_flush) = {
+    .body = KVCOBRA__REQUEST__BODY_FLUSH, .run = flush_handle, .needs = CONN_OPEN, .sockets = ON_OPERATOR};

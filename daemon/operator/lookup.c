@@ -14,11 +14,11 @@
 #include "base/cleanup.h"
 #include "daemon/loop/ev.h"
 #include "daemon/offload/offload.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/operator/prefix.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/device.h"
 #include "daemon/store/kept.h"
@@ -300,7 +300,7 @@ static unsigned lookup_find_others(struct request *rq, struct lookup_job *j)
     return n_asked;
 }
 
-int lookup_handle(struct request *rq)
+static int lookup_handle(struct request *rq)
 {
     _cleanup_(freep) struct lookup_job *j = calloc(1, sizeof(*j));
     const Kvcobra__Lookup *m = rq->message->lookup;
@@ -338,3 +338,5 @@ int lookup_handle(struct request *rq)
     (void) take_ptr(j);
     return REQUEST_PENDING;
 }
+REQUEST(request_lookup) = {
+    .body = KVCOBRA__REQUEST__BODY_LOOKUP, .run = lookup_handle, .needs = CONN_OPEN, .sockets = ON_BOTH};

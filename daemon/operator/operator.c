@@ -4,15 +4,15 @@
 #include <string.h>
 
 #include "daemon/loop/log.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/device.h"
 #include "daemon/store/evict.h"
 
 enum { EVICT_PAGES_PER_MESSAGE = 8192 }; /* a few milliseconds of the loop */
 
-int operator_handle_evict(struct request *rq)
+static int operator_handle_evict(struct request *rq)
 {
     const Kvcobra__Evict *m = rq->message->evict;
     Kvcobra__EvictReply *reply = rq->server->scratch->body;
@@ -51,3 +51,7 @@ int operator_handle_evict(struct request *rq)
               reply->bytes);
     return 0;
 }
+REQUEST(request_evict) = {.body = KVCOBRA__REQUEST__BODY_EVICT,
+                          .run = operator_handle_evict,
+                          .needs = CONN_OPEN,
+                          .sockets = ON_OPERATOR};

@@ -9,9 +9,9 @@
 
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/operator/prefix.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/request_steps.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/device.h"
@@ -145,7 +145,7 @@ static int pin_act(struct request *rq, const struct page_context *c)
     return 0;
 }
 
-int pin_handle(struct request *rq)
+static int pin_handle(struct request *rq)
 {
     static const struct step_plan plan = {.resolve = pin_resolve, .run = pin_run, .act = pin_act};
     const Kvcobra__Pin *m = rq->message->pin;
@@ -154,3 +154,5 @@ int pin_handle(struct request *rq)
         return fail(&rq->error, -EINVAL, "a pin of %" PRIu64 " ms is longer than a year", m->pin_ms);
     return request_steps_run(rq, &plan);
 }
+REQUEST(request_pin) = {
+    .body = KVCOBRA__REQUEST__BODY_PIN, .run = pin_handle, .needs = CONN_OPEN, .sockets = ON_OPERATOR};

@@ -12,8 +12,8 @@
 #include "daemon/config/account_name.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/store/device.h"
 #include "daemon/store/evict.h"
@@ -358,7 +358,7 @@ static int quota_change(struct request *rq, struct tenant *t, const Kvcobra__Set
     return r;
 }
 
-int quota_handle_set(struct request *rq)
+static int quota_handle_set(struct request *rq)
 {
     const Kvcobra__SetQuota *m = rq->message->set_quota;
     Kvcobra__SetQuotaReply *reply = rq->server->scratch->body;
@@ -396,3 +396,8 @@ int quota_handle_set(struct request *rq)
               reply->previous_guarantee_bytes, reply->used_bytes);
     return 0;
 }
+REQUEST(request_set_quota) = {.body = KVCOBRA__REQUEST__BODY_SET_QUOTA,
+                              .run = quota_handle_set,
+                              .needs = CONN_OPEN,
+                              .sockets = ON_OPERATOR,
+                              .changes_state = true};

@@ -16,11 +16,11 @@
 #include "daemon/loop/usage.h"
 #include "daemon/loop/work.h"
 #include "daemon/offload/offload.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/operator/quota.h"
 #include "daemon/operator/status.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_types.h"
@@ -437,7 +437,7 @@ static int status_fill_named(struct request *rq, const char *name, Kvcobra__Stat
     return 0;
 }
 
-int status_handle(struct request *rq)
+static int status_handle(struct request *rq)
 {
     const struct server *s = rq->server;
     const Kvcobra__GetStatus *get = rq->message->get_status;
@@ -477,3 +477,5 @@ int status_handle(struct request *rq)
     status_fill_spaces(rq, reply, from, reply->n_tenants);
     return 0;
 }
+REQUEST(request_get_status) = {
+    .body = KVCOBRA__REQUEST__BODY_GET_STATUS, .run = status_handle, .needs = CONN_OPEN, .sockets = ON_BOTH};

@@ -8,9 +8,9 @@
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
 #include "daemon/offload/offload.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 
 struct tier_job { /* waits for a DROP */
@@ -157,7 +157,7 @@ static int tier_resume(struct request *rq)
     return 0;
 }
 
-int tier_handle_control(struct request *rq)
+static int tier_handle_control(struct request *rq)
 {
     bool asks = rq->message->control_tier->action == KVCOBRA__TIER_ACTION__TIER_ASK;
 
@@ -182,3 +182,7 @@ int tier_handle_control(struct request *rq)
     tier_fill(rq);
     return 0;
 }
+REQUEST(request_control_tier) = {.body = KVCOBRA__REQUEST__BODY_CONTROL_TIER,
+                                 .run = tier_handle_control,
+                                 .needs = CONN_OPEN,
+                                 .sockets = ON_OPERATOR};

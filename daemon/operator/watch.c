@@ -9,9 +9,9 @@
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/log_history.h"
-#include "daemon/operator/handlers.h"
 #include "daemon/requests/conn.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/orphans.h"
 #include "daemon/session/session.h"
@@ -47,7 +47,7 @@ static void watch_fill_session(const struct session *x, uint64_t now_ms, Kvcobra
     info->misses = x->misses;
 }
 
-int watch_handle_list_sessions(struct request *rq)
+static int watch_handle_list_sessions(struct request *rq)
 {
     struct server *s = rq->server;
     struct reply_scratch *scratch = s->scratch;
@@ -77,8 +77,12 @@ int watch_handle_list_sessions(struct request *rq)
     rq->reply.list_sessions = reply;
     return 0;
 }
+REQUEST(request_list_sessions) = {.body = KVCOBRA__REQUEST__BODY_LIST_SESSIONS,
+                                  .run = watch_handle_list_sessions,
+                                  .needs = CONN_OPEN,
+                                  .sockets = ON_OPERATOR};
 
-int watch_handle_disconnect(struct request *rq)
+static int watch_handle_disconnect(struct request *rq)
 {
     struct server *s = rq->server;
     Kvcobra__DisconnectSessionReply *reply = s->scratch->body;
@@ -105,10 +109,14 @@ int watch_handle_disconnect(struct request *rq)
     rq->reply.disconnect_session = reply;
     return 0;
 }
+REQUEST(request_disconnect_session) = {.body = KVCOBRA__REQUEST__BODY_DISCONNECT_SESSION,
+                                       .run = watch_handle_disconnect,
+                                       .needs = CONN_OPEN,
+                                       .sockets = ON_OPERATOR};
 
 /* ---- events ---- */
 
-int watch_handle_list_events(struct request *rq)
+static int watch_handle_list_events(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__ListEventsReply *reply = scratch->body;
@@ -137,3 +145,7 @@ int watch_handle_list_events(struct request *rq)
     rq->reply.list_events = reply;
     return 0;
 }
+REQUEST(request_list_events) = {.body = KVCOBRA__REQUEST__BODY_LIST_EVENTS,
+                                .run = watch_handle_list_events,
+                                .needs = CONN_OPEN,
+                                .sockets = ON_OPERATOR};

@@ -3,8 +3,8 @@
 
 #include "base/digest.h"
 #include "daemon/loop/log.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/table_entry.h"
@@ -16,7 +16,7 @@ static void aliases_requests_log(const char *event, const uint8_t *alias, const 
     log_event(LOG_NOTICE, event, "alias=%s model=%s", digest_hex(alias, a), digest_hex(model, m));
 }
 
-int aliases_requests_handle_alias(struct request *rq)
+static int aliases_requests_handle_alias(struct request *rq)
 {
     const Kvcobra__AliasModel *m = rq->message->alias_model;
     Kvcobra__AliasModelReply *reply = rq->server->scratch->body;
@@ -40,8 +40,13 @@ int aliases_requests_handle_alias(struct request *rq)
         aliases_requests_log("alias", alias, model);
     return 0;
 }
+REQUEST(request_alias_model) = {.body = KVCOBRA__REQUEST__BODY_ALIAS_MODEL,
+                                .run = aliases_requests_handle_alias,
+                                .needs = CONN_OPEN,
+                                .sockets = ON_OPERATOR,
+                                .changes_state = true};
 
-int aliases_requests_handle_unalias(struct request *rq)
+static int aliases_requests_handle_unalias(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__UnaliasModelReply *reply = scratch->body;
@@ -61,8 +66,13 @@ int aliases_requests_handle_unalias(struct request *rq)
     aliases_requests_log("unalias", alias, scratch->digest);
     return 0;
 }
+REQUEST(request_unalias_model) = {.body = KVCOBRA__REQUEST__BODY_UNALIAS_MODEL,
+                                  .run = aliases_requests_handle_unalias,
+                                  .needs = CONN_OPEN,
+                                  .sockets = ON_OPERATOR,
+                                  .changes_state = true};
 
-int aliases_requests_handle_list(struct request *rq)
+static int aliases_requests_handle_list(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__ListAliasesReply *reply = scratch->body;
@@ -84,3 +94,7 @@ int aliases_requests_handle_list(struct request *rq)
     rq->reply.list_aliases = reply;
     return 0;
 }
+REQUEST(request_list_aliases) = {.body = KVCOBRA__REQUEST__BODY_LIST_ALIASES,
+                                 .run = aliases_requests_handle_list,
+                                 .needs = CONN_OPEN,
+                                 .sockets = ON_BOTH};

@@ -26,9 +26,9 @@
 #include "daemon/loop/metrics.h"
 #include "daemon/loop/work.h"
 #include "daemon/offload/offload.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/request_steps.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/reservations.h"
@@ -382,7 +382,7 @@ static int commit_act(struct request *rq, const struct page_context *c)
     return r;
 }
 
-int commit_handle(struct request *rq)
+static int commit_handle(struct request *rq)
 {
     static const struct step_plan plan = {
         .resolve = commit_resolve,
@@ -392,3 +392,5 @@ int commit_handle(struct request *rq)
 
     return request_steps_run(rq, &plan);
 }
+REQUEST(request_commit) = {
+    .body = KVCOBRA__REQUEST__BODY_COMMIT, .run = commit_handle, .needs = CONN_OPEN, .sockets = ON_CLIENT};

@@ -11,8 +11,8 @@
 #include "daemon/gpu/gpu_open.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/conn.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_types.h"
@@ -130,7 +130,7 @@ static int handshake_check_session(struct request *rq)
     return device_is_gpu(c->device) ? gpu_open_check(c->device, &rq->error) : 0;
 }
 
-int handshake_handle_hello(struct request *rq)
+static int handshake_handle_hello(struct request *rq)
 {
     const Kvcobra__Hello *m = rq->message->hello;
     struct conn *c = rq->conn;
@@ -175,6 +175,10 @@ int handshake_handle_hello(struct request *rq)
     handshake_fill_hello_reply(rq);
     return 0;
 }
+REQUEST(request_hello) = {.body = KVCOBRA__REQUEST__BODY_HELLO,
+                          .run = handshake_handle_hello,
+                          .needs = CONN_NEW,
+                          .sockets = ON_BOTH};
 
 /* The session continues over this connection; its earlier one is closed. */
 static void handshake_resume(struct conn *c)
@@ -240,7 +244,7 @@ static int handshake_new_session(struct request *rq)
     return 0;
 }
 
-int handshake_handle_confirm(struct request *rq)
+static int handshake_handle_confirm(struct request *rq)
 {
     struct conn *c = rq->conn;
     bool resumed = c->resume != NULL;
@@ -270,9 +274,13 @@ int handshake_handle_confirm(struct request *rq)
     handshake_fill_confirm_reply(rq, resumed);
     return 0;
 }
+REQUEST(request_confirm) = {.body = KVCOBRA__REQUEST__BODY_CONFIRM,
+                            .run = handshake_handle_confirm,
+                            .needs = CONN_GREETED,
+                            .sockets = ON_BOTH};
 
 /* The client has dropped everything, its mappings too: nothing outlives the connection. */
-int handshake_handle_bye(struct request *rq)
+static int handshake_handle_bye(struct request *rq)
 {
     struct conn *c = rq->conn;
 
@@ -284,3 +292,5 @@ int handshake_handle_bye(struct request *rq)
     c->state = CONN_NEW;
     return 0;
 }
+REQUEST(request_bye) = {
+    .body = KVCOBRA__REQUEST__BODY_BYE, .run = handshake_handle_bye, .needs = CONN_NEW, .sockets = ON_BOTH};

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "daemon/offload/offload.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/control.h"
@@ -107,7 +107,7 @@ static void models_fill_open_reply(struct request *rq, const struct table_entry 
     rq->n_fds = 4;
 }
 
-int models_handle_open(struct request *rq)
+static int models_handle_open(struct request *rq)
 {
     struct session_model model;
     struct table_model *active;
@@ -149,8 +149,12 @@ int models_handle_open(struct request *rq)
     models_fill_open_reply(rq, t, handle, control_slot);
     return 0;
 }
+REQUEST(request_open_model) = {.body = KVCOBRA__REQUEST__BODY_OPEN_MODEL,
+                               .run = models_handle_open,
+                               .needs = CONN_OPEN,
+                               .sockets = ON_CLIENT};
 
-int models_handle_get_extent(struct request *rq)
+static int models_handle_get_extent(struct request *rq)
 {
     Kvcobra__GetExtentReply *reply = rq->server->scratch->body;
     uint64_t id = rq->message->get_extent->extent;
@@ -174,8 +178,12 @@ int models_handle_get_extent(struct request *rq)
     rq->n_fds = 1;
     return 0;
 }
+REQUEST(request_get_extent) = {.body = KVCOBRA__REQUEST__BODY_GET_EXTENT,
+                               .run = models_handle_get_extent,
+                               .needs = CONN_OPEN,
+                               .sockets = ON_CLIENT};
 
-int models_handle_get_filter(struct request *rq)
+static int models_handle_get_filter(struct request *rq)
 {
     Kvcobra__GetFilterReply *reply = rq->server->scratch->body;
     size_t bytes;
@@ -198,3 +206,7 @@ int models_handle_get_filter(struct request *rq)
     rq->fds_are_owned = true;
     return 0;
 }
+REQUEST(request_get_filter) = {.body = KVCOBRA__REQUEST__BODY_GET_FILTER,
+                               .run = models_handle_get_filter,
+                               .needs = CONN_OPEN,
+                               .sockets = ON_CLIENT};

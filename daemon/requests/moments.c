@@ -9,8 +9,8 @@
 #include "alloc/moments/moments.h"
 #include "base/cleanup.h"
 #include "base/memory_file.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/live_moments.h"
@@ -112,7 +112,7 @@ static int moments_conclude_fetch(struct job *job, struct request *rq)
     return r;
 }
 
-int moments_handle_fetch(struct request *rq)
+static int moments_handle_fetch(struct request *rq)
 {
     const Kvcobra__FetchMoments *m = rq->message->fetch_moments;
     const struct table_model *model;
@@ -149,3 +149,7 @@ int moments_handle_fetch(struct request *rq)
 
     return r;
 }
+REQUEST(request_fetch_moments) = {.body = KVCOBRA__REQUEST__BODY_FETCH_MOMENTS,
+                                  .run = moments_handle_fetch,
+                                  .needs = CONN_OPEN,
+                                  .sockets = ON_OPERATOR};

@@ -5,8 +5,8 @@
 
 #include "daemon/config/config.h"
 #include "daemon/loop/log.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/request_steps.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/reservations.h"
@@ -142,7 +142,7 @@ static int pages_read_lease(struct request *rq, const struct page_context *c)
     return 0;
 }
 
-int pages_read_handle_lease(struct request *rq)
+static int pages_read_handle_lease(struct request *rq)
 {
     static const struct step_plan plan = {
         .resolve = pages_read_resolve,
@@ -153,8 +153,12 @@ int pages_read_handle_lease(struct request *rq)
 
     return request_steps_run(rq, &plan);
 }
+REQUEST(request_lease) = {.body = KVCOBRA__REQUEST__BODY_LEASE,
+                          .run = pages_read_handle_lease,
+                          .needs = CONN_OPEN,
+                          .sockets = ON_CLIENT};
 
-int pages_read_handle_release(struct request *rq)
+static int pages_read_handle_release(struct request *rq)
 {
     const Kvcobra__Release *m = rq->message->release;
     int r = lease_release(&rq->session->leases, rq->store, m->lease, m->bitmap.data, m->bitmap.len);
@@ -163,8 +167,12 @@ int pages_read_handle_release(struct request *rq)
         return fail(&rq->error, r, "this session has no lease %" PRIu64 ", or released it", m->lease);
     return 0;
 }
+REQUEST(request_release) = {.body = KVCOBRA__REQUEST__BODY_RELEASE,
+                            .run = pages_read_handle_release,
+                            .needs = CONN_OPEN,
+                            .sockets = ON_CLIENT};
 
-int pages_read_handle_keep_leases(struct request *rq)
+static int pages_read_handle_keep_leases(struct request *rq)
 {
     const Kvcobra__KeepLeases *m = rq->message->keep_leases;
     struct leases *l = &rq->session->leases;
@@ -184,3 +192,7 @@ int pages_read_handle_keep_leases(struct request *rq)
                          rq->session->serial, (long) rq->session->pid, n);
     return 0;
 }
+REQUEST(request_keep_leases) = {.body = KVCOBRA__REQUEST__BODY_KEEP_LEASES,
+                                .run = pages_read_handle_keep_leases,
+                                .needs = CONN_OPEN,
+                                .sockets = ON_CLIENT};

@@ -4,8 +4,8 @@
 
 #include "daemon/loop/metrics.h"
 #include "daemon/requests/extent_wait.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/pages.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/request_steps.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/reservations.h"
@@ -167,7 +167,7 @@ static int pages_write_reserve(struct request *rq, const struct page_context *c)
     return 0;
 }
 
-int pages_write_handle_reserve(struct request *rq)
+static int pages_write_handle_reserve(struct request *rq)
 {
     static const struct step_plan plan = {
         .resolve = pages_write_resolve,
@@ -177,10 +177,14 @@ int pages_write_handle_reserve(struct request *rq)
 
     return request_steps_run(rq, &plan);
 }
+REQUEST(request_reserve) = {.body = KVCOBRA__REQUEST__BODY_RESERVE,
+                            .run = pages_write_handle_reserve,
+                            .needs = CONN_OPEN,
+                            .sockets = ON_CLIENT};
 
 /* ---- abort ---- */
 
-int pages_write_handle_abort(struct request *rq)
+static int pages_write_handle_abort(struct request *rq)
 {
     const Kvcobra__Abort *m = rq->message->abort;
     int r = 0;
@@ -200,3 +204,7 @@ int pages_write_handle_abort(struct request *rq)
 
     return r;
 }
+REQUEST(request_abort) = {.body = KVCOBRA__REQUEST__BODY_ABORT,
+                          .run = pages_write_handle_abort,
+                          .needs = CONN_OPEN,
+                          .sockets = ON_CLIENT};

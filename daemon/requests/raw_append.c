@@ -17,11 +17,11 @@
 #include "daemon/config/config.h"
 #include "daemon/offload/offload.h"
 #include "daemon/requests/extent_wait.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/request_steps.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
@@ -445,7 +445,7 @@ static int raw_append_act(struct request *rq, const struct page_context *c)
     return r == -EINPROGRESS ? extent_wait_begin(rq) : r;
 }
 
-int raw_append_handle(struct request *rq)
+static int raw_append_handle(struct request *rq)
 {
     static const struct step_plan plan = {
         .resolve = raw_append_resolve,
@@ -456,3 +456,7 @@ int raw_append_handle(struct request *rq)
 
     return request_steps_run(rq, &plan);
 }
+REQUEST(request_append_raw) = {.body = KVCOBRA__REQUEST__BODY_APPEND_RAW,
+                               .run = raw_append_handle,
+                               .needs = CONN_OPEN,
+                               .sockets = ON_CLIENT};

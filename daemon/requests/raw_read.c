@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
 #include "daemon/requests/pages.h"
 #include "daemon/requests/raw_codec.h"
 #include "daemon/requests/raw_gpu.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/request_steps.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
@@ -233,7 +233,7 @@ static int raw_read_act(struct request *rq, const struct page_context *c)
     return r;
 }
 
-int raw_read_handle(struct request *rq)
+static int raw_read_handle(struct request *rq)
 {
     static const struct step_plan plan = {
         .resolve = raw_read_resolve,
@@ -243,3 +243,7 @@ int raw_read_handle(struct request *rq)
 
     return request_steps_run(rq, &plan);
 }
+REQUEST(request_read_raw) = {.body = KVCOBRA__REQUEST__BODY_READ_RAW,
+                             .run = raw_read_handle,
+                             .needs = CONN_OPEN,
+                             .sockets = ON_CLIENT};

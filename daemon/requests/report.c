@@ -13,8 +13,8 @@
 #include "base/fd_io.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/ev.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/store/tenant_types.h"
@@ -198,10 +198,12 @@ static int report_apply(struct request *rq)
     return report_start_moments(rq, model, g->n_kv_heads > 1 && m->moments_bytes == moments_bytes(g, true));
 }
 
-int report_handle(struct request *rq)
+static int report_handle(struct request *rq)
 {
     int r = report_apply(rq);
 
     rq->server->live->n_refused += r < 0 && r != -EAGAIN;
     return r;
 }
+REQUEST(request_report) = {
+    .body = KVCOBRA__REQUEST__BODY_REPORT, .run = report_handle, .needs = CONN_OPEN, .sockets = ON_CLIENT};

@@ -13,8 +13,8 @@
 
 #include "base/cleanup.h"
 #include "daemon/config/config.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/job.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables_stage.h"
@@ -157,7 +157,7 @@ static int stage_conclude_parse(struct job *job, struct request *rq)
     return rq ? stage_fill_reply(rq, r, outcome, t) : 0;
 }
 
-int stage_handle(struct request *rq)
+static int stage_handle(struct request *rq)
 {
     const Kvcobra__StageTable *m = rq->message->stage_table;
     _cleanup_(freep) struct stage_job *j = NULL;
@@ -191,3 +191,7 @@ int stage_handle(struct request *rq)
         (void) take_ptr(j);
     return r;
 }
+REQUEST(request_stage_table) = {.body = KVCOBRA__REQUEST__BODY_STAGE_TABLE,
+                                .run = stage_handle,
+                                .needs = CONN_OPEN,
+                                .sockets = ON_OPERATOR};

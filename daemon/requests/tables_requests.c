@@ -8,8 +8,8 @@
 #include "daemon/loop/ev.h"
 #include "daemon/loop/log.h"
 #include "daemon/requests/conn.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_types.h"
@@ -34,7 +34,7 @@ static void tables_requests_fill_trial(const struct request *rq, const struct ta
     }
 }
 
-int tables_requests_handle_list(struct request *rq)
+static int tables_requests_handle_list(struct request *rq)
 {
     const Kvcobra__ListTables *m = rq->message->list_tables;
     struct reply_scratch *scratch = rq->server->scratch;
@@ -91,6 +91,10 @@ int tables_requests_handle_list(struct request *rq)
     rq->reply.list_tables = reply;
     return 0;
 }
+REQUEST(request_list_tables) = {.body = KVCOBRA__REQUEST__BODY_LIST_TABLES,
+                                .run = tables_requests_handle_list,
+                                .needs = CONN_OPEN,
+                                .sockets = ON_BOTH};
 
 /* Whether the client of a connection says that it reads tables of this one's format. */
 static bool tables_requests_reads(const struct conn *c, const struct table_entry *t)
@@ -98,7 +102,7 @@ static bool tables_requests_reads(const struct conn *c, const struct table_entry
     return table_header(t->table)->version < TABLE_VERSION || (c->features & PROTO_FEATURE_TABLE_3);
 }
 
-int tables_requests_handle_fetch(struct request *rq)
+static int tables_requests_handle_fetch(struct request *rq)
 {
     Kvcobra__FetchTableReply *reply = rq->server->scratch->body;
     struct table_entry *t;
@@ -129,8 +133,12 @@ int tables_requests_handle_fetch(struct request *rq)
     rq->reply.fetch_table = reply;
     return 0;
 }
+REQUEST(request_fetch_table) = {.body = KVCOBRA__REQUEST__BODY_FETCH_TABLE,
+                                .run = tables_requests_handle_fetch,
+                                .needs = CONN_OPEN,
+                                .sockets = ON_BOTH};
 
-int tables_requests_handle_ref(struct request *rq)
+static int tables_requests_handle_ref(struct request *rq)
 {
     const Kvcobra__RefTable *m = rq->message->ref_table;
     const struct session_model *model = session_model(rq->session, m->model);
@@ -160,8 +168,12 @@ int tables_requests_handle_ref(struct request *rq)
     rq->reply.ref_table = reply;
     return 0;
 }
+REQUEST(request_ref_table) = {.body = KVCOBRA__REQUEST__BODY_REF_TABLE,
+                              .run = tables_requests_handle_ref,
+                              .needs = CONN_OPEN,
+                              .sockets = ON_CLIENT};
 
-int tables_requests_handle_unref(struct request *rq)
+static int tables_requests_handle_unref(struct request *rq)
 {
     struct table_entry *t;
     int r = request_find_table(rq, &rq->message->unref_table->digest, &t);
@@ -172,6 +184,10 @@ int tables_requests_handle_unref(struct request *rq)
         return fail(&rq->error, -ENOENT, "this session has no reference on the table");
     return 0;
 }
+REQUEST(request_unref_table) = {.body = KVCOBRA__REQUEST__BODY_UNREF_TABLE,
+                                .run = tables_requests_handle_unref,
+                                .needs = CONN_OPEN,
+                                .sockets = ON_CLIENT};
 
 /* ---- operator ---- */
 
@@ -215,7 +231,7 @@ static int tables_requests_read_set(struct request *rq, struct table_activation 
     return r;
 }
 
-int tables_requests_handle_activate(struct request *rq)
+static int tables_requests_handle_activate(struct request *rq)
 {
     const Kvcobra__ActivateTable *m = rq->message->activate_table;
     struct reply_scratch *scratch = rq->server->scratch;
@@ -250,8 +266,13 @@ int tables_requests_handle_activate(struct request *rq)
     rq->reply.activate_table = reply;
     return request_outcome(rq, outcome, m->revision, set[0].revision, "activated another table");
 }
+REQUEST(request_activate_table) = {.body = KVCOBRA__REQUEST__BODY_ACTIVATE_TABLE,
+                                   .run = tables_requests_handle_activate,
+                                   .needs = CONN_OPEN,
+                                   .sockets = ON_OPERATOR,
+                                   .changes_state = true};
 
-int tables_requests_handle_rollback(struct request *rq)
+static int tables_requests_handle_rollback(struct request *rq)
 {
     const Kvcobra__RollbackTable *m = rq->message->rollback_table;
     struct reply_scratch *scratch = rq->server->scratch;
@@ -278,8 +299,13 @@ int tables_requests_handle_rollback(struct request *rq)
     rq->reply.rollback_table = reply;
     return request_outcome(rq, outcome, m->revision, revision, "activated another table");
 }
+REQUEST(request_rollback_table) = {.body = KVCOBRA__REQUEST__BODY_ROLLBACK_TABLE,
+                                   .run = tables_requests_handle_rollback,
+                                   .needs = CONN_OPEN,
+                                   .sockets = ON_OPERATOR,
+                                   .changes_state = true};
 
-int tables_requests_handle_retire(struct request *rq)
+static int tables_requests_handle_retire(struct request *rq)
 {
     const Kvcobra__RetireTable *m = rq->message->retire_table;
     Kvcobra__RetireTableReply *reply = rq->server->scratch->body;
@@ -309,3 +335,8 @@ int tables_requests_handle_retire(struct request *rq)
     table_forget_rejected(rq->server->tables, t);
     return request_outcome(rq, outcome, m->revision, model ? model->revision : 0, "activated another table");
 }
+REQUEST(request_retire_table) = {.body = KVCOBRA__REQUEST__BODY_RETIRE_TABLE,
+                                 .run = tables_requests_handle_retire,
+                                 .needs = CONN_OPEN,
+                                 .sockets = ON_OPERATOR,
+                                 .changes_state = true};

@@ -2,13 +2,13 @@
 #include <errno.h>
 
 #include "daemon/loop/ev.h"
-#include "daemon/requests/handlers.h"
 #include "daemon/requests/request.h"
+#include "daemon/requests/request_row.h"
 #include "daemon/requests/state.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/trial.h"
 
-int trials_requests_handle_shadow(struct request *rq)
+static int trials_requests_handle_shadow(struct request *rq)
 {
     const Kvcobra__ShadowTable *m = rq->message->shadow_table;
     Kvcobra__ShadowTableReply *reply = rq->server->scratch->body;
@@ -30,8 +30,13 @@ int trials_requests_handle_shadow(struct request *rq)
     rq->reply.shadow_table = reply;
     return request_outcome(rq, outcome, m->revision, revision, "changed something else");
 }
+REQUEST(request_shadow_table) = {.body = KVCOBRA__REQUEST__BODY_SHADOW_TABLE,
+                                 .run = trials_requests_handle_shadow,
+                                 .needs = CONN_OPEN,
+                                 .sockets = ON_OPERATOR,
+                                 .changes_state = true};
 
-int trials_requests_handle_canary(struct request *rq)
+static int trials_requests_handle_canary(struct request *rq)
 {
     const Kvcobra__CanaryTable *m = rq->message->canary_table;
     Kvcobra__CanaryTableReply *reply = rq->server->scratch->body;
@@ -54,8 +59,13 @@ int trials_requests_handle_canary(struct request *rq)
     rq->reply.canary_table = reply;
     return request_outcome(rq, outcome, m->revision, revision, "changed something else");
 }
+REQUEST(request_canary_table) = {.body = KVCOBRA__REQUEST__BODY_CANARY_TABLE,
+                                 .run = trials_requests_handle_canary,
+                                 .needs = CONN_OPEN,
+                                 .sockets = ON_OPERATOR,
+                                 .changes_state = true};
 
-int trials_requests_handle_get_fit(struct request *rq)
+static int trials_requests_handle_get_fit(struct request *rq)
 {
     struct reply_scratch *scratch = rq->server->scratch;
     Kvcobra__GetFitReply *reply = scratch->body;
@@ -85,3 +95,7 @@ int trials_requests_handle_get_fit(struct request *rq)
     rq->reply.get_fit = reply;
     return 0;
 }
+REQUEST(request_get_fit) = {.body = KVCOBRA__REQUEST__BODY_GET_FIT,
+                            .run = trials_requests_handle_get_fit,
+                            .needs = CONN_OPEN,
+                            .sockets = ON_OPERATOR};

@@ -47,6 +47,7 @@
 #include <stdint.h>
 
 #include "base/completion.h"
+#include "base/rows.h"
 #include "tools/command/option.h"
 
 /* All exit codes; `recalibrate` adds one of its own. */
@@ -64,25 +65,8 @@ struct command {
     const char *related;               /* commands that answer the questions which this one raises; or NULL */
 };
 
-/* GNU's linker keeps a section whose __start_ is named. LLVM's, which builds the wheel, needs this. */
-#if defined(__has_attribute) && __has_attribute(retain)
-#define COMMAND_KEPT __attribute__((used, retain, section("kvc_commands")))
-#else
-#define COMMAND_KEPT __attribute__((used, section("kvc_commands")))
-#endif
-
-/*
- * Defines a row of kvcobra. A pointer to it goes into a section of its own, as systemd's programs collect
- * their verbs: the linker makes one array of these pointers, which commands_main() reads between
- * __start_kvc_commands and __stop_kvc_commands. They are pointers, since structs would have gaps between
- * files. The linker keeps the section with --gc-sections, because these names refer to it, and sanitizers put
- * nothing between variables of a section with a name. A program must link the library of the rows as a whole:
- * nothing else names them.
- */
-#define COMMAND(row)                                                                                         \
-    static const struct command row;                                                                         \
-    COMMAND_KEPT static const struct command *const row##_row = &row;                                        \
-    static const struct command row
+/* Defines a row of kvcobra, which commands_main() finds. */
+#define COMMAND(row) ROW(struct command, "kvc_commands", row)
 
 /* ---- options ---- */
 

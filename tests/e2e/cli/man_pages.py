@@ -64,7 +64,7 @@ def check_commands(programs, pages):
 
 def check_rows(root, kvcobra):
     """A build knows the files that were there when it was set up."""
-    out = subprocess.run([sys.executable, "-B", os.path.join(root, "tools/command/rows.py"), os.path.join(root, "tools")],
+    out = subprocess.run([sys.executable, "-B", os.path.join(root, "base/rows.py"), "COMMAND", os.path.join(root, "tools")],
                          capture_output=True, text=True, check=True)
     rows = {s for s in out.stdout.split() if not s.endswith(".c")}
     commands = set(listed(help_of(kvcobra)))
