@@ -76,7 +76,11 @@ static const char *top_view_amount(enum top_unit unit, double x, char ret[static
         format = *scale == ' ' || x >= 99.95 ? "%.0f" : "%.1f";
         break;
     case PERCENT:
-        format = x < 0 ? "-" : "%.1f";
+        if (x < 0) {
+            memcpy(ret, "-", 2);
+            return ret;
+        }
+        format = "%.1f";
         break;
     case RATE:
         if (x < 100000)
