@@ -13,8 +13,8 @@
 #include "base/errmsg.h"
 #include "base/half.h"
 
-/* The largest power of two that is not above any magnitude of the row but the largest, so that all numbers of
- * binary16 are left for those below. */
+/* The power of two below the largest magnitude of a row: quotients are below 2, and binary16 has all of its
+ * small numbers for the others. Never subnormal, which a reader refuses. */
 static float table_half_scale(float largest)
 {
     int exponent = largest > 0 ? ilogbf(largest) : 0;
