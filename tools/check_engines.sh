@@ -78,9 +78,12 @@ make_venv() {
     return 1
 }
 
-# Compiles the library alone, from the source package, which pip checks against the digest in llama.txt.
+# Compiles the library alone, from the source package, which pip checks against the digest in llama.txt. It is not compiled for
+# the processor of this machine: on one with AMX this release of llama.cpp ends with SIGSEGV where it multiplies matrices of
+# Q4_1, and a folder that several machines share must serve them all.
+llama_native=OFF
 make_llama() {
-    llama=$cache/llama-$(sha256sum "$needs/llama.txt" | cut -c 1-12)
+    llama=$cache/llama-$({ cat "$needs/llama.txt"; echo "GGML_NATIVE=$llama_native"; } | sha256sum | cut -c 1-12)
     [ ! -e "$llama/lib/pkgconfig/llama.pc" ] || return 0
     have_space 1 || {
         say "less than 1 GB is free in $cache: llama.cpp is skipped"
@@ -95,7 +98,7 @@ make_llama() {
         --require-hashes --dest "$work" -r "$needs/llama.txt" &&
         tar -xzf "$work"/llama_cpp_python-*.tar.gz -C "$work" &&
         logged llama-setup cmake -S "$work"/llama_cpp_python-*/vendor/llama.cpp -B "$work/build" -G Ninja \
-            -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$llama.new" -DCMAKE_INSTALL_LIBDIR=lib \
+            -DCMAKE_BUILD_TYPE=Release "-DGGML_NATIVE=$llama_native" -DCMAKE_INSTALL_PREFIX="$llama.new" -DCMAKE_INSTALL_LIBDIR=lib \
             '-DCMAKE_INSTALL_RPATH=$ORIGIN' -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF \
             -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF &&
         logged llama-build ninja -C "$work/build" && logged llama-install cmake --install "$work/build"; then
