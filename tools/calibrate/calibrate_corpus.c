@@ -23,8 +23,13 @@ static void calibrate_corpus_free_documents(struct document *d, size_t n)
 
 static void calibrate_corpus_note_text(const struct calibrate_arguments *a, const struct corpus *c, size_t i)
 {
-    size_t windows = c->sources[i].windows, repeated = c->repeated[i];
+    size_t windows = 0, repeated = 0;
 
+    for (size_t j = 0; j < c->n_sources; j++)
+        if (c->text_of[j] == i) {
+            windows += c->sources[j].windows;
+            repeated += c->repeated[j];
+        }
     if (windows == 0 && repeated > 0)
         command_note(&a->common,
                      "%s is not used: it repeats itself or another text, so that its %zu windows have "
@@ -59,6 +64,8 @@ int calibrate_corpus_read(const struct engine *en, const struct calibrate_argume
         .n_tokens = a->n_tokens,
         .window = a->window,
         .want_held = calibrate_arguments_want_depth(a),
+        /* kinds that the model writes are sources enough */
+        .n_pieces = a->n_generate == 0 && a->own_share == 0 ? CORPUS_KINDS : 0,
     };
     struct document *texts;
     int r;

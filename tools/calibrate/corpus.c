@@ -38,6 +38,7 @@ void corpus_deinit(struct corpus *c)
     free(c->sources);
     free(c->names);
     free(c->repeated);
+    free(c->text_of);
     *c = (struct corpus){0};
 }
 
@@ -52,7 +53,9 @@ int corpus_init(struct corpus *c, size_t window, size_t n_windows, size_t n_toke
     c->sources = calloc(n_sources + 1, sizeof(*c->sources));
     c->names = calloc(n_sources + 1, sizeof(*c->names));
     c->repeated = calloc(n_sources + 1, sizeof(*c->repeated));
-    if (!c->tokens || !c->ends || !c->documents || !c->source_of || !c->sources || !c->names || !c->repeated)
+    c->text_of = calloc(n_sources + 1, sizeof(*c->text_of));
+    if (!c->tokens || !c->ends || !c->documents || !c->source_of || !c->sources || !c->names ||
+        !c->repeated || !c->text_of)
         return fail(e, -ENOMEM, "out of memory for %zu windows of %zu tokens", n_windows, window);
 
     return 0;
@@ -105,33 +108,85 @@ void corpus_add(struct corpus *c, uint32_t source, uint32_t bos, const uint32_t 
 struct corpus_cut {
     size_t text, first, n; /* tokens [first, first + n) of a text */
     uint64_t place;
+    uint32_t piece; /* of the text */
 };
 
 /* Position of the next window in a text. */
 struct corpus_reader {
     const struct document *d;
-    size_t at, part;
-    uint64_t n_cuts;
+    size_t at, line;           /* of a document per line */
+    size_t n_even, even;       /* of a document in one: so many windows at equal distances come first */
+    uint64_t place;            /* of the next window, then */
+    uint32_t n_pieces, source; /* number of the first piece among all sources */
     size_t n_repeated;
 };
+
+/* Makes the reader of a text of which some @n_tokens are to be read, as @n_pieces pieces at most. */
+static void corpus_begin(const struct document *d, size_t n_tokens, size_t n_pieces, size_t longest,
+                         struct corpus_reader *ret)
+{
+    size_t n_all = d->n_tokens / longest, n = n_tokens / longest < n_all ? n_tokens / longest : n_all;
+
+    *ret = (struct corpus_reader){.d = d, .n_pieces = 1};
+    if (n_pieces < 2 || n < 4)
+        return;
+
+    ret->n_pieces = (uint32_t) (n / 2 < n_pieces ? n / 2 : n_pieces);
+    ret->n_even = n;
+}
+
+/* Place of the i-th of the windows at equal distances: of each piece there are as many, but for one. */
+static uint64_t corpus_even_place(const struct corpus_reader *r, uint64_t i, size_t n_all)
+{
+    return (i * n_all + r->n_even - 1) / r->n_even;
+}
+
+/* Cuts the next window of a text in one. */
+static bool corpus_next_window(struct corpus_reader *r, size_t longest, struct corpus_cut *ret)
+{
+    size_t n_all = r->d->n_tokens / longest;
+    uint64_t place;
+
+    while (r->even == r->n_even && r->n_even > 0 && r->place < n_all &&
+           corpus_even_place(r, r->place * r->n_even / n_all, n_all) == r->place)
+        r->place++; /* it came among the first */
+    if (r->place >= n_all)
+        return false;
+
+    place = r->even < r->n_even ? corpus_even_place(r, r->even++, n_all) : r->place++;
+    *ret = (struct corpus_cut){
+        .first = place * longest,
+        .n = longest,
+        .place = place,
+        .piece = (uint32_t) (place * r->n_pieces / n_all),
+    };
+    return true;
+}
 
 /* Cuts the next window. False: the text has no more. */
 static bool corpus_next_cut(struct corpus_reader *r, size_t longest, struct corpus_cut *ret)
 {
     const struct document *d = r->d;
 
-    while (r->at < d->n_tokens) {
-        size_t end = d->ends ? d->ends[r->part] : d->n_tokens, left = end - r->at,
-               n = left < longest ? left : longest;
-        bool whole = d->ends ? n >= LINE_TOKENS_MIN || n == longest : n == longest;
+    if (!d->ends)
+        return corpus_next_window(r, longest, ret);
 
-        *ret = (struct corpus_cut){.first = r->at, .n = n, .place = r->n_cuts};
+    while (r->at < d->n_tokens) {
+        size_t left = d->ends[r->line] - r->at, n = left < longest ? left : longest;
+        bool whole = n >= LINE_TOKENS_MIN || n == longest;
+
+        *ret = (struct corpus_cut){
+            .first = r->at,
+            .n = n,
+            .place = r->place,
+            .piece = (uint32_t) (r->place % r->n_pieces),
+        };
         r->at += n;
-        r->part += d->ends && r->at == end;
+        r->line += r->at == d->ends[r->line];
         if (!whole)
             continue;
 
-        r->n_cuts++;
+        r->place++;
         return true;
     }
 
@@ -244,29 +299,49 @@ static void corpus_describe(const struct document *d, size_t window, struct stat
     memcpy(ret->digest, d->digest, sizeof(ret->digest));
 }
 
-static int corpus_build(const struct engine *en, const struct document *texts, size_t n,
-                        const struct corpus_cuts *cuts, size_t n_held, size_t window,
+/* The name of a source: the digest of its text. That of a piece begins as the text's, as people see it, and
+ * ends with how many pieces there are and which one it is. */
+static void corpus_name_source(const struct corpus_reader *r, uint32_t piece,
+                               uint8_t ret_name[static DIGEST_BYTES])
+{
+    memcpy(ret_name, r->d->digest, DIGEST_BYTES);
+    if (r->n_pieces > 1) {
+        ret_name[DIGEST_BYTES - 2] = (uint8_t) r->n_pieces;
+        ret_name[DIGEST_BYTES - 1] = (uint8_t) (piece + 1);
+    }
+}
+
+static void corpus_add_sources(const struct corpus_reader *r, size_t text, struct corpus *c)
+{
+    for (uint32_t piece = 0; piece < r->n_pieces; piece++) {
+        corpus_describe(r->d, c->window, &c->sources[c->n_sources]);
+        corpus_name_source(r, piece, c->names[c->n_sources]);
+        c->text_of[c->n_sources] = (uint32_t) text;
+        c->repeated[c->n_sources++] = piece == 0 ? r->n_repeated : 0;
+    }
+}
+
+static int corpus_build(const struct engine *en, const struct corpus_reader *readers, size_t n,
+                        size_t n_sources, const struct corpus_cuts *cuts, size_t n_held, size_t window,
                         struct corpus *ret_corpus, struct errmsg *e)
 {
     _cleanup_(corpus_deinit) struct corpus c = {0};
-    int r = corpus_init(&c, window, cuts->n, cuts->n_tokens, n, e);
+    int r = corpus_init(&c, window, cuts->n, cuts->n_tokens, n_sources, e);
 
     if (r < 0)
         return r;
 
-    c.n_sources = n;
-    for (size_t i = 0; i < n; i++) {
-        corpus_describe(&texts[i], window, &c.sources[i]);
-        memcpy(c.names[i], texts[i].digest, sizeof(c.names[i]));
-    }
+    for (size_t i = 0; i < n; i++)
+        corpus_add_sources(&readers[i], i, &c);
     for (size_t i = 0; i < cuts->n; i++) {
         const struct corpus_cut *cut = &cuts->cut[i];
+        const struct corpus_reader *from = &readers[cut->text];
+        uint32_t source = from->source + cut->piece;
 
-        corpus_add(&c, (uint32_t) cut->text, corpus_bos(en), texts[cut->text].tokens + cut->first, cut->n,
-                   cut->place);
+        corpus_add(&c, source, corpus_bos(en), from->d->tokens + cut->first, cut->n, cut->place);
         if (i + n_held < cuts->n) {
-            c.sources[cut->text].windows++;
-            c.sources[cut->text].tokens += corpus_length(&c, i);
+            c.sources[source].windows++;
+            c.sources[source].tokens += corpus_length(&c, i);
         }
     }
 
@@ -302,13 +377,16 @@ static int corpus_fail_short(const struct corpus_reader *readers, size_t n, cons
 int corpus_from_texts(const struct engine *en, const struct document *texts, size_t n,
                       const struct corpus_options *o, struct corpus *ret_corpus, struct errmsg *e)
 {
-    size_t bos = corpus_bos(en) != UINT32_MAX, longest = o->window - bos, n_held;
+    size_t bos = corpus_bos(en) != UINT32_MAX, longest = o->window - bos, n_sources = 0, n_held;
     _cleanup_(freep) struct corpus_reader *readers = calloc(n + 1, sizeof(*readers));
     struct corpus_cuts cuts = {0};
     int r = readers ? 0 : -ENOMEM;
 
-    for (size_t i = 0; r == 0 && i < n; i++)
-        readers[i].d = &texts[i];
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        corpus_begin(&texts[i], o->n_tokens / n, n == 1 ? o->n_pieces : 1, longest, &readers[i]);
+        readers[i].source = (uint32_t) n_sources;
+        n_sources += readers[i].n_pieces;
+    }
     if (r == 0)
         r = corpus_cut_texts(readers, n, longest, bos, o, &cuts);
     n_held = o->want_held ? corpus_count_held(&cuts, bos) : 0;
@@ -317,9 +395,7 @@ int corpus_from_texts(const struct engine *en, const struct document *texts, siz
     else if (cuts.n < n_held + 1)
         r = corpus_fail_short(readers, n, o, longest, e);
     else
-        r = corpus_build(en, texts, n, &cuts, n_held, o->window, ret_corpus, e);
-    for (size_t i = 0; r == 0 && i < n; i++)
-        ret_corpus->repeated[i] = readers[i].n_repeated;
+        r = corpus_build(en, readers, n, n_sources, &cuts, n_held, o->window, ret_corpus, e);
     free(cuts.cut);
     return r;
 }
@@ -365,6 +441,7 @@ int corpus_join(struct corpus *c, struct corpus *more, struct errmsg *e)
     memcpy(both.names, c->names, c->n_sources * sizeof(*both.names));
     memcpy(both.names + c->n_sources, more->names, more->n_sources * sizeof(*both.names));
     memcpy(both.repeated, c->repeated, c->n_sources * sizeof(*both.repeated));
+    memcpy(both.text_of, c->text_of, c->n_sources * sizeof(*both.text_of));
     both.n_sources = c->n_sources + more->n_sources;
     both.n_windows = more->n_windows + c->n_windows;
     both.n_held = c->n_held;

@@ -26,10 +26,11 @@ struct corpus {
     uint32_t *source_of; /* [n_windows + n_held] number in sources */
     size_t window;       /* maximum tokens of a window */
     size_t n_windows, n_held;
-    struct stats_source *sources; /* [n_sources] */
+    struct stats_source *sources; /* [n_sources]; the pieces of a text have the same digest */
     uint8_t (
         *names)[DIGEST_BYTES]; /* [n_sources] by which statistics keep them apart: the same in other runs */
     size_t *repeated;          /* [n_sources] windows that were left out since they repeat earlier ones */
+    uint32_t *text_of;         /* [n_sources] number of the text; 0 if the model wrote it */
     size_t n_sources;
 };
 
@@ -62,6 +63,7 @@ struct corpus_options {
     size_t n_tokens; /* at least, without held-out windows; fewer if the texts are too short */
     size_t window;   /* maximum tokens of a window, with the BOS if the model has one */
     bool want_held;  /* hold out windows of DEPTH_TOKENS in all */
+    size_t n_pieces; /* of a text that is alone, to 255: see corpus_from_texts(); 0: 1 */
     uint64_t seed;   /* of generated text */
     bool one_source; /* generated text of all kinds is one source */
 };
@@ -71,8 +73,13 @@ struct corpus_options {
  * @texts: [n]; a text without lines is cut into whole windows, each line of the others into windows of at
  * most that length
  *
+ * A text is a source. One text alone is divided into up to n_pieces pieces of equal size, each a source of
+ * its own with at least two windows, and if it is longer than needed its windows are taken at equal
+ * distances: a solver fits ridges and levels to sources that it leaves out, which one source does not allow.
+ * Of lines, each n-th window belongs to the same piece.
+ *
  * A window that repeats earlier windows, of any of the texts, is left out (novelty.h), and corpus.repeated
- * counts it: copies would have the weight of other text.
+ * counts it, at the first source of its text: copies would have the weight of other text.
  *
  * Return: 0; -EINVAL: the texts are too short for one window and the held-out windows; -ENOMEM.
  */

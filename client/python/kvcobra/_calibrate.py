@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 from . import _arrays, _texts
 from ._client import Digest
 from ._groups import group_digest
+from ._openings import OPENINGS
 from ._progress import Progress
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
 
         tokenizer = AutoTokenizer.from_pretrained(model_folder(model), local_files_only=True)
     first = _texts.bos(tokenizer)
-    sources, cuts, repeated = _read(texts, tokenizer, first, tokens or TEXT_TOKENS, window)
+    sources, cuts, repeated = _read(texts, tokenizer, first, tokens or TEXT_TOKENS, window, 1 if own_share else len(OPENINGS))
     own, own_cuts = _write(model, tokenizer, first, cuts, sources,
                            _own_tokens(texts, cuts, tokens, own_share), window, seed, progress)
     name = os.path.basename(_name(model).rstrip("/")) or type(model).__name__
@@ -96,7 +97,7 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
             for i, cut in enumerate(cuts + own_cuts):
                 source = (sources + own)[cut.source]
                 for s in statistics:
-                    s.begin_source(_texts.model_name(source.name) if source.by_model else source.digest, source.by_model)
+                    s.begin_source(cut.name, source.by_model)
                 recorder.run(cut.document, cut.tokens, functools.partial(_update, line, i, window))
         for s, output_path in zip(statistics, paths):
             s.save(output_path)
@@ -113,12 +114,12 @@ def _path_of(path: str, group: str, n_groups: int) -> str:
     return f"{stem}.{group}{ending}"
 
 
-def _read(texts: Items[_texts.Text], tokenizer: Any, first: List[int], tokens: int,
-          window: int) -> Tuple[List[_texts.Source], List[_texts.Window], int]:
-    """Sources and windows of texts, and the number of windows that were left out."""
+def _read(texts: Items[_texts.Text], tokenizer: Any, first: List[int], tokens: int, window: int,
+          pieces: int) -> Tuple[List[_texts.Source], List[_texts.Window], int]:
+    """Sources and windows of texts, and the number of windows that were left out. pieces: of a text that is alone."""
     sources = [_texts.tokenise(text, i, tokenizer) for i, text in enumerate(texts)]
     repeated: Dict[int, int] = {}
-    cuts = list(_texts.windows(sources, first, tokens, window, repeated))
+    cuts = list(_texts.windows(sources, first, tokens, window, repeated, pieces))
     n_tokens = sum(len(s.tokens) for s in sources)
     if sources and not cuts and repeated:
         raise ValueError(f"the texts have {n_tokens} tokens, but repeat themselves: {sum(repeated.values())} windows of up to {window} "
@@ -139,7 +140,6 @@ def _own_tokens(texts: Items[_texts.Text], cuts: List[_texts.Window], tokens: Op
 def _write(model: Any, tokenizer: Any, first: List[int], cuts: List[_texts.Window], sources: List[_texts.Source], n_tokens: int,
            window: int, seed: int, progress: bool) -> Tuple[List[_texts.Source], List[_texts.Window]]:
     """Sources and windows that the model writes beside @cuts."""
-    from ._openings import OPENINGS
     from .hf._writer import write_windows
 
     n, size = _texts.own_windows(n_tokens, window)

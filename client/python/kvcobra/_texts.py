@@ -22,9 +22,12 @@ class Source(NamedTuple):
 
 
 class Window(NamedTuple):
+    """name: of the source, or of the piece of it, by which statistics keep windows apart."""
+
     source: int
     document: int
     tokens: List[int]
+    name: bytes
 
 
 def read(text: Text, number: int) -> Tuple[str, bytes]:
@@ -68,32 +71,53 @@ def _repeats(tokens: List[int], seen: Set[Tuple[int, ...]]) -> bool:
     return n_runs > 0 and 4 * (len(seen) - before) < n_runs
 
 
-def windows(sources: Items[Source], first: List[int], n_tokens: int, window: int,
-            repeated: Optional[Dict[int, int]] = None) -> Iterator[Window]:
+class _Reader:
+    """The windows of a text: of @n_tokens to be read, as at most @pieces pieces, each a source of its own with at least two
+    windows. The windows of a longer text are then taken at equal distances: a solver fits to sources that it leaves out, which one
+    source does not allow."""
+
+    def __init__(self, source: Source, n_tokens: int, pieces: int, longest: int) -> None:
+        self.source, self.longest, self.n_all = source, longest, len(source.tokens) // longest
+        n = min(n_tokens // longest, self.n_all)
+        cut = pieces >= 2 and n >= 4
+        self.n_pieces = min(n // 2, pieces) if cut else 1
+        even = [-(-i * self.n_all // n) for i in range(n)] if cut else []
+        self.places = iter(even + sorted(set(range(self.n_all)).difference(even)))
+
+    def tokens(self, place: int) -> List[int]:
+        return self.source.tokens[place * self.longest:(place + 1) * self.longest]
+
+    def name(self, place: int) -> bytes:
+        """Of the source: the digest of the text, whose end for a piece is how many pieces there are, and which one it is."""
+        piece = place * self.n_pieces // max(1, self.n_all)
+        return self.source.digest if self.n_pieces == 1 else self.source.digest[:-2] + bytes([self.n_pieces, piece + 1])
+
+
+def windows(sources: Items[Source], first: List[int], n_tokens: int, window: int, repeated: Optional[Dict[int, int]] = None,
+            pieces: int = 1) -> Iterator[Window]:
     """A window of each text in turn, until they have @n_tokens. Each begins with @first. What is left at the end of a text is
-    too short and stays out, and so is a window that repeats earlier windows: @repeated counts those of each text."""
+    too short and stays out, and so is a window that repeats earlier windows: @repeated counts those of each text. @pieces: of a
+    text that is alone."""
     longest, counted = window - len(first), 0
     seen: Set[Tuple[int, ...]] = set()
-    places = [0] * len(sources)
+    readers = [_Reader(source, n_tokens // len(sources), pieces if len(sources) == 1 else 1, longest) for source in sources]
     any_text = True
     while any_text:
         any_text = False
-        for i, source in enumerate(sources):
+        for i, reader in enumerate(readers):
             if counted >= n_tokens:
                 return
-            cut: List[int] = []
-            while len(cut) < longest and (places[i] + 1) * longest <= len(source.tokens):
-                cut = source.tokens[places[i] * longest:(places[i] + 1) * longest]
-                places[i] += 1
-                if _repeats(cut, seen):
-                    cut = []
-                    if repeated is not None:
-                        repeated[i] = repeated.get(i, 0) + 1
-            if not cut:
+            for place in reader.places:
+                cut = reader.tokens(place)
+                if not _repeats(cut, seen):
+                    break
+                if repeated is not None:
+                    repeated[i] = repeated.get(i, 0) + 1
+            else:
                 continue
             any_text = True
             counted += window
-            yield Window(i, document(first + cut, places[i] - 1), first + cut)
+            yield Window(i, document(first + cut, place), first + cut, reader.name(place))
 
 
 # ---- text of the model ----
@@ -118,7 +142,8 @@ def model_name(kind: str) -> bytes:
 
 def of_model(written: Items[List[int]], first: List[int], names: Items[str], base: int) -> Tuple[List[Source], List[Window]]:
     """Sources and windows of what the model wrote: window i is of kind i % len(names). @base: the number of the first source."""
-    cuts = [Window(base + i % len(names), document(first + tokens, i), first + tokens) for i, tokens in enumerate(written)]
+    cuts = [Window(base + i % len(names), document(first + tokens, i), first + tokens, model_name(names[i % len(names)]))
+            for i, tokens in enumerate(written)]
     sources = []
     for kind, name in enumerate(names[:len(cuts)]):
         ids = b"".join(struct.pack(f"<{len(cut.tokens)}I", *cut.tokens) for cut in cuts if cut.source == base + kind)

@@ -234,6 +234,19 @@ class Texts(unittest.TestCase):
         data = (0).to_bytes(8, "little") + b"".join(t.to_bytes(4, "little") for t in [1, 100, 101, 102, 103, 104])
         self.assertEqual(cuts[0].document.to_bytes(8, "little"), hashlib.blake2b(data, digest_size=16).digest()[:8])
 
+    def test_pieces_are_sources(self):
+        """A text alone is divided into pieces, whose windows are windows of the whole text."""
+        text = _texts.Source("a", b"a" * 32, 0, list(range(3100)))
+        whole = list(_texts.windows([text], [1], 100000, 101))
+        self.assertEqual({cut.name for cut in whole}, {b"a" * 32})
+        cuts = list(_texts.windows([text], [1], 100000, 101, pieces=6))
+        self.assertEqual([cut.document for cut in cuts], [cut.document for cut in whole])
+        self.assertEqual(len({cut.name for cut in cuts}), 6)
+        few = list(_texts.windows([text], [1], 606, 101, pieces=6))  # two windows of each piece, from all of the text
+        self.assertEqual([cut.tokens[1] for cut in few], [0, 600, 1100, 1600, 2100, 2600])
+        self.assertEqual([cut.name for cut in few], [b"a" * 30 + bytes([3, piece]) for piece in (1, 1, 2, 2, 3, 3)])
+        self.assertEqual(len({cut.name for cut in _texts.windows([text, text], [1], 100000, 101, pieces=6)}), 1)
+
     def test_windows_that_repeat_others_are_left_out(self):
         page = list(range(1000, 1040))
         sources = [_texts.Source("copies", b"", 0, page * 3), _texts.Source("copy", b"", 0, page + list(range(2000, 2040)))]

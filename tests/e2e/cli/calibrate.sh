@@ -40,6 +40,9 @@ expect "a share below one window" 0 calibrate small.stats --text "$dir/good.txt"
 expect_true "is a short window" "(j['windows'], j['tokens']) == (9, 8 * 252 + 107 - 4)"
 expect "no share" 0 calibrate none.stats --text "$dir/good.txt" --tokens 2048 --own-share 0 --json
 expect_true "is no text of the model" "j['windows'] == 8"
+expect "its sources" 0 "$KVCOBRA" inspect "$dir/none.stats" --json
+expect_true "are pieces of the text, with its digest's beginning" "(len({s['name'][:60] for s in j['sources']}),
+    [s['name'][60:] for s in j['sources']]) == (1, ['0401', '0402', '0403', '0404'])"
 expect "so many tokens instead of a share" 0 calibrate more.stats --text "$dir/good.txt" --tokens 2048 --generate 1024 --json
 expect_true "are written" "j['windows'] == 12"
 expect "another text" 0 calibrate other.stats --text "$dir/other.txt" --tokens 4096

@@ -120,7 +120,7 @@ grep -q "the page is not one of a table" "$dir/err" && ok "the sentence says why
 expect "numbers alone" 0 "$KVCOBRA" inspect "$dir/3.table" --stats "$dir/1.stats" --json
 expect_true "have no curves without --budgets" "'curves' not in j and set(j['unavailable']) == {'curves'} and len(j['distortion']) == 8"
 expect "numbers at a budget" 0 "$KVCOBRA" inspect "$dir/1.stats" --json --budgets 2
-expect_true "statistics have one source" "[(s['kind'], s['tokens']) for s in j['sources']] == [('text', j['tokens'])]"
+expect_true "the text is four sources" "[(s['kind'], 4 * s['tokens']) for s in j['sources']] == 4 * [('text', j['tokens'])]"
 expect_true "have curves of that budget" "{c['budget'] for c in j['curves']} == {2} and 'curves' not in j['unavailable']"
 expect "budgets of nothing" 2 "$KVCOBRA" inspect "$dir/1.stats" --budgets 2
 expect "budgets must ascend" 2 "$KVCOBRA" inspect "$dir/1.stats" --budgets 2,1 --html "$dir/no.html"

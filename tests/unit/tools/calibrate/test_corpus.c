@@ -77,6 +77,67 @@ static void test_corpus_turns(void)
     document_deinit(&texts[1]);
 }
 
+/* Whether both have the same windows, in any order. */
+static bool same_windows(const struct corpus *a, const struct corpus *b)
+{
+    size_t n_found = 0;
+
+    for (size_t i = 0; i < a->n_windows; i++)
+        for (size_t j = 0; j < b->n_windows; j++)
+            n_found += a->documents[i] == b->documents[j];
+    return a->n_windows == b->n_windows && n_found == a->n_windows;
+}
+
+/* A text alone is divided into pieces with names of their own; windows of a long text are taken at equal
+ * distances, and are windows of the whole text. */
+static void test_corpus_pieces_of_text(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = {0}, whole = {0};
+    struct document texts[2] = {make_text(5000, 0), make_text(1200, 100)};
+    struct corpus_options o = {.n_tokens = 6 * 256, .window = 256, .n_pieces = 6};
+    const struct corpus_options all = {.n_tokens = 5000, .window = 256};
+    static const size_t even[] = {0, 4, 7, 10, 13, 16}; /* of 19 */
+    struct errmsg e = {""};
+
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 1, &all, &whole, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 1, &o, &c, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(c.n_sources, 3);
+    CU_ASSERT_EQUAL_FATAL(c.n_windows, 6);
+    for (size_t i = 0; i < 6; i++) {
+        CU_ASSERT_EQUAL(c.documents[i], whole.documents[even[i]]);
+        CU_ASSERT_EQUAL(c.source_of[i], i / 2);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        CU_ASSERT_EQUAL(c.sources[i].windows, 2);
+        CU_ASSERT_EQUAL(memcmp(c.sources[i].digest, texts[0].digest, DIGEST_BYTES), 0);
+        CU_ASSERT_EQUAL(c.text_of[i], 0);
+        CU_ASSERT_EQUAL(memcmp(c.names[i], texts[0].digest, DIGEST_BYTES - 2), 0);
+        CU_ASSERT(c.names[i][DIGEST_BYTES - 2] == 3 && c.names[i][DIGEST_BYTES - 1] == i + 1);
+    }
+
+    corpus_deinit(&c);
+    o.n_tokens = 100000; /* all windows, each once */
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 1, &o, &c, &e), 0);
+    CU_ASSERT_EQUAL(c.n_sources, 6);
+    CU_ASSERT(same_windows(&c, &whole));
+    corpus_deinit(&c);
+    o.n_tokens = 10 * 256;
+    o.want_held = true; /* windows that are left over */
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 1, &o, &c, &e), 0);
+    CU_ASSERT(c.n_windows == 10 && c.n_held == 4);
+    for (size_t i = 0; i < 14; i++)
+        for (size_t j = 0; j < i; j++)
+            CU_ASSERT_NOT_EQUAL(c.documents[i], c.documents[j]);
+    o.want_held = false;
+    corpus_deinit(&c);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, texts, 2, &o, &c, &e), 0);
+    CU_ASSERT_EQUAL(c.n_sources, 2); /* two texts are two sources */
+    CU_ASSERT_EQUAL(memcmp(c.names[1], texts[1].digest, DIGEST_BYTES), 0);
+    document_deinit(&texts[0]);
+    document_deinit(&texts[1]);
+}
+
 /* A document per line: each has its own windows, long lines are cut, short ones skipped. */
 static void test_corpus_lines(void)
 {
@@ -111,6 +172,30 @@ static void test_corpus_lines(void)
     CU_ASSERT_EQUAL(c.sources[0].kind, SOURCE_LINES);
     CU_ASSERT_EQUAL(c.sources[0].tokens, 340 + 4 * bos);
     (void) unlink(path);
+}
+
+/* Each sixth window of a text of lines belongs to the same piece, and none is lost. */
+static void test_corpus_pieces_of_lines(void)
+{
+    _cleanup_(engine_freep) struct engine *en = open_tiny();
+    _cleanup_(corpus_deinit) struct corpus c = {0}, whole = {0};
+    _cleanup_(document_deinit) struct document d = make_text(4000, 0);
+    struct corpus_options o = {.n_tokens = 100000, .window = 128};
+    struct errmsg e = {""};
+
+    d.n_parts = 4000 / 50;
+    d.ends = calloc(d.n_parts, sizeof(*d.ends));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(d.ends);
+    for (size_t i = 0; i < d.n_parts; i++)
+        d.ends[i] = 50 * (i + 1);
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &d, 1, &o, &whole, &e), 0);
+    CU_ASSERT_EQUAL(whole.n_windows, d.n_parts);
+    o.n_pieces = 6;
+    CU_ASSERT_EQUAL_FATAL(corpus_from_texts(en, &d, 1, &o, &c, &e), 0);
+    CU_ASSERT_EQUAL(c.n_sources, 6);
+    CU_ASSERT(same_windows(&c, &whole));
+    for (size_t i = 0; i < c.n_windows; i++)
+        CU_ASSERT_EQUAL(c.source_of[i], i % 6);
 }
 
 static void test_utf8(void)
@@ -294,10 +379,9 @@ static void test_corpus_from_model(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_corpus_from_text),  TEST(test_corpus_turns),
-    TEST(test_corpus_lines),      TEST(test_utf8),
-    TEST(test_corpus_repeats),    TEST(test_corpus_repeated_lines),
-    TEST(test_corpus_own_seed),   TEST(test_corpus_pieces),
-    TEST(test_corpus_from_model), TEST_END,
+    TEST(test_corpus_from_text), TEST(test_corpus_turns),           TEST(test_corpus_pieces_of_text),
+    TEST(test_corpus_lines),     TEST(test_corpus_pieces_of_lines), TEST(test_utf8),
+    TEST(test_corpus_repeats),   TEST(test_corpus_repeated_lines),  TEST(test_corpus_own_seed),
+    TEST(test_corpus_pieces),    TEST(test_corpus_from_model),      TEST_END,
 };
 const char test_suite[] = "corpus";
