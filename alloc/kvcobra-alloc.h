@@ -354,7 +354,8 @@ typedef struct kvc_solve_options {
                           * output, 1 for attention */
     double floor_bpd, ceil_bpd; /* of every head and side; ceil_bpd 0 = 8 */
     /* bands: levels and thresholds are as many times those of least squared error, 1 to 2, so that loud
-     * tokens are cut less; 0: the default, chosen by KL. Not with levels_from, which have theirs */
+     * tokens are cut less; 0: the default, chosen by KL, which is smaller for codes of one bit. Not with
+     * levels_from, which have theirs */
     double loading_k, loading_v;
     /* bands: how much of the contrast that least squares takes from what is decoded is given back, up to 1;
      * 0: the default, chosen by KL; -1: nothing */

@@ -119,6 +119,7 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
     if (o->ceil_bpd != 0)
         ret->ceil_bpd = o->ceil_bpd;
     solve_api_apply_sides(o->loading_k, o->loading_v, ret->loading);
+    solve_api_apply_sides(o->loading_k, o->loading_v, ret->loading_narrow);
     solve_api_apply_sides(o->contrast_k, o->contrast_v, ret->contrast);
     if (o->trellis_states != 0 || o->levels_from)
         ret->trellis_states = o->trellis_states == 1 || o->levels_from ? 0 : o->trellis_states;

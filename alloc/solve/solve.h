@@ -27,8 +27,8 @@ struct solve_options {
     bool fit_levels;                 /* bands with QUANT_LLOYD_MAX */
     const struct table *levels_from; /* bands: take the levels of this table; borrowed; or NULL */
     /* bands, by side; DESIGN 3.3: levels and thresholds are as many times those of least squared error */
-    double loading[2];
-    double contrast[2]; /* how much of the shrinkage of what is decoded is undone, 0..1 */
+    double loading[2], loading_narrow[2]; /* of widths from 2 on, and of width 1 */
+    double contrast[2];                   /* how much of the shrinkage of what is decoded is undone, 0..1 */
     uint32_t
         trellis_states; /* bands with QUANT_LLOYD_MAX: of widths up to 4; 64, 128 or 256; 0: scalar levels */
     bool half_matrices; /* bands: of a table with trellises, in binary16 */
@@ -51,6 +51,9 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd);
 
 /* Loading 1 and contrast 0: the least squared error, instead of the least KL. */
 void solve_options_least_squares(struct solve_options *o);
+
+/* The loading of codes of @b bits. */
+double solve_loading(const struct solve_options *o, unsigned side, unsigned b);
 
 /* Whether there is a trellis of @states states. */
 static inline bool solve_trellis_exists(double states)

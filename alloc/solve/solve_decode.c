@@ -35,7 +35,7 @@ double solve_inverse_factor(const struct solver *v, enum side side, unsigned b)
     struct gaussian_code code;
 
     if (b == 0 || v->o.method != METHOD_BANDS ||
-        (v->o.loading[side] == 1 && v->o.contrast[side] == 0 && !v->o.levels_from))
+        (solve_loading(&v->o, side, b) == 1 && v->o.contrast[side] == 0 && !v->o.levels_from))
         return 1;
 
     solve_gaussian_code(l, b, 1, &code);

@@ -164,7 +164,7 @@ static void solve_levels_fit_width(void *ctx, size_t item, unsigned worker)
         f->result[b] = levels_fit(p->z[b], n, b, l);
     }
     if (f->result[b] == 0)
-        f->result[b] = trellis_scale(l, b, f->v->o.loading[f->side], l);
+        f->result[b] = trellis_scale(l, b, solve_loading(&f->v->o, f->side, b), l);
 }
 
 int solve_finish_side(struct solver *v, enum side side, struct errmsg *e)

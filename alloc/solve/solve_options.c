@@ -9,7 +9,8 @@
 #include "base/errmsg.h"
 
 /* By side. Chosen by the KL of texts that took no part: alloc/EXPERIMENTS.md. */
-static const double default_loading[2] = {1.2, 1}, default_contrast[2] = {1, 1};
+static const double default_loading[2] = {1.4, 1.1}, default_loading_narrow[2] = {1.2, 1},
+                    default_contrast[2] = {1, 1};
 static const uint32_t default_trellis_states = 64;
 
 void solve_options_default(struct solve_options *o, double bpd)
@@ -20,9 +21,14 @@ void solve_options_default(struct solve_options *o, double bpd)
 void solve_options_least_squares(struct solve_options *o)
 {
     for (unsigned side = 0; side < 2; side++) {
-        o->loading[side] = 1;
+        o->loading[side] = o->loading_narrow[side] = 1;
         o->contrast[side] = 0;
     }
+}
+
+double solve_loading(const struct solve_options *o, unsigned side, unsigned b)
+{
+    return b == 1 ? o->loading_narrow[side] : o->loading[side];
 }
 
 void solve_options_for(struct solve_options *o, enum method method, double bpd)
@@ -47,6 +53,7 @@ void solve_options_for(struct solve_options *o, enum method method, double bpd)
     solve_options_least_squares(o);
     if (bands) {
         memcpy(o->loading, default_loading, sizeof(o->loading));
+        memcpy(o->loading_narrow, default_loading_narrow, sizeof(o->loading_narrow));
         memcpy(o->contrast, default_contrast, sizeof(o->contrast));
         o->trellis_states = default_trellis_states;
     }
@@ -90,6 +97,21 @@ static size_t solve_options_samples(const struct stats *s, const struct solve_op
     return n;
 }
 
+static int solve_options_check_loading(const struct solve_options *o, struct errmsg *e)
+{
+    for (unsigned side = 0; side < 2; side++)
+        for (unsigned b = 1; b <= 2; b++) {
+            double loading = solve_loading(o, side, b);
+
+            if (!(loading >= 1) || loading > SOLVE_LOADING_MAX || !(o->contrast[side] >= 0) ||
+                o->contrast[side] > 1)
+                return fail(e, -EINVAL,
+                            "loading %g and contrast %g do not fit 1 <= loading <= %g, 0 <= contrast <= 1",
+                            loading, o->contrast[side], SOLVE_LOADING_MAX);
+        }
+    return 0;
+}
+
 static int solve_options_check_bands(const struct stats *s, const struct solve_options *o, struct errmsg *e)
 {
     const char *those = o->without > 0 ? "the other sources" : "the statistics";
@@ -97,7 +119,10 @@ static int solve_options_check_bands(const struct stats *s, const struct solve_o
     /* four tokens for each coefficient that predicts a value */
     size_t samples =
         4 * (size_t) s->o.geometry.d * (o->v_from == PREDICT_LAYER ? s->o.geometry.n_kv_heads : 1);
+    int r = solve_options_check_loading(o, e);
 
+    if (r < 0)
+        return r;
     if (o->fit_levels && o->quantiser != QUANT_LLOYD_MAX)
         return fail(e, -EINVAL, "levels cannot be both fitted and uniform: choose one");
     if (o->trellis_states != 0 && !solve_trellis_exists(o->trellis_states))
@@ -126,12 +151,6 @@ static int solve_options_check_bands(const struct stats *s, const struct solve_o
         return fail(e, -EINVAL,
                     "levels are taken from a table, fitted, or those of a uniform quantiser: choose one of "
                     "the three");
-    for (unsigned side = 0; side < 2; side++)
-        if (!(o->loading[side] >= 1) || o->loading[side] > SOLVE_LOADING_MAX || !(o->contrast[side] >= 0) ||
-            o->contrast[side] > 1)
-            return fail(e, -EINVAL,
-                        "loading %g and contrast %g do not fit 1 <= loading <= %g, 0 <= contrast <= 1",
-                        o->loading[side], o->contrast[side], SOLVE_LOADING_MAX);
     if (!(o->temper >= 0) || o->temper > 2)
         return fail(e, -EINVAL, "the metric cannot be raised to %g: powers are above 0 and at most 2",
                     o->temper);
@@ -190,7 +209,7 @@ static int solve_options_check_paper(const struct stats *s, const struct solve_o
         return fail(e, -EINVAL, "method %s is defined by curve bennett, not %s", name,
                     solve_curve_name(o->curve));
     for (unsigned side = 0; side < 2; side++)
-        if (o->loading[side] != 1 || o->contrast[side] != 0)
+        if (o->loading[side] != 1 || o->loading_narrow[side] != 1 || o->contrast[side] != 0)
             return fail(e, -EINVAL, "method %s has no loading and no contrast", name);
     if (o->trellis_states != 0)
         return fail(e, -EINVAL, "method %s has no trellis", name);

@@ -133,8 +133,10 @@ static void solve_provenance_describe_options(bool *ok, const struct solver *v, 
     if (o->levels_from)
         solve_provenance_set_hex(ok, to, "levels_from", o->levels_from->digest);
     if (o->method == METHOD_BANDS) {
-        if (!o->levels_from) /* which have the loading of their table */
+        if (!o->levels_from) { /* which have the loading of their table */
             solve_provenance_set_sides(ok, to, "loading", o->loading);
+            solve_provenance_set_sides(ok, to, "loading_narrow", o->loading_narrow);
+        }
         if (o->trellis_states > 0 && !o->levels_from)
             solve_provenance_set(ok, to, "trellis_states", json_integer(o->trellis_states));
         solve_provenance_set_sides(ok, to, "contrast", o->contrast);

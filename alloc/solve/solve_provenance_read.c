@@ -136,6 +136,10 @@ static void provenance_read_options(struct provenance_reader *r, struct solve_op
         ret->temper = provenance_read_get_double(r, "temper");
     ret->fit_levels = provenance_read_get_bool(r, "fit_levels");
     provenance_read_get_sides(r, "loading", 1, 1, SOLVE_LOADING_MAX, ret->loading);
+    if (json_object_get(r->options, "loading_narrow"))
+        provenance_read_get_sides(r, "loading_narrow", 1, 1, SOLVE_LOADING_MAX, ret->loading_narrow);
+    else /* tables of earlier versions have one for all widths */
+        memcpy(ret->loading_narrow, ret->loading, sizeof(ret->loading_narrow));
     provenance_read_get_sides(r, "contrast", 0, 0, 1, ret->contrast);
     ret->trellis_states = 0; /* tables of earlier versions have none */
     if (json_object_get(r->options, "trellis_states")) {

@@ -212,7 +212,7 @@ static int solver_init_levels(struct solver *v)
     for (unsigned side = 0; side < 2; side++)
         for (unsigned b = 1; b <= TABLE_BITS_MAX && r == 0; b++)
             r = trellis_scale(v->model.books[b].state_bits > 0 ? &v->model.books[b] : &v->model.levels[b], b,
-                              v->o.loading[side], &v->levels[side][b]);
+                              solve_loading(&v->o, side, b), &v->levels[side][b]);
     return r;
 }
 

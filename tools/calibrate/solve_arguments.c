@@ -110,7 +110,7 @@ static const struct argp_option options[] = {
      3},
     {"loading", OPT_LOADING, "K[,V]", 0,
      "Make quantisers of keys and values so many times wider than those of least squared error, 1 to 2: loud "
-     "tokens are cut less (default 1.2,1, chosen by KL)",
+     "tokens are cut less (default 1.4,1.1, of codes of one bit 1.2,1, chosen by KL)",
      3},
     {"contrast", OPT_CONTRAST, "K[,V]", 0,
      "Give back this part of the variance that least squares takes from what is decoded, 0 to 1 (default "

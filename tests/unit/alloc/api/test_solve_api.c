@@ -114,7 +114,7 @@ static void test_every_option(void)
     same.temper = 0.5;
     same.floor_bpd = 1;
     same.ceil_bpd = 6;
-    same.loading[0] = 1.3;
+    same.loading[0] = same.loading_narrow[0] = 1.3;
     same.contrast[0] = 0.7;
     same.contrast[1] = 0;
     same.seed = 5;

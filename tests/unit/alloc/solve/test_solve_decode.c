@@ -279,7 +279,7 @@ static void test_contrast(void)
     }
 }
 
-/* Loading multiplies levels and thresholds of one side, and no bit moves. */
+/* Loading multiplies levels and thresholds of one side, those of one bit by their own, and no bit moves. */
 static void test_loading(void)
 {
     struct geometry g = shape(LAYERS, HEADS, HEADS, D, D);
@@ -293,11 +293,12 @@ static void test_loading(void)
         o.fit_levels = fitted;
         a = solve(s, &o, &narrow);
         o.loading[SIDE_K] = 1.5;
+        o.loading_narrow[SIDE_K] = 1.25;
         b = solve(s, &o, &wide);
         for (unsigned side = 0; side < 2; side++)
             for (unsigned bits = 1; bits <= TABLE_BITS_MAX; bits++) {
                 const struct levels *l = &a->levels[side][bits], *w = &b->levels[side][bits];
-                double factor = o.loading[side];
+                double factor = solve_loading(&o, side, bits);
 
                 for (unsigned q = 0; q < 1u << bits; q++)
                     CU_ASSERT_DOUBLE_EQUAL(level_z(w, q), factor * level_z(l, q),
@@ -417,11 +418,15 @@ static void test_refuses_loading(void)
         CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), -EINVAL);
         CU_ASSERT_PTR_NOT_NULL(strstr(e.text, cases[i / 2].words));
     }
-    for (unsigned side = 0; side < 2; side++) {
+    for (unsigned i = 0; i < 4; i++) {
         struct errmsg e = {""};
 
+        o = options(2, PREDICT_NONE, DECODER_LEAST_SQUARES);
+        o.loading_narrow[i % 2] = 2.5;
+        CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), -EINVAL);
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "loading 2.5"));
         solve_options_for(&o, METHOD_PAPER_KL, 2);
-        o.contrast[side] = 1;
+        *(i < 2 ? &o.contrast[i] : &o.loading_narrow[i - 2]) = 1.1;
         CU_ASSERT_EQUAL(solve_table(s, &o, &bytes, &n, &report, &e), -EINVAL);
         CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "no loading and no contrast"));
     }

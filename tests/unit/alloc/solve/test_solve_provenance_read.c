@@ -11,6 +11,23 @@ enum { WINDOW = 100, WINDOWS = 6 };
 
 /* Solving again with the options in a table's provenance gives the same table,
  * for every method and some odd options. */
+/* The options of a table of an earlier version, which had one loading for all widths. */
+static void check_without_narrow(const char *provenance)
+{
+    static const char key[] = "\"loading_narrow\":[";
+    const char *at = strstr(provenance, key);
+    uint8_t of[DIGEST_BYTES];
+    char text[8192] = "";
+    struct solve_options o;
+    struct errmsg e = {""};
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+    (void) snprintf(text, sizeof(text), "%.*s%s", (int) (at - provenance), provenance, strchr(at, ']') + 2);
+    CU_ASSERT_EQUAL(solve_options_read(text, &o, of, &e), 0);
+    CU_ASSERT(o.loading[SIDE_V] == 1.75 && o.loading_narrow[SIDE_V] == 1.75);
+    CU_ASSERT_EQUAL(o.loading_narrow[SIDE_K], o.loading[SIDE_K]);
+}
+
 static void test_options_read_back(void)
 {
     struct geometry g = shape(1, 4, 2, 32, 32);
@@ -32,7 +49,7 @@ static void test_options_read_back(void)
             o.fit_levels = false;
             o.trellis_states = 0;
             o.k_bpd = 2.1, o.v_bpd = 3.3;
-            o.loading[SIDE_V] = 1.75, o.contrast[SIDE_K] = 0.25;
+            o.loading[SIDE_V] = 1.75, o.loading_narrow[SIDE_K] = 1.5, o.contrast[SIDE_K] = 0.25;
         }
         if (i == 5) {
             o.paper.rank_step = 4, o.paper.b_min = 1, o.paper.b_max = 5, o.paper.eta = 0.1,
@@ -43,6 +60,8 @@ static void test_options_read_back(void)
             CU_ASSERT_EQUAL_FATAL(solve_table(s, pass ? &again : &o, &bytes, &n, &report, &e), 0);
             CU_ASSERT_EQUAL_FATAL(table_parse(bytes, n, &t, &e), 0);
             CU_ASSERT_EQUAL(solve_options_read(t->provenance, &again, of, &e), 0);
+            if (i == 4)
+                check_without_narrow(t->provenance);
             if (pass == 0)
                 memcpy(first, t->digest, sizeof(first));
             else
