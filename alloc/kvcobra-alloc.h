@@ -232,6 +232,14 @@ KVC_EXPORT int kvc_stats_add_source(kvc_stats *s, const kvc_stats_source *x);
 KVC_EXPORT int kvc_stats_begin_source(kvc_stats *s, uint32_t kind, const uint8_t *digest);
 
 /**
+ * kvc_stats_set_kl_per_distortion() - store what a table's KL is of its distortion, for expected_kl of solves
+ * @x: nats per token for each unit of e'Me, measured with a table of default options; 0: not measured
+ *
+ * `kvcobra calibrate` measures it. Return: 0; -EINVAL: not finite, below 0 or above 1e12.
+ */
+KVC_EXPORT int kvc_stats_set_kl_per_distortion(kvc_stats *s, double x);
+
+/**
  * kvc_stats_merge() - add the tokens of @other to @s, as if one program had read all windows
  * @other: unchanged; of the same allocator or of another one that no thread uses meanwhile
  *
@@ -274,6 +282,8 @@ typedef struct kvc_stats_info {
     uint64_t seed;
     uint8_t model_digest[KVC_DIGEST_BYTES];
     const char *model_name; /* belongs to the statistics */
+    double
+        kl_per_distortion; /* nats per token for each unit of distortion e'Me of a table; 0: not measured */
 } kvc_stats_info;
 
 /* Describes statistics. Return: 0; -EINVAL: an argument is not valid. */
@@ -399,6 +409,9 @@ typedef struct kvc_solve_report {
     /* bit i: source i + 1 varies ten times less or more than most of the text, as one token that repeats
      * does, and counts as at most 1 % of the tokens. Never with KVC_SOLVE_OWN_SOURCES */
     uint64_t reduced_sources;
+    /* an estimate of the KL to the exact model on other text, nats per token, by kvc_stats_info's
+     * kl_per_distortion; 0: none, which needs default quantisers and the default metric */
+    double expected_kl;
 } kvc_solve_report;
 
 /**

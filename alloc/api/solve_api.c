@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "alloc/api/handles.h"
+#include "alloc/solve/metric.h"
 #include "alloc/solve/solve.h"
 #include "alloc/stats/stats.h"
 #include "alloc/table/table.h"
@@ -65,20 +66,6 @@ static int solve_api_check(const kvc_solve_options *o, struct errmsg *e)
     return 0;
 }
 
-/* The metric of bands without a choice of the caller: the best that the statistics have; alloc/README.md has
- * figures ("What tables cost"). */
-static enum metric solve_api_best_metric(const struct stats *s)
-{
-    const struct stats_options *o = stats_get_options(s);
-
-    if (stats_has_fisher(s))
-        return METRIC_FISHER;
-    if (o->want_output)
-        return METRIC_OUTPUT;
-
-    return o->want_attention ? METRIC_ATTENTION : METRIC_MSE;
-}
-
 static int solve_api_read_paper(const kvc_paper_options *from, struct paper_options *ret, struct errmsg *e)
 {
     kvc_paper_options p;
@@ -130,7 +117,7 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
     if (o->metric != KVC_METRIC_DEFAULT)
         ret->metric = (enum metric)(o->metric - 1);
     else if (ret->method == METHOD_BANDS)
-        ret->metric = solve_api_best_metric(s);
+        ret->metric = metric_best(s);
     if (o->curve != KVC_CURVE_DEFAULT)
         ret->curve = (enum curve)(o->curve - 1);
     else if (moments && ret->curve == CURVE_MEASURED)
@@ -213,6 +200,7 @@ static int solve_api_report(const struct solve_report *x, const struct solve_opt
         .largest_share = x->largest_share,
         .without_distortion = x->left_out_distortion,
         .reduced_sources = x->reduced,
+        .expected_kl = x->expected_kl,
     };
     int r = table_parse(bytes, n_bytes, &table, e);
 

@@ -280,6 +280,7 @@ int kvc_stats_get_info(kvc_stats *s, kvc_stats_info *ret_info)
         .head_dim = o->geometry.d,
         .seed = o->seed,
         .model_name = o->model_name,
+        .kl_per_distortion = stats_kl_per_distortion(s->sums),
     };
     memcpy(info.model_digest, o->model_digest, sizeof(info.model_digest));
     return options_write(ret_info, &info, sizeof(info), sizeof(info), "kvc_stats_info", e);
@@ -315,6 +316,11 @@ int kvc_stats_get_source(kvc_stats *s, size_t i, kvc_stats_source *ret_source)
     };
     memcpy(source.digest, sources[i].digest, sizeof(source.digest));
     return options_write(ret_source, &source, sizeof(source), sizeof(source), "kvc_stats_source", e);
+}
+
+int kvc_stats_set_kl_per_distortion(kvc_stats *s, double x)
+{
+    return s ? stats_set_kl_per_distortion(s->sums, x, alloc_api_enter(s->alloc)) : -EINVAL;
 }
 
 int kvc_stats_add_source(kvc_stats *s, const kvc_stats_source *x)

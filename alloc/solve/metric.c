@@ -95,6 +95,16 @@ static int metric_query(const struct stats *s, uint32_t layer, uint32_t head, co
     return 0;
 }
 
+enum metric metric_best(const struct stats *s)
+{
+    static const enum metric from_best[] = {METRIC_FISHER, METRIC_OUTPUT, METRIC_ATTENTION};
+
+    for (size_t i = 0; i < sizeof(from_best) / sizeof(from_best[0]); i++)
+        if (metric_available(s, from_best[i], NULL) == 0)
+            return from_best[i];
+    return METRIC_MSE;
+}
+
 double metric_power(enum metric m, double power)
 {
     if (power > 0)

@@ -17,6 +17,10 @@ struct stats;
  * sentence that names the missing ones. */
 int metric_available(const struct stats *s, enum metric m, struct errmsg *e);
 
+/* The metric of bands without a choice of the caller: the best that the statistics have; alloc/README.md has
+ * figures ("What tables cost"). */
+enum metric metric_best(const struct stats *s);
+
 /* A tempered metric is M^power scaled to the trace of M: the strongest directions count for less. `fisher`
  * and `output` measured better at this power than at 1 (DESIGN 3.1, EXPERIMENTS.md). */
 #define METRIC_FISHER_POWER 0.75

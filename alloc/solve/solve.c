@@ -2,7 +2,9 @@
 #include "alloc/solve/solve.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "alloc/solve/metric.h"
 #include "alloc/solve/solve_internal.h"
 #include "base/cleanup.h"
 #include "base/errmsg.h"
@@ -25,6 +27,25 @@ static int solve_run_method(struct solver *v, struct errmsg *e)
 static uint32_t solve_mask(const struct solve_options *o)
 {
     return o->without >= 1 && o->without <= STATS_DOMAINS_MAX ? ~(1u << (o->without - 1)) : UINT32_MAX;
+}
+
+/* The KL per distortion was measured with the metric of the statistics and the default quantisers: others
+ * have another distortion at the same KL. */
+static double solve_expect_kl(const struct stats *s, const struct solve_options *o,
+                              const struct solve_report *report)
+{
+    struct solve_options usual;
+
+    solve_options_for(&usual, METHOD_BANDS, 1);
+    if (o->method != METHOD_BANDS || o->metric != metric_best(s) || o->temper != 0 ||
+        o->trellis_states == 0 || o->without > 0 ||
+        memcmp(o->loading, usual.loading, sizeof(o->loading)) != 0 ||
+        memcmp(o->loading_narrow, usual.loading_narrow, sizeof(o->loading_narrow)) != 0 ||
+        memcmp(o->contrast, usual.contrast, sizeof(o->contrast)) != 0)
+        return 0;
+
+    return stats_kl_per_distortion(s) *
+           (report->unseen.expected ? report->unseen.distortion : report->distortion);
 }
 
 int solve_table(const struct stats *s, const struct solve_options *o, void **ret_bytes, size_t *ret_n_bytes,
@@ -55,6 +76,7 @@ int solve_table(const struct stats *s, const struct solve_options *o, void **ret
     if (o->leave_out && v.n_sources > 1 && v.largest_share > SOLVER_SHARE_MAX)
         report.largest_share = v.largest_share;
     r = solve_expect_unseen(&v, &report, e);
+    report.expected_kl = solve_expect_kl(s, o, &report);
     if (r == 0)
         r = solve_measure_left_out(&v, bytes, n_bytes, &report, e);
     if (r < 0)

@@ -61,6 +61,12 @@ static inline bool solve_trellis_exists(double states)
     return states == 64 || states == 128 || states == 256;
 }
 
+/* Distortion at a budget, by the curves of a solve. */
+struct solve_point {
+    double bpd, distortion, equal; /* equal: with @bpd for every head-side */
+};
+#define SOLVE_POINTS 4 /* 1.5, 2, 3 and 4 bits per number */
+
 struct solve_report {             /* measured on the finished table; `kvcobra solve` prints it */
     double bpd_code, bpd_nominal; /* nominal: sum r b without padding (what the paper charges) */
     double k_bpd, v_bpd;
@@ -79,6 +85,9 @@ struct solve_report {             /* measured on the finished table; `kvcobra so
     } unseen;
     /* of one source of the tokens, if it is too large for leaving sources out; else 0 */
     double largest_share;
+    /* of other text, or of the statistics' own if no source was left out: nats per token, by
+     * stats_kl_per_distortion(); 0: not measured, or of options whose distortion means something else */
+    double expected_kl;
     uint32_t reduced;           /* bit i: source i of the statistics is odd (solver.h) and counts less */
     double left_out_distortion; /* of the source solve_options.without, measured */
 };

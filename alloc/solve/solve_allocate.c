@@ -53,14 +53,15 @@ static int solve_allocate_pool_init(struct solve_allocate_pool *p, size_t n_head
 
 /* Adds the bands of a head-side. A head-side of small rank may have fewer bits than its
  * floor: the floor is lowered to them. */
-static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct solver *v, uint32_t head_side)
+static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct solver *v, uint32_t head_side,
+                                    double floor_bpd, double ceil_bpd)
 {
     const struct head *h = &v->heads[head_side];
     uint64_t most = (uint64_t) h->t.n_bands * BAND_COORDS * TABLE_BITS_MAX, floor, ceil;
 
-    floor = (uint64_t) (v->o.floor_bpd * v->g->d + 0.5);
-    ceil = (uint64_t) (v->o.ceil_bpd * v->g->d + 0.5);
-    if (v->o.ceil_bpd >= TABLE_BITS_MAX) /* no ceiling: padding of a short band may exceed it */
+    floor = (uint64_t) (floor_bpd * v->g->d + 0.5);
+    ceil = (uint64_t) (ceil_bpd * v->g->d + 0.5);
+    if (ceil_bpd >= TABLE_BITS_MAX) /* no ceiling: padding of a short band may exceed it */
         ceil = most;
     p->floor[p->n_groups] = floor < most ? floor : most;
     p->ceil[p->n_groups] = ceil;
@@ -86,45 +87,91 @@ static void solve_allocate_take_bits(struct solve_allocate_pool *p, struct solve
     }
 }
 
-/* One budget over the coded head-sides of the sides in @sides (bit 0: K, bit 1: V). */
+/* A budget over the coded head-sides of the sides in @sides (bit 0: K, bit 1: V). */
+struct solve_allocate_problem {
+    unsigned sides;
+    double bpd, floor_bpd, ceil_bpd;
+};
+
+/* Solves @x; p->bits has the answer. @ret_numbers: of the head-sides, per token; also set on failure. */
+static int solve_allocate_run(const struct solver *v, const struct solve_allocate_problem *x,
+                              struct solve_allocate_pool *p, struct bands_result *ret, double *ret_numbers)
+{
+    struct bands_problem problem;
+    int r = solve_allocate_pool_init(p, v->n_heads);
+
+    *ret_numbers = 0;
+    if (r < 0)
+        return r;
+
+    for (uint32_t hs = 0; hs < v->n_heads; hs++)
+        if ((x->sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2))) {
+            solve_allocate_pool_add(p, v, hs, x->floor_bpd, x->ceil_bpd);
+            *ret_numbers += v->g->d;
+        }
+    problem = (struct bands_problem){
+        .n_bands = p->n_bands,
+        .distortion = p->distortion,
+        .coords = p->coords,
+        .group = p->group,
+        .n_groups = p->n_groups,
+        .floor_bits = p->floor,
+        .ceil_bits = p->ceil,
+        /* the factor prevents rounding from taking one bit from a budget of 2 bpd over 90 heads */
+        .budget_bits = (uint64_t) (x->bpd * *ret_numbers * (1 + 1e-12)),
+    };
+    return bands_solve(&problem, p->bits, ret);
+}
+
 static int solve_allocate_budget(struct solver *v, unsigned sides, double bpd, const char *what,
                                  struct errmsg *e)
 {
     _cleanup_(solve_allocate_pool_deinit) struct solve_allocate_pool p = {0};
-    struct bands_problem problem = {0};
+    const struct solve_allocate_problem x = {sides, bpd, v->o.floor_bpd, v->o.ceil_bpd};
     struct bands_result result = {0};
-    double numbers = 0;
-    int r = solve_allocate_pool_init(&p, v->n_heads);
+    double numbers;
+    int r = solve_allocate_run(v, &x, &p, &result, &numbers);
 
-    if (r < 0)
-        return fail(e, r, "out of memory for the allocation");
-
-    for (uint32_t hs = 0; hs < v->n_heads; hs++)
-        if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2))) {
-            solve_allocate_pool_add(&p, v, hs);
-            numbers += v->g->d;
-        }
-    problem = (struct bands_problem){
-        .n_bands = p.n_bands,
-        .distortion = p.distortion,
-        .coords = p.coords,
-        .group = p.group,
-        .n_groups = p.n_groups,
-        .floor_bits = p.floor,
-        .ceil_bits = p.ceil,
-        /* the factor prevents rounding from taking one bit from a budget of 2 bpd over 90 heads */
-        .budget_bits = (uint64_t) (bpd * numbers * (1 + 1e-12)),
-    };
-    r = bands_solve(&problem, p.bits, &result);
     if (r == -ERANGE)
         return fail(e, -ERANGE,
                     "%g bits per number for %s are below the floors: the smallest possible budget is %.4f",
                     bpd, what, (double) result.used_bits / numbers);
+    if (r == -ENOMEM)
+        return fail(e, r, "out of memory for the allocation");
     if (r < 0)
         return fail(e, r, "the allocation of bits failed: %s", strerror(-r));
 
     solve_allocate_take_bits(&p, v);
     v->estimated += result.distortion;
+    return 0;
+}
+
+/* Distortion at a budget, by the curves; 0: it cannot be met. Return: 0; -ENOMEM. */
+static int solve_allocate_try(const struct solver *v, double bpd, double ceil_bpd, double *ret)
+{
+    _cleanup_(solve_allocate_pool_deinit) struct solve_allocate_pool p = {0};
+    const struct solve_allocate_problem x = {.sides = 3, .bpd = bpd, .ceil_bpd = ceil_bpd};
+    struct bands_result result = {0};
+    double numbers;
+    int r = solve_allocate_run(v, &x, &p, &result, &numbers);
+
+    *ret = r == 0 ? result.distortion : 0;
+    return r == -ENOMEM ? r : 0;
+}
+
+static int solve_allocate_points(struct solver *v, struct errmsg *e)
+{
+    static const double budgets[SOLVE_POINTS] = {1.5, 2, 3, 4};
+
+    for (size_t i = 0; i < SOLVE_POINTS; i++) {
+        struct solve_point *point = &v->points[i];
+
+        point->bpd = budgets[i];
+        if (solve_allocate_try(v, budgets[i], TABLE_BITS_MAX, &point->distortion) < 0 ||
+            solve_allocate_try(v, budgets[i], budgets[i], &point->equal) < 0)
+            return fail(e, -ENOMEM, "out of memory for the allocation");
+    }
+
     return 0;
 }
 
@@ -164,6 +211,8 @@ int solve_bands_method(struct solver *v, struct errmsg *e)
             r = solve_allocate(v, e);
     }
 
+    if (r == 0)
+        r = solve_allocate_points(v, e);
     if (r == 0)
         r = solve_finish_side(v, SIDE_K, e);
     if (r < 0)

@@ -166,12 +166,40 @@ static void solve_provenance_describe_options(bool *ok, const struct solver *v, 
 }
 
 /* Five digits: the last ones depend on the number of threads. */
-static void solve_provenance_set_rounded(bool *ok, json_t *to, const char *key, double x)
+static json_t *solve_provenance_rounded(double x)
 {
     char text[32];
 
     (void) snprintf(text, sizeof(text), "%.5g", x);
-    solve_provenance_set(ok, to, key, json_real(strtod(text, NULL)));
+    return json_real(strtod(text, NULL));
+}
+
+static void solve_provenance_set_rounded(bool *ok, json_t *to, const char *key, double x)
+{
+    solve_provenance_set(ok, to, key, solve_provenance_rounded(x));
+}
+
+/* Distortions at other budgets, by the curves, in proportion to what is expected of this table. */
+static void solve_provenance_describe_points(bool *ok, const struct solver *v, json_t *expected)
+{
+    const struct solve_report *report = v->report;
+    double own = report->unseen.expected ? report->unseen.distortion : report->distortion;
+    json_t *bpd = json_array(), *solved = json_array(), *equal = json_array(); /* owned once set */
+
+    for (size_t i = 0; i < SOLVE_POINTS; i++) {
+        const struct solve_point *p = &v->points[i];
+        double scale = v->estimated > 0 ? own / v->estimated : 0;
+
+        if (!(scale * p->distortion > 0) || !(p->equal > 0))
+            continue;
+        *ok = json_array_append_new(bpd, json_real(p->bpd)) == 0 && *ok;
+        *ok = json_array_append_new(solved, solve_provenance_rounded(scale * p->distortion)) == 0 && *ok;
+        *ok = json_array_append_new(equal, solve_provenance_rounded(scale * p->equal)) == 0 && *ok;
+    }
+
+    solve_provenance_set(ok, expected, "at_bpd", bpd);
+    solve_provenance_set(ok, expected, "at_bpd_distortion", solved);
+    solve_provenance_set(ok, expected, "at_bpd_equal", equal);
 }
 
 /* The table's errors on the samples it was solved from, in the unit of the
@@ -186,6 +214,10 @@ static void solve_provenance_describe_expected(bool *ok, const struct solver *v,
     solve_provenance_set_rounded(ok, expected, "saturated_k", v->report->saturated[SIDE_K]);
     solve_provenance_set_rounded(ok, expected, "saturated_v", v->report->saturated[SIDE_V]);
     solve_provenance_set_rounded(ok, expected, "distortion", v->report->distortion);
+    if (v->report->expected_kl > 0)
+        solve_provenance_set_rounded(ok, expected, "kl", v->report->expected_kl);
+    if (v->o.method == METHOD_BANDS && v->o.k_bpd == 0)
+        solve_provenance_describe_points(ok, v, expected);
     if (!v->report->unseen.expected)
         return;
 

@@ -82,9 +82,11 @@ struct solver {
     bool single_blas;             /* OpenBLAS has one thread until solver_deinit() */
     uint8_t digest[DIGEST_BYTES]; /* of the statistics, if has_digest */
     bool has_digest;
-    uint32_t only_layer;               /* ALL_LAYERS, or the only layer to be coded */
-    enum side only_side;               /* with only_layer */
-    double estimated;                  /* distortion of the last allocation, by the curves */
+    uint32_t only_layer; /* ALL_LAYERS, or the only layer to be coded */
+    enum side only_side; /* with only_layer */
+    double estimated;    /* distortion of the last allocation, by the curves */
+    /* the same at other budgets, and with that budget for every head-side; zeros if not known */
+    struct solve_point points[SOLVE_POINTS];
     bool measured;                     /* expected[] is set */
     const struct solve_report *report; /* with measured */
     double expected[2];                /* by side: the report's error_k and error_v, for the provenance */

@@ -164,6 +164,15 @@ int stats_parse(const void *bytes, size_t n_bytes, struct stats **ret_stats, str
 
 const struct stats_options *stats_get_options(const struct stats *s);
 uint64_t stats_tokens(const struct stats *s); /* counted, sinks left out */
+
+/*
+ * KL of a table over its distortion e'Me, nats per token: a number of the model, by which a solve expects
+ * the KL of its table. Measured with default options (calibration_kl.c); 0: not measured. Setting it returns
+ * -EINVAL unless it is 0, or above 0 and at most STATS_KL_MAX. Merging gives the mean by tokens.
+ */
+#define STATS_KL_MAX 1e12
+int stats_set_kl_per_distortion(struct stats *s, double x, struct errmsg *e);
+double stats_kl_per_distortion(const struct stats *s);
 /* Puts samples into the order of a statistics file, so that measurements do not depend on whether the samples
  * came from a file. */
 int stats_sort_samples(struct stats *s);

@@ -1,9 +1,10 @@
-/* Stores the measurements behind depth weights (DESIGN 3.1) in statistics. See stats.h; metric_depth_weight()
- * computes weights from them. */
+/* Stores what was measured by passes with a compressed cache: what depth weights are computed from (DESIGN
+ * 3.1; metric_depth_weight()), and the KL per distortion. See stats.h. */
 #include <errno.h>
 #include <math.h>
 
 #include "alloc/stats/stats_internal.h"
+#include "base/errmsg.h"
 
 bool stats_has_depth(const struct stats *s)
 {
@@ -33,4 +34,19 @@ int stats_get_depth(const struct stats *s, uint32_t layer, enum side side, doubl
     *ret_kl = m->kl / (double) m->n;
     *ret_D = m->D / (double) m->n;
     return 0;
+}
+
+int stats_set_kl_per_distortion(struct stats *s, double x, struct errmsg *e)
+{
+    if (!(x >= 0) || x > STATS_KL_MAX)
+        return fail(e, -EINVAL, "a KL of %g per distortion: 0, or more and at most %g", x, STATS_KL_MAX);
+
+    s->has_file_digest = false;
+    s->kl_per_distortion = fabs(x); /* never -0: one set of statistics has one encoding */
+    return 0;
+}
+
+double stats_kl_per_distortion(const struct stats *s)
+{
+    return s->kl_per_distortion;
 }

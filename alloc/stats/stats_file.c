@@ -71,6 +71,7 @@ static void stats_file_make_header(const struct stats *s, struct stats_header *r
         .n_fisher = s->n_fisher,
         .n_sources = s->n_sources,
         .n_domains = s->n_domains,
+        .kl_per_distortion = s->kl_per_distortion,
     };
     memcpy(ret->model_digest, s->o.model_digest, DIGEST_BYTES);
     geometry_digest(g, ret->geometry_digest);

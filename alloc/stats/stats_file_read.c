@@ -56,6 +56,8 @@ static int stats_file_check_header(const struct stats_header *h, size_t n_bytes,
                     (unsigned long long) h->n_sources, STATS_SOURCES_MAX);
     if (((h->flags & STATS_FLAG_FISHER) != 0) != (h->n_fisher > 0))
         return fail(e, -EBADMSG, "the gradient count of the statistics file does not match its flags");
+    if (!(h->kl_per_distortion >= 0) || h->kl_per_distortion > STATS_KL_MAX || signbit(h->kl_per_distortion))
+        return fail(e, -EBADMSG, "the statistics file has a KL of %g per distortion", h->kl_per_distortion);
     if (!stats_file_all_zero(h->zero, sizeof(h->zero)))
         return fail(e, -EBADMSG, "the statistics file has bytes other than zero in reserved fields");
 
@@ -353,6 +355,7 @@ static int stats_file_parse_sections(struct stats_file_parse *p, struct errmsg *
         return fail(e, -ENOMEM, "out of memory for the Fisher metric");
 
     s->n_fisher = h->n_fisher;
+    s->kl_per_distortion = h->kl_per_distortion;
     s->mixed_seeds = (h->flags & STATS_FLAG_MIXED_SEEDS) != 0;
     r = stats_file_read_sections(s, h, p->bytes, e);
     if (r < 0)

@@ -60,7 +60,8 @@ struct stats_header {
     uint32_t n_sink, n_samples, key_stride, n_held;
     uint64_t seed, n_tokens, n_fisher, n_sources, n_domains;
     struct stats_section sections[N_SECTIONS];
-    uint8_t zero[96];
+    double kl_per_distortion;
+    uint8_t zero[88];
 };
 
 _Static_assert(sizeof(struct stats_header) == 640, "README draws 640 bytes, without holes");

@@ -72,15 +72,16 @@ struct stats {
     /* [n_layers, n_kv_heads, d, d] scatter of V's rows with K's columns, in statistics made of moments,
      * which have no vectors; else NULL */
     double *cross;
-    struct sample_id *ids;  /* [n_slots], by slot; the first n_held are in use */
-    uint8_t *domain_of;     /* [n_slots] */
-    uint16_t *samples;      /* [n_head_sides, n_slots, d] binary16 of (x - offset) / scale */
-    float *offset;          /* [n_head_sides, d] means of the first window */
-    float *scale;           /* [n_head_sides] powers of two */
-    bool has_offset;        /* offset and scale are set */
-    size_t n_held, n_slots; /* n_slots: up to o.n_samples; after parsing, as many as the file holds */
-    bool has_file_digest;   /* nothing was added since the file was read whose digest is file_digest */
-    bool mixed_seeds;       /* merged: hashes of samples have several seeds */
+    struct sample_id *ids;    /* [n_slots], by slot; the first n_held are in use */
+    uint8_t *domain_of;       /* [n_slots] */
+    uint16_t *samples;        /* [n_head_sides, n_slots, d] binary16 of (x - offset) / scale */
+    float *offset;            /* [n_head_sides, d] means of the first window */
+    float *scale;             /* [n_head_sides] powers of two */
+    bool has_offset;          /* offset and scale are set */
+    size_t n_held, n_slots;   /* n_slots: up to o.n_samples; after parsing, as many as the file holds */
+    bool has_file_digest;     /* nothing was added since the file was read whose digest is file_digest */
+    bool mixed_seeds;         /* merged: hashes of samples have several seeds */
+    double kl_per_distortion; /* 0: not measured */
 
     uint8_t file_digest[DIGEST_BYTES];
     /* with cross: digests of the moments and of the metric's statistics */

@@ -67,6 +67,18 @@ static void stats_merge_add(double *to, const double *from, size_t n)
         to[i] = (double) (float) (to[i] + from[i]);
 }
 
+/* The mean by tokens of those that were measured. */
+static double stats_merge_kl(const struct stats *s, const struct stats *other)
+{
+    double a = s->kl_per_distortion, b = other->kl_per_distortion, share;
+
+    if (a == 0 || b == 0)
+        return a + b;
+
+    share = (double) other->n_tokens / (double) (s->n_tokens + other->n_tokens);
+    return a + share * (b - a);
+}
+
 int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
 {
     const struct geometry *g = &s->o.geometry;
@@ -125,6 +137,7 @@ int stats_merge(struct stats *s, const struct stats *other, struct errmsg *e)
         s->depth[i].n += other->depth[i].n;
     }
 
+    s->kl_per_distortion = stats_merge_kl(s, other);
     s->n_tokens += other->n_tokens;
     s->n_fisher += other->n_fisher;
     s->mixed_seeds = s->mixed_seeds || other->mixed_seeds || s->o.seed != other->o.seed;

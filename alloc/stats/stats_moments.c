@@ -85,6 +85,7 @@ static int stats_moments_take_metrics(struct stats *s, const struct stats *from,
     stats_moments_take_sums(s->fisher, from->fisher, n_hs * dd, 1);
     s->n_fisher = from->n_fisher;
     memcpy(s->depth, from->depth, (size_t) s->o.geometry.n_layers * 2 * sizeof(*s->depth));
+    s->kl_per_distortion = from->kl_per_distortion;
     s->has_metric_digest = true;
     return stats_digest(from, s->metric_digest, e);
 }

@@ -48,6 +48,20 @@ int calibration_add_windows(struct calibration *cal, struct errmsg *e);
  */
 int calibration_measure_depth(struct calibration *cal, struct errmsg *e);
 
+/**
+ * calibration_measure_kl() - what the KL of a table is of its distortion (calibration_kl.c)
+ *
+ * Solves a table of 3 bits per number in memory, compares it with the exact model on beginnings of windows
+ * that were added, and stores the quotient in cal->stats; nothing if the KL is too small to be measured.
+ *
+ * Return: 0; CALIBRATION_STOPPED; a negative errno with a sentence: the statistics are as before.
+ */
+int calibration_measure_kl(struct calibration *cal, bool quiet, struct errmsg *e);
+
+/* Bytes of memory that it needs in addition to the model and to statistics of @stats_bytes. With less left on
+ * this machine it returns -ENOMEM at once. */
+uint64_t calibration_kl_bytes(uint64_t stats_bytes);
+
 /* Bytes of memory that calibration_measure_depth() and calibration_add_windows() need in addition to the
  * model and the statistics, without kvc_stats_estimate.window_bytes. */
 uint64_t calibration_depth_bytes(const struct engine *en, size_t window);

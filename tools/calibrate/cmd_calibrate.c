@@ -152,6 +152,8 @@ static int cmd_calibrate_announce(const struct cmd_calibrate_run *r, const struc
     kept = a->moments_only ? moments_bytes(engine_geometry(r->en), false) : estimate.stats_bytes;
     if (!a->moments_only && a->fisher)
         kept += estimate.gradients_bytes;
+    if (!a->moments_only)
+        beside = cmd_calibrate_larger(beside, calibration_kl_bytes(kept));
 
     if (calibrate_arguments_want_depth(a))
         beside = cmd_calibrate_larger(beside, calibration_depth_bytes(r->en, a->window));
@@ -308,6 +310,19 @@ static int cmd_calibrate_stop(const struct cmd_calibrate_run *r, struct errmsg *
         r->cal.n_done, r->corpus.n_windows, r->checkpoint);
 }
 
+/* The statistics are whole and saved; they are saved again if the KL can be measured. */
+static int cmd_calibrate_measure_kl(struct cmd_calibrate_run *r, struct errmsg *e)
+{
+    struct errmsg why = {"interrupted"};
+    int err = calibration_measure_kl(&r->cal, r->a->common.quiet, &why);
+
+    if (err == 0)
+        return cmd_calibrate_save(r, e);
+
+    command_note(&r->a->common, "solves of these statistics cannot say what KL to expect: %s", why.text);
+    return 0;
+}
+
 static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
 {
     const struct calibrate_arguments *a = r->a;
@@ -334,7 +349,9 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
     if (err == CALIBRATION_STOPPED)
         return cmd_calibrate_stop(r, e);
 
-    return err < 0 ? err : cmd_calibrate_save(r, e);
+    progress_end(&p);
+    err = err < 0 ? err : cmd_calibrate_save(r, e);
+    return err < 0 || !r->stats ? err : cmd_calibrate_measure_kl(r, e);
 }
 
 static int cmd_calibrate_write_statistics(struct cmd_calibrate_run *r, struct errmsg *e)

@@ -240,13 +240,14 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
     if (a->common.json)
         return report_json(json_pack(
             "{s:s, s:s, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, "
-            "s:o, s:o, s:f, s:f, s:I, s:o*}",
+            "s:o, s:o, s:o, s:f, s:f, s:I, s:o*}",
             "table", a->output, "digest", digest_hex(r->table_digest, hex), "bytes", (json_int_t) n_bytes,
             "method", method, "metric", metric, "bpd_code", r->bpd_code, "bpd_nominal", r->bpd_nominal,
             "k_bpd", r->k_bpd, "v_bpd", r->v_bpd, "distortion", cmd_solve_distortion_json(r, r->distortion),
             "distortion_k", cmd_solve_distortion_json(r, r->distortion_k), "distortion_v",
             cmd_solve_distortion_json(r, r->distortion_v), "distortion_estimated", r->distortion_estimated,
-            "unseen_distortion", cmd_solve_other_json(r->unseen_distortion), "without_distortion",
+            "unseen_distortion", cmd_solve_other_json(r->unseen_distortion), "expected_kl",
+            cmd_solve_other_json(r->expected_kl), "without_distortion",
             cmd_solve_other_json(r->without_distortion), "equal_distortion", cmd_solve_other_json(equal),
             "reduced_sources", cmd_solve_sources_json(r->reduced_sources), "seconds", seconds, "cpu_seconds",
             usage_cpu_seconds(), "peak_bytes", (json_int_t) usage_peak_bytes(), "steps",
@@ -273,6 +274,12 @@ static int cmd_solve_print_result(const struct solve_arguments *a, const kvc_sol
     if (r->unseen_distortion > 0)
         terminal_print(stdout, 2, "on other texts   %.6g expected, by leaving each source out once\n",
                        r->unseen_distortion);
+    if (r->expected_kl > 0)
+        terminal_print(
+            stdout, 2,
+            "KL               about %.2g nats per token on texts like the sources: an estimate; kvcobra eval "
+            "measures it\n",
+            r->expected_kl);
     if (a->without > 0)
         terminal_print(stdout, 2, "on source %u      %.6g, which the table was not fitted to\n", a->without,
                        r->without_distortion);

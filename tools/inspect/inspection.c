@@ -64,20 +64,6 @@ static int inspection_open_table(struct inspection *x, struct errmsg *e)
     return 0;
 }
 
-static void inspection_choose_metric(struct inspection *x)
-{
-    const struct stats_options *o = stats_get_options(x->stats);
-
-    x->metric = METRIC_MSE;
-    if (o->want_attention)
-        x->metric = METRIC_ATTENTION;
-    if (o->want_output)
-        x->metric = METRIC_OUTPUT;
-    if (stats_has_fisher(x->stats))
-        x->metric = METRIC_FISHER;
-    x->power = metric_power(x->metric, 0);
-}
-
 static int inspection_open_stats(struct inspection *x, struct errmsg *e)
 {
     const struct stats_options *o;
@@ -98,7 +84,8 @@ static int inspection_open_stats(struct inspection *x, struct errmsg *e)
         return r;
 
     o = stats_get_options(x->stats);
-    inspection_choose_metric(x);
+    x->metric = metric_best(x->stats);
+    x->power = metric_power(x->metric, 0);
     if (!x->table) {
         x->g = &o->geometry;
         return 0;

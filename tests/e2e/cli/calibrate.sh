@@ -38,6 +38,10 @@ expect "another share" 0 calibrate half.stats --text "$dir/good.txt" --tokens 20
 expect_true "is taken" "j['windows'] == 16"
 expect "a share below one window" 0 calibrate small.stats --text "$dir/good.txt" --tokens 2048 --own-share 5 --json
 expect_true "is a short window" "(j['windows'], j['tokens']) == (9, 8 * 252 + 107 - 4)"
+expect "solve" 0 "$KVCOBRA" solve "$dir/share.stats" --bpd 3 -o "$dir/share.table" --json
+expect_true "expects a KL" "0 < j['expected_kl'] < 10"
+expect "with scalar levels" 0 "$KVCOBRA" solve "$dir/share.stats" --bpd 3 --trellis 0 -o "$dir/scalar.table" --json
+expect_true "it expects none" "j['expected_kl'] is None"
 expect "no share" 0 calibrate none.stats --text "$dir/good.txt" --tokens 2048 --own-share 0 --json
 expect_true "is no text of the model" "j['windows'] == 8"
 expect "its sources" 0 "$KVCOBRA" inspect "$dir/none.stats" --json

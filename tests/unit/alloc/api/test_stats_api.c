@@ -409,6 +409,11 @@ static void test_sources(void)
     CU_ASSERT_EQUAL(got.tokens, 14);
     CU_ASSERT_EQUAL(got.kind, KVC_SOURCE_LINES);
     EXPECT_REFUSED(&f, kvc_stats_get_source(s, 1, &got), -EINVAL, "text 1 of 1");
+    EXPECT_REFUSED(&f, kvc_stats_set_kl_per_distortion(s, -1), -EINVAL, "a KL of -1 per distortion");
+    CU_ASSERT_EQUAL(kvc_stats_set_kl_per_distortion(s, 0.5), 0);
+    CU_ASSERT_EQUAL(kvc_stats_set_kl_per_distortion(NULL, 0.5), -EINVAL);
+    CU_ASSERT_EQUAL(kvc_stats_get_info(s, &info), 0);
+    CU_ASSERT_EQUAL(info.kl_per_distortion, 0.5);
     api_deinit(&f);
 }
 

@@ -2,12 +2,15 @@
  * are not full, the largest number of texts, measurements of depth without distortion. */
 #include <errno.h>
 #include <math.h>
+#include <sodium.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "alloc/stats/stats_format.h"
 #include "alloc/stats/stats_internal.h"
+#include "base/stream_file.h"
 #include "tests/unit/alloc/plane_energy.h"
 #include "tests/unit/alloc/shapes.h"
 
@@ -134,6 +137,64 @@ static void test_depth_measurements(void)
     (void) stats_free(s);
 }
 
+/* Merging gives the mean by tokens, and what was measured alone stays. */
+static void test_kl_per_distortion(void)
+{
+    static const double refused[] = {-1, -1e-300, NAN, INFINITY, 1.1 * STATS_KL_MAX};
+    struct stats *a = make_stats(), *b = make_stats();
+    struct errmsg e = {""};
+
+    CU_ASSERT_EQUAL(stats_kl_per_distortion(a), 0);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++)
+        CU_ASSERT_EQUAL(stats_set_kl_per_distortion(a, refused[i], &e), -EINVAL);
+    CU_ASSERT_EQUAL(stats_kl_per_distortion(a), 0);
+    CU_ASSERT_EQUAL(stats_set_kl_per_distortion(a, -0.0, &e), 0);
+    CU_ASSERT_FALSE(signbit(stats_kl_per_distortion(a)));
+    CU_ASSERT_EQUAL(stats_set_kl_per_distortion(b, 0.004, &e), 0);
+    a->n_tokens = 30;
+    b->n_tokens = 10;
+    CU_ASSERT_EQUAL(stats_merge(a, b, &e), 0);
+    CU_ASSERT_EQUAL(stats_kl_per_distortion(a), 0.004);
+    CU_ASSERT_EQUAL(stats_set_kl_per_distortion(a, 0.002, &e), 0);
+    CU_ASSERT_EQUAL(stats_merge(a, b, &e), 0); /* 40 and 10 tokens */
+    CU_ASSERT_DOUBLE_EQUAL(stats_kl_per_distortion(a), 0.0024, 1e-12);
+    (void) stats_free(a);
+    (void) stats_free(b);
+}
+
+/* It is kept in the file; a file with another number than stats_set_kl_per_distortion() takes is refused. */
+static void test_kl_per_distortion_in_a_file(void)
+{
+    static const double refused[] = {-1, -0.0, NAN, INFINITY, 1.1 * STATS_KL_MAX};
+    struct stats *s = make_stats(), *back = NULL;
+    struct errmsg e = {""};
+    uint8_t *bytes, digest[DIGEST_BYTES];
+    void *read_bytes;
+    char path[64];
+    size_t n;
+
+    (void) snprintf(path, sizeof(path), "/tmp/kvcobra-test-%ld.stats", (long) getpid());
+    CU_ASSERT_EQUAL(stats_set_kl_per_distortion(s, 0.00309, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stats_save(s, path, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(stream_file_read(path, 1 << 20, &read_bytes, &n, &e), 0);
+    bytes = read_bytes;
+    CU_ASSERT_EQUAL_FATAL(stats_parse(bytes, n, &back, &e), 0);
+    CU_ASSERT_EQUAL(stats_kl_per_distortion(back), 0.00309);
+    CU_ASSERT_EQUAL(stats_set_kl_per_distortion(back, 1, &e), 0); /* which has another digest */
+    CU_ASSERT_EQUAL(stats_digest(back, digest, &e), 0);
+    CU_ASSERT_NOT_EQUAL(memcmp(digest, bytes + n - DIGEST_BYTES, DIGEST_BYTES), 0);
+    back = stats_free(back);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+        memcpy(bytes + offsetof(struct stats_header, kl_per_distortion), &refused[i], sizeof(refused[i]));
+        (void) crypto_hash_sha256(bytes + n - DIGEST_BYTES, bytes, n - DIGEST_BYTES);
+        CU_ASSERT_EQUAL(stats_parse(bytes, n, &back, &e), -EBADMSG);
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "per distortion"));
+    }
+    (void) unlink(path);
+    free(bytes);
+    (void) stats_free(s);
+}
+
 /* 2^48 tokens, also of two statistics together. */
 static void test_tokens(void)
 {
@@ -157,6 +218,8 @@ const struct test_case test_cases[] = {
     TEST(test_only_the_first_window_has_sinks),
     TEST(test_merge_to_the_largest_number_of_texts),
     TEST(test_depth_measurements),
+    TEST(test_kl_per_distortion),
+    TEST(test_kl_per_distortion_in_a_file),
     TEST(test_tokens),
     TEST_END,
 };
