@@ -14,7 +14,9 @@ const ofSide = (rows, side) => rows.filter((row) => row.side === side.key);
 const total = (values) => values.reduce((sum, x) => sum + x, 0);
 
 function missing(part) {
-    return numbers.unavailable[part];
+    if (part !== 'expected') return numbers.unavailable[part];
+    if (!table) return 'it needs a table, which kvcobra solve makes';
+    return hasExpected ? undefined : 'the table does not say what its solve expected of other budgets';
 }
 
 /* The sums of distortion over all heads, if they are known. */
@@ -23,6 +25,14 @@ function distortions() {
     const equal = total(numbers.distortion.map((h) => h.equal)), solved = total(numbers.distortion.map((h) => h.solved));
     return equal > 0 && solved > 0 ? {equal, solved} : null;
 }
+
+/* What the solve expected of the table, and of other budgets; any file can claim to be a table, so numbers are checked. */
+const expected = (table && table.provenance && table.provenance.expected) || {};
+const positive = (x) => Number.isFinite(x) && x > 0;
+const expectedOwn = [expected.unseen_distortion, expected.distortion].find(positive);
+const expectedUnit = positive(expected.kl) && expectedOwn ? expected.kl / expectedOwn : null; // KL of a unit of distortion
+const hasExpected = expectedOwn && [expected.at_bpd, expected.at_bpd_distortion, expected.at_bpd_equal].every(
+    (values, _, all) => Array.isArray(values) && values.length > 0 && values.length <= 16 && values.length === all[0].length && values.every(positive));
 
 /* ---- text ---- */
 
@@ -51,6 +61,10 @@ const texts = {
                   'with values of the same metric, such as that of equal budgets.');
         else if (table)
             note(element, 'The distortion needs the statistics of the solve: ', ['code', '--stats'], '.');
+    },
+    expected(element) {
+        element.textContent = `${expectedUnit ? 'KL' : 'Distortion'} to expect at other budgets, by the curves of the solve, with bits moved between heads and with ` +
+            'the same bits for every head and side.';
     },
     fixed(element) {
         element.textContent = 'Each process holds means, bases and levels once for all its sequences: ' +
@@ -124,6 +138,8 @@ const tiles = {
             const change = 100 * (ppl / exact - 1);
             tile(list, 'Perplexity', `${figure(exact)} → ${figure(ppl)}`, `${change < 0 ? '' : '+'}${change.toFixed(2)} %; 0 % would be the exact model`);
         }
+        if (!numbers.eval && expectedUnit)
+            tile(list, 'KL to the exact model, expected', `about ${figure(expected.kl, 2)} nats`, 'per token on text like that of the calibration: an estimate, by what KL was of distortion there');
         if (table) {
             const context = numbers.bytes.find((b) => b.tokens === 32768);
             tile(list, 'A context of 32768 tokens', bytes(context.total),
@@ -346,6 +362,29 @@ function curves(parent) {
     legendKey(list, 'this table', 20, (svg) => mark(svg, 'own', 'circle', 10, 7, 5, false));
 }
 
+/* The first picture: what other budgets would give, from the table alone. */
+function drawExpected(parent) {
+    const unit = expectedUnit || 1, own = unit * expectedOwn, name = expectedUnit ? 'KL' : 'distortion';
+    const lines = [['bits moved between heads', expected.at_bpd_distortion], ['the same bits for every head', expected.at_bpd_equal]]
+        .map(([title, values]) => [title, values.map((y, i) => [expected.at_bpd[i], unit * y])]);
+    const all = lines.flatMap(([, points]) => points);
+    const plot = chart(parent, {label: `Expected ${name} by bits per number`, most: 720, height: 260,
+                                x: {domain: range([...all.map(([x]) => x), about.charged]), title: 'bits per number'},
+                                y: {domain: range([...all.map(([, y]) => y), own], true), log: true, title: expectedUnit ? 'KL, nats per token' : 'distortion e′Me per token'}});
+    const list = legend(parent);
+    for (const [i, [title, points]] of lines.entries()) {
+        const [series, shape] = METHOD_LOOKS[i];
+        line(plot, series, points);
+        marks(plot, series, shape, points, 4, (x, y) => `${title}: ${figure(x)} bits, ${name} ${figure(y, 3)}`);
+        legendKey(list, title, 30, (svg) => {
+            svg.append('path').attr('class', `line ${series}`).attr('d', 'M2 7h26');
+            mark(svg, series, shape, 15, 7, 4);
+        });
+    }
+    mark(plot.svg, 'own', 'circle', plot.x(about.charged), plot.y(own), 9, false).node().tipText = `this table: ${figure(about.charged)} bits, ${name} ${figure(own, 3)}`;
+    legendKey(list, 'this table', 20, (svg) => mark(svg, 'own', 'circle', 10, 7, 5, false));
+}
+
 /* ---- a table's widths, levels and bytes ---- */
 
 const WIDTH_MAX = 8;
@@ -422,7 +461,7 @@ function drawBytes(parent) {
 }
 
 const draw = {
-    bytes: drawBytes, widths, levels, curves, quantiles,
+    bytes: drawBytes, expected: drawExpected, widths, levels, curves, quantiles,
     ranks: (parent) => maps(parent, (c) => ({value: c.coordinates, text: String(c.coordinates), small: `${c.mean_bits.toFixed(1)}b`,
                                              says: `${c.coordinates} coordinates of ${c.mean_bits.toFixed(2)} bits`}),
                             geometry.d, 'stored coordinates; below each, their mean width in bits'),

@@ -66,13 +66,17 @@ function at(path) {
     return path.split('.').reduce((value, key) => value && value[key], numbers);
 }
 
-function cell(value) {
+const FORMS = {bytes, grouped};
+
+function cell(value, form) {
+    if (form) return FORMS[form](value);
     if (!Array.isArray(value)) return figure(value);
     if (value.length <= ARRAY_SHOWN) return value.map((x) => figure(x)).join(' ');
     return `${value.length} values, ${figure(value[0])} to ${figure(value[value.length - 1])}`;
 }
 
-/* An element with data-rows, the path of an array of objects, and data-columns: "key=heading; key=heading". */
+/* An element with data-rows, the path of an array of objects, and data-columns: "key=heading; key=heading=bytes"; the form
+ * of its numbers is one of FORMS. */
 function fillTable(element) {
     const path = element.dataset.rows, rows = at(path);
     const columns = element.dataset.columns.split(';').map((column) => column.split('=').map((word) => word.trim()));
@@ -88,13 +92,13 @@ function fillTable(element) {
     const table = add(add(element, 'div', {class: rows.length <= SHORT_ROWS ? 'scroll short' : 'scroll', tabindex: '0'}), 'table', {'data-of': path});
     add(table, 'caption', {}, element.dataset.caption);
     const head = add(add(table, 'thead'), 'tr');
-    for (const [key, title] of columns)
-        add(head, 'th', {scope: 'col', 'data-key': key, class: isText(rows[0] && rows[0][key]) ? 'text' : ''}, title);
+    for (const [key, title, form] of columns)
+        add(head, 'th', {scope: 'col', 'data-key': key, 'data-form': form || '', class: isText(rows[0] && rows[0][key]) ? 'text' : ''}, title);
     const body = add(table, 'tbody');
     for (const row of rows) {
         const line = add(body, 'tr');
-        for (const [key, title] of columns)
-            add(line, 'td', {'data-label': title, class: isText(row[key]) ? 'text' : ''}, cell(row[key]));
+        for (const [key, title, form] of columns)
+            add(line, 'td', {'data-label': title, class: isText(row[key]) ? 'text' : ''}, cell(row[key], form));
     }
 }
 

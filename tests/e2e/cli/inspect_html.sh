@@ -48,6 +48,9 @@ shown() {
 }
 page both "$dir/3.table" --stats "$dir/1.stats" --budgets 2,4
 expect_true "nothing is missing" "j['unavailable'] == {}"
+expect_true "the table says what other budgets would give" "(lambda x: x['at_bpd'] == [1.5, 2, 3, 4] and 0 < x['kl'] < 10 and
+    all(a <= b for a, b in zip(x['at_bpd_distortion'], x['at_bpd_equal'])) and
+    x['at_bpd_distortion'] == sorted(x['at_bpd_distortion'], reverse=True))(j['provenance']['expected'])"
 expect_true "all methods at all budgets" "[(c['method'], c['budget']) for c in j['curves']] == [(m, b) for b in (2, 4)
     for m in ('bands', 'bands, equal budgets', 'dp', 'paper-kl', 'paper-mse')]"
 expect_true "more bits, less distortion" "all(a['distortion'] > b['distortion'] for a, b in zip(j['curves'][:5], j['curves'][5:]))"

@@ -113,6 +113,10 @@ def same(cell, value):
     return abs(float(cell) - value) <= 0.56 * 10 ** (math.floor(math.log10(abs(value))) - 3)  # rounded twice
 
 
+def in_form(form, value):
+    return amount(value) if form == "bytes" else f"{math.floor(value):,}"
+
+
 def check_tables(root, document):
     compared = 0
     for table in root.iter("table"):
@@ -122,13 +126,13 @@ def check_tables(root, document):
         rows = document
         for key in path.split("."):
             rows = rows[key]
-        keys = [th.get("data-key") for th in table.find("thead").iter("th")]
+        keys = [(th.get("data-key"), th.get("data-form")) for th in table.find("thead").iter("th")]
         shown = list(table.find("tbody"))
         if len(shown) != len(rows):
             sys.exit(f"{path}: {len(shown)} rows instead of {len(rows)}")
         for tr, row in zip(shown, rows):
-            for td, key in zip(tr, keys):
-                if not same(text_of(td), row.get(key)):
+            for td, (key, form) in zip(tr, keys):
+                if not (text_of(td) == in_form(form, row[key]) if form else same(text_of(td), row.get(key))):
                     sys.exit(f"{path}.{key}: {text_of(td)} instead of {row.get(key)}")
                 compared += 1
     return compared
@@ -153,6 +157,8 @@ def check_cost(section, document):
         shown = re.match(r"([\d.]+) → ([\d.]+)[+-]", tiles["Perplexity"])
         if not shown or not all(math.isclose(float(text), document["eval"][key], rel_tol=6e-4) for text, key in zip(shown.groups(), ("ppl_exact", "ppl"))):
             sys.exit(f"perplexity: {tiles['Perplexity']}")
+    elif "kl" in (document.get("provenance") or {}).get("expected", {}):
+        wanted["KL to the exact model, expected"] = f"about {float(format(document['provenance']['expected']['kl'], '.2g')):g} nats"
     if "distortion" in document:
         share = sum(h["solved"] for h in document["distortion"]) / sum(h["equal"] for h in document["distortion"])
         wanted["Distortion, of that of equal budgets"] = f"{100 * share:.3g} %"
@@ -182,6 +188,9 @@ def check_shown(browser, page, numbers):
         sys.exit(f"sections {list(sections)}")
     check_cost(sections["cost"], document)
     has_d3 = "d3js.org" in pathlib.Path(page).read_text(encoding="utf-8")
+    curve = (document.get("provenance") or {}).get("expected", {}).get("at_bpd")
+    if (sections["cost"].find(".//svg") is not None) != bool(has_d3 and curve):
+        sys.exit("cost: what other budgets would give is drawn, and the table does not say it, or the other way round")
     for part, section in PARTS.items():
         drawn = sections[section].find(".//svg") is not None
         if drawn != (has_d3 and part not in document["unavailable"]):
