@@ -169,8 +169,9 @@ tail -c "$half" "$dir/judge.txt" >"$dir/judge-2.txt"
 run eval "$model" --table "$dir/base.table" --table "$dir/healed.table" --text "$dir/judge-1.txt" --text "$dir/judge-2.txt" \
     --tokens "$eval_tokens" --window "$window" --recent 0 >"$dir/out"
 cat "$dir/out"
-# the row below "minus base.table": the name, the difference, "LOW to HIGH" or "LOW-HIGH"
-worse=$(awk '/^minus/ { below = 1; next } below && $1 == "healed.table" { sub(/-[0-9.]*$/, "", $3); print ($3 > 0); exit }' "$dir/out")
+# the row below "minus base": the name, the difference, "LOW to HIGH" or "LOW-HIGH"
+worse=$(awk '/^minus base/ { below = 1; next } below && $1 == "healed" { sub(/-[0-9.]*$/, "", $3); print ($3 > 0); exit }' "$dir/out")
+[ -n "$worse" ] || die "eval printed no difference of the healed table"
 : >"$dir/stop"
 wait "$clients" || true
 clients=''
