@@ -351,7 +351,7 @@ static int cmd_calibrate_measure(struct cmd_calibrate_run *r, struct errmsg *e)
 
     progress_end(&p);
     err = err < 0 ? err : cmd_calibrate_save(r, e);
-    return err < 0 || !r->stats ? err : cmd_calibrate_measure_kl(r, e);
+    return err < 0 || !r->stats || a->quick ? err : cmd_calibrate_measure_kl(r, e);
 }
 
 static int cmd_calibrate_write_statistics(struct cmd_calibrate_run *r, struct errmsg *e)
