@@ -235,7 +235,7 @@ KVC_EXPORT int kvc_stats_begin_source(kvc_stats *s, uint32_t kind, const uint8_t
  * kvc_stats_set_kl_per_distortion() - store what a table's KL is of its distortion, for expected_kl of solves
  * @x: nats per token for each unit of e'Me, measured with a table of default options; 0: not measured
  *
- * `kvcobra calibrate` measures it. Return: 0; -EINVAL: not finite, below 0 or above 1e12.
+ * `kvcobra calibrate` without --quick measures it. Return: 0; -EINVAL: not finite, below 0 or above 1e12.
  */
 KVC_EXPORT int kvc_stats_set_kl_per_distortion(kvc_stats *s, double x);
 

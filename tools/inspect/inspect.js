@@ -333,6 +333,26 @@ function quantiles(parent) {
 
 const METHOD_LOOKS = [['s0', 'circle'], ['s1', 'square'], ['s2', 'triangle'], ['s3', 'diamond'], ['s4', 'cross']];
 
+/* The lines of methods, [title, points], with their legend, and the table's own value where it is known. @name: of y. */
+function methodLines(parent, plot, lines, name, own) {
+    const list = legend(parent);
+    for (const [i, [title, points]] of Array.from(lines.entries()).reverse()) { // the first method is drawn last, on top
+        const [series, shape] = METHOD_LOOKS[i];
+        line(plot, series, points);
+        marks(plot, series, shape, points, 4, (x, y) => `${title}: ${figure(x)} bits, ${name} ${figure(y)}`);
+    }
+    for (const [i, [title]] of lines.entries()) {
+        const [series, shape] = METHOD_LOOKS[i];
+        legendKey(list, title, 30, (svg) => {
+            svg.append('path').attr('class', `line ${series}`).attr('d', 'M2 7h26');
+            mark(svg, series, shape, 15, 7, 4);
+        });
+    }
+    if (!own) return;
+    mark(plot.svg, 'own', 'circle', plot.x(about.charged), plot.y(own), 9, false).node().tipText = `this table: ${figure(about.charged)} bits, ${name} ${figure(own)}`;
+    legendKey(list, 'this table', 20, (svg) => mark(svg, 'own', 'circle', 10, 7, 5, false));
+}
+
 function curves(parent) {
     const solved = numbers.curves.filter((c) => c.distortion > 0), own = table && distortions();
     const methods = Array.from(new Set(numbers.curves.map((c) => c.method)));
@@ -344,22 +364,7 @@ function curves(parent) {
     const plot = chart(parent, {label: 'Distortion by bits per number, one line per method', most: 720, height: 340,
                                 x: {domain, title: 'bits charged per number'},
                                 y: {domain: range([...solved.map((c) => c.distortion), ...(own ? [own.solved] : [])], true), log: true, title: 'distortion e′Me per token, all layers'}});
-    for (const [i, method] of Array.from(methods.entries()).reverse()) { // the first method is drawn last, on top
-        const [series, shape] = METHOD_LOOKS[i], points = solved.filter((c) => c.method === method).map((c) => [c.bpd, c.distortion]);
-        line(plot, series, points);
-        marks(plot, series, shape, points, 4, (x, y) => `${method}: ${figure(x)} bits, distortion ${figure(y)}`);
-    }
-    const list = legend(parent);
-    for (const [i, method] of methods.entries()) {
-        const [series, shape] = METHOD_LOOKS[i];
-        legendKey(list, method, 30, (svg) => {
-            svg.append('path').attr('class', `line ${series}`).attr('d', 'M2 7h26');
-            mark(svg, series, shape, 15, 7, 4);
-        });
-    }
-    if (!own) return;
-    mark(plot.svg, 'own', 'circle', plot.x(about.charged), plot.y(own.solved), 9, false).node().tipText = `this table: ${figure(about.charged)} bits, distortion ${figure(own.solved)}`;
-    legendKey(list, 'this table', 20, (svg) => mark(svg, 'own', 'circle', 10, 7, 5, false));
+    methodLines(parent, plot, methods.map((method) => [method, solved.filter((c) => c.method === method).map((c) => [c.bpd, c.distortion])]), 'distortion', own && own.solved);
 }
 
 /* The first picture: what other budgets would give, from the table alone. */
@@ -371,18 +376,7 @@ function drawExpected(parent) {
     const plot = chart(parent, {label: `Expected ${name} by bits per number`, most: 720, height: 260,
                                 x: {domain: range([...all.map(([x]) => x), about.charged]), title: 'bits per number'},
                                 y: {domain: range([...all.map(([, y]) => y), own], true), log: true, title: expectedUnit ? 'KL, nats per token' : 'distortion e′Me per token'}});
-    const list = legend(parent);
-    for (const [i, [title, points]] of lines.entries()) {
-        const [series, shape] = METHOD_LOOKS[i];
-        line(plot, series, points);
-        marks(plot, series, shape, points, 4, (x, y) => `${title}: ${figure(x)} bits, ${name} ${figure(y, 3)}`);
-        legendKey(list, title, 30, (svg) => {
-            svg.append('path').attr('class', `line ${series}`).attr('d', 'M2 7h26');
-            mark(svg, series, shape, 15, 7, 4);
-        });
-    }
-    mark(plot.svg, 'own', 'circle', plot.x(about.charged), plot.y(own), 9, false).node().tipText = `this table: ${figure(about.charged)} bits, ${name} ${figure(own, 3)}`;
-    legendKey(list, 'this table', 20, (svg) => mark(svg, 'own', 'circle', 10, 7, 5, false));
+    methodLines(parent, plot, lines, name, own);
 }
 
 /* ---- a table's widths, levels and bytes ---- */
