@@ -186,6 +186,23 @@ static void refit_set_decoder(struct refit_side *s, size_t d, const double *D)
             s->dec[(j / 8 * d + i) * 8 + j % 8] = D[j * d + i];
 }
 
+/* Of keys in two blocks: no code has a part in the decoder of the other block. @H [n, n], @X [n, d] */
+static void refit_part_blocks(const struct refit *f, const struct refit_side *s, double *H, double *X)
+{
+    size_t n = s->n, d = f->g->d;
+
+    for (size_t j = 0; s->fast_planes > 0 && j < n; j++) {
+        bool fast = s->fast_halves >> j / 8 & 1;
+
+        for (size_t i = 0; i < n; i++)
+            if ((s->fast_halves >> i / 8 & 1) != fast)
+                H[j * n + i] = 0;
+        for (uint32_t i = 0; i < d; i++)
+            if (geometry_in_planes(f->g, s->fast_planes, i) != fast)
+                X[j * d + i] = 0;
+    }
+}
+
 /* E|x - D c|^2 = tr S - 2 tr D'C + tr D'G D with C = Cov(c, x). */
 static double refit_error_of(size_t n, size_t d, const double *S, const double *D, const double *C,
                              const double *GD)
@@ -237,6 +254,7 @@ static int refit_side_fit(struct refit *f, uint32_t hs, const double *S)
     memcpy(H, G, n * n * sizeof(*H));
     for (size_t i = 0; i < n; i++)
         H[i * n + i] += DECODER_RIDGE * linalg_trace(n, G) / (double) n;
+    refit_part_blocks(f, s, H, GD);
     r = linalg_solve(n, d, H, GD);
     if (r < 0)
         return r;

@@ -24,6 +24,8 @@ static int refit_side_init(struct refit_side *s, const struct codec *c, const st
         if (c->bits[b] > 0)
             s->bits[s->n_bands++] = c->bits[b];
     s->n = 8 * s->n_bands;
+    s->fast_planes = c->fast_planes;
+    s->fast_halves = c->fast_halves;
     s->enc = malloc((s->n + 1) * d * sizeof(*s->enc));
     s->dec = malloc((s->n + 1) * d * sizeof(*s->dec));
     s->enc_mean = malloc(d * sizeof(*s->enc_mean));
@@ -188,13 +190,15 @@ int refit_build(const struct refit *f, const struct refit_report *report, void *
         struct band_spec *own = bands + (size_t) i * TABLE_HALF_TILES_MAX;
 
         for (uint32_t b = 0; b < s->n_bands; b++)
-            own[b] = (struct band_spec){s->bits[b], 8, s->enc + b * 8 * d, s->dec + b * 8 * d};
+            own[b] = (struct band_spec){s->bits[b], 8, s->enc + b * 8 * d, s->dec + b * 8 * d,
+                                        s->fast_halves >> b & 1};
         codecs[i] = (struct codec_spec){
             .mean = s->mean,
             .n_bands = s->n_bands,
             .bands = own,
             .predict = s->predict,
             .enc_mean = s->enc_mean,
+            .fast_planes = s->fast_planes,
         };
     }
 

@@ -14,6 +14,7 @@ struct refit_report;
 struct refit_side {
     uint32_t n_bands, n; /* n = 8 n_bands */
     uint8_t bits[TABLE_HALF_TILES_MAX];
+    uint32_t fast_planes, fast_halves;   /* as in struct codec */
     double *enc;                         /* [n, d] */
     double *dec;                         /* [n_bands][d, 8] */
     double *enc_mean;                    /* [d] of what is encoded: x, or x - P c */

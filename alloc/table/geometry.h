@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct errmsg;
@@ -75,6 +76,12 @@ void geometry_digest(const struct geometry *g, uint8_t ret_digest[static DIGEST_
  */
 int geometry_complete(struct geometry *g, const void *freq, const uint8_t *digest, const char *file,
                       struct errmsg *e);
+
+/* Whether dimension @dim belongs to RoPE planes 0 .. @n - 1. */
+static inline bool geometry_in_planes(const struct geometry *g, uint32_t n, uint32_t dim)
+{
+    return n > 0 && dim < g->n_rot && dim % (g->n_rot / 2) < n;
+}
 
 /* Head-sides are numbered (layer * n_kv_heads + head) * 2 + side everywhere. */
 enum side {

@@ -117,7 +117,9 @@ static int table_build_lay_out_codec(struct builder *b, uint32_t i)
     for (uint32_t k = 0; k < stored; k++) {
         en->bits[k] = c->bands[order[k]].bits;
         en->code_bits = (uint16_t) (en->code_bits + 8 * en->bits[k]);
+        en->fast_halves |= (uint32_t) c->bands[order[k]].fast << k;
     }
+    en->fast_planes = (uint16_t) c->fast_planes;
 
     return 0;
 }
@@ -177,6 +179,9 @@ static int table_build_lay_out(struct builder *b)
     b->version = TABLE_VERSION_SCALAR;
     for (unsigned i = 0; i < 2 * TABLE_BITS_MAX; i++)
         if (s->levels[i / TABLE_BITS_MAX][i % TABLE_BITS_MAX + 1].state_bits > 0)
+            b->version = TABLE_VERSION;
+    for (uint32_t i = 0; i < b->n_sides; i++)
+        if (b->entries[i].fast_planes > 0)
             b->version = TABLE_VERSION;
     for (unsigned i = 0; i < 2 * TABLE_BITS_MAX; i++) {
         unsigned bits = i % TABLE_BITS_MAX + 1;

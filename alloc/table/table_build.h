@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@ struct band_spec {
     uint8_t n_coords;  /* 1..8; fewer than 8: padded with zero rows and columns, charged */
     const double *enc; /* [n_coords, d] to z of unit variance */
     const double *dec; /* [d, n_coords] from z */
+    bool fast;         /* of the fast planes of the codec */
 };
 
 struct codec_spec {
@@ -26,6 +28,9 @@ struct codec_spec {
     const double *predict;
     const double *enc_mean;    /* [d] subtracted by the encoder; NULL: mean */
     const double *enc_predict; /* like predict, subtracted by the encoder; NULL: predict */
+    /* K: planes 0 .. fast_planes - 1 have bands of their own, marked in @bands: no other band reads or gives
+     * a number of their dimensions, and they no other. 0: any band may */
+    uint32_t fast_planes;
 };
 
 struct table_spec {
@@ -49,6 +54,7 @@ uint32_t table_band_order(const struct codec_spec *c, uint32_t *ret_order);
 /**
  * table_build() - the canonical bytes of a table
  * @ret_bytes: malloc'ed, caller frees. table_parse() accepts them: building ends with it.
- * Return: 0; -EINVAL: a matrix not finite in binary32, naming layer, head, side; -ENOMEM.
+ * Return: 0; -EINVAL: a matrix not finite in binary32, or one that mixes the blocks of its codec, naming
+ * layer, head, side; -ENOMEM.
  */
 int table_build(const struct table_spec *s, void **ret_bytes, size_t *ret_n_bytes, struct errmsg *e);

@@ -67,22 +67,16 @@ int table_check_levels(struct table *t, struct errmsg *e)
     const uint8_t *at = table_section(t, SECTION_LEVELS);
     size_t left = table_header(t)->sections[SECTION_LEVELS].bytes;
     uint32_t version = table_header(t)->version;
-    bool trellis = false;
 
     for (unsigned side = 0; side < 2; side++)
-        for (unsigned b = 1; b <= TABLE_BITS_MAX; b++) {
+        for (unsigned b = 1; b <= TABLE_BITS_MAX; b++)
             if (table_check_width(version, b, &at, &left, &t->levels[side][b]) < 0)
                 return fail(
                     e, -EBADMSG,
                     "the %u-bit levels of side %c are neither ascending values with midpoints nor a trellis",
                     b, side_letter[side]);
-            trellis |= t->levels[side][b].state_bits > 0;
-        }
     if (left != 0)
         return fail(e, -EBADMSG, "its levels have %zu bytes too many", left);
-    /* a table has one encoding */
-    if (version == TABLE_VERSION && !trellis && table_matrix_form_of(t) == MATRICES_SINGLE)
-        return fail(e, -EBADMSG, "it has no trellis, so its format version must be %u", TABLE_VERSION_SCALAR);
     return 0;
 }
 
@@ -117,6 +111,19 @@ static bool table_check_bits_valid(const struct table_codec_entry *c, uint32_t d
     }
 
     return c->r == 8 * c->n_half && c->code_bits == 8 * sum;
+}
+
+/* Whether the fast planes are some of those of keys but not all dimensions, and their half-tiles some of
+ * those with bits. */
+static bool table_check_blocks_valid(const struct table_codec_entry *c, enum side side,
+                                     const struct geometry *g)
+{
+    unsigned stored = c->n_half - (c->n_half > 0 && c->bits[c->n_half - 1] == 0);
+
+    if (c->fast_planes == 0)
+        return c->fast_halves == 0;
+    return side == SIDE_K && c->fast_planes <= g->n_rot / 2 && 2u * c->fast_planes < g->d &&
+           (uint64_t) c->fast_halves >> stored == 0;
 }
 
 /* Moves @cursor past the matrices of a codec, which must start there and lie inside the section. */
@@ -199,6 +206,17 @@ static bool table_check_scales(const struct table_codec_entry *entry, uint32_t d
     return true;
 }
 
+/* Whether coordinates of the fast planes, and these alone, belong to the dimensions of these planes. */
+static bool table_check_blocks_apart(const struct codec *c, const struct geometry *g)
+{
+    for (uint32_t i = 0; c->fast_planes > 0 && i < c->r; i++)
+        for (uint32_t j = 0; j < g->d; j++)
+            if (codec_half_is_fast(c, i / 8) != geometry_in_planes(g, c->fast_planes, j) &&
+                (c->enc[(size_t) i * g->d + j] != 0.0f || c->dec[(size_t) j * c->r_in + i] != 0.0f))
+                return false;
+    return true;
+}
+
 static int table_check_numbers(const struct table *t, const struct table_codec_entry *entry,
                                const struct codec *c, struct where w, struct errmsg *e)
 {
@@ -211,6 +229,11 @@ static int table_check_numbers(const struct table *t, const struct table_codec_e
         return table_check_bad_codec(e, w, "a matrix is not finite");
     if (!table_check_padding_zero(c, d))
         return table_check_bad_codec(e, w, "an empty half-tile is not zero");
+    if (!table_check_blocks_apart(c, &t->geometry))
+        return table_check_bad_codec(
+            e, w,
+            "its bases are in two blocks, fast and slow RoPE planes, but its matrices "
+            "mix both: solve the table again");
     return 0;
 }
 
@@ -223,8 +246,11 @@ static int check_codec(const struct table *t, struct where w, const struct table
 
     if (!table_check_bits_valid(entry, d))
         return table_check_bad_codec(e, w, "its bit widths are inconsistent");
-    if (entry->reserved0 != 0 || entry->reserved1 != 0 || entry->reserved2 != 0)
+    if (entry->reserved2 != 0 || (table_header(t)->version == TABLE_VERSION_SCALAR &&
+                                  (entry->fast_planes != 0 || entry->fast_halves != 0)))
         return table_check_bad_codec(e, w, "its entry uses unknown fields");
+    if (!table_check_blocks_valid(entry, w.side, &t->geometry))
+        return table_check_bad_codec(e, w, "its blocks of fast and slow RoPE planes are impossible");
     if (entry->n_pred != n_pred)
         return table_check_bad_codec(e, w,
                                      "its number of predicting codes does not match the ranks of its keys");
@@ -256,6 +282,7 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, float *room, b
     uint32_t n = head_side_count(&t->geometry);
     uint64_t code_bits = 0;
     size_t cursor = 0;
+    bool blocks = false;
 
     for (uint32_t i = 0; i < n; i++) {
         struct where w = {i / 2 / t->geometry.n_kv_heads, i / 2 % t->geometry.n_kv_heads, (enum side)(i % 2)};
@@ -268,10 +295,16 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, float *room, b
             return r;
 
         code_bits += ret_codecs[i].code_bits;
+        blocks |= ret_codecs[i].fast_planes > 0;
     }
 
     if (cursor != table_header(t)->sections[SECTION_MATRICES].bytes)
         return fail(e, -EBADMSG, "its matrices section holds more than its codecs use");
+    /* a table has one encoding */
+    if (table_header(t)->version == TABLE_VERSION && !table_has_trellis(t) && !blocks &&
+        table_matrix_form_of(t) == MATRICES_SINGLE)
+        return fail(e, -EBADMSG, "it has nothing that is new in its format version, which must be %u",
+                    TABLE_VERSION_SCALAR);
 
     t->codecs = ret_codecs;
     t->bpd_code = (double) code_bits / ((double) n * t->geometry.d);

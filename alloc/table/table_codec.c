@@ -40,6 +40,8 @@ void table_codec_view(const struct table_codec_entry *entry, uint32_t d, enum ta
         .n_half = entry->n_half,
         .r = entry->r,
         .code_bits = entry->code_bits,
+        .fast_planes = entry->fast_planes,
+        .fast_halves = entry->fast_halves,
         .n_pred = entry->n_pred,
         .r_in = entry->n_pred + entry->r,
         .enc_mean = at[0],

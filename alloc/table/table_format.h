@@ -20,8 +20,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tables are used in place, and they are little-endian");
 
 #define TABLE_MAGIC "KVCTABLE" /* without its NUL */
-/* Tables without a trellis and without matrices of binary16 are written in version 2, others in version 3;
- * both are read. */
+/* Tables without a trellis, without matrices of binary16 and without bases in two blocks are written in
+ * version 2, others in version 3; both are read. */
 #define TABLE_VERSION_SCALAR 2
 #define TABLE_VERSION 3
 #define TABLE_ALIGN 64
@@ -75,8 +75,9 @@ _Static_assert(sizeof(struct table_header) == 256, "no padding");
 
 struct table_codec_entry {
     uint8_t bits[TABLE_HALF_TILES_MAX]; /* [n_half], then zeros */
-    uint16_t n_half, r, code_bits, reserved0;
-    uint32_t n_pred, reserved1;
+    uint16_t n_half, r, code_bits;
+    uint16_t fast_planes; /* as in struct codec; version 3 */
+    uint32_t n_pred, fast_halves;
     uint64_t matrices_off; /* offset of the first matrix in the section; the others follow */
     uint64_t reserved2;
 };

@@ -68,14 +68,24 @@ struct codec {
     uint16_t r;         /* 8 * n_half */
     uint16_t code_bits; /* stored bits per token: 8 * sum of bits[] */
     uint8_t bits[TABLE_HALF_TILES_MAX]; /* [n_half], descending */
-    uint32_t n_pred;                    /* columns of c, <= TABLE_PRED_MAX; K: 0 */
-    uint32_t r_in;                      /* columns of dec: n_pred + r */
-    const float *enc_mean;              /* [d] */
-    const float *enc;                   /* [r, d] row-major; NULL if r == 0 */
-    const float *enc_k;                 /* [r, n_pred] row-major; NULL if r == 0 or n_pred == 0 */
-    const float *mean;                  /* [d]; exact vectors are stored relative to it too */
-    const float *dec;                   /* [d, r_in] row-major; NULL if r_in == 0 */
+    /* K: 0, or RoPE planes 0 .. fast_planes - 1 have coordinates of their own, which their dimensions alone
+     * give and take; bit i of fast_halves: half-tile i has such coordinates. V: 0 */
+    uint16_t fast_planes;
+    uint32_t fast_halves;
+    uint32_t n_pred;       /* columns of c, <= TABLE_PRED_MAX; K: 0 */
+    uint32_t r_in;         /* columns of dec: n_pred + r */
+    const float *enc_mean; /* [d] */
+    const float *enc;      /* [r, d] row-major; NULL if r == 0 */
+    const float *enc_k;    /* [r, n_pred] row-major; NULL if r == 0 or n_pred == 0 */
+    const float *mean;     /* [d]; exact vectors are stored relative to it too */
+    const float *dec;      /* [d, r_in] row-major; NULL if r_in == 0 */
 };
+
+/* Whether half-tile @half has coordinates of the fast planes. */
+static inline bool codec_half_is_fast(const struct codec *c, size_t half)
+{
+    return c->fast_halves >> half & 1;
+}
 
 /* Row @i of dec, [r_in]. Without columns dec is NULL, from which C forms no address. */
 static inline const float *codec_dec_row(const struct codec *c, size_t i)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "alloc/quantiser/levels_normal.h"
@@ -99,12 +100,51 @@ static void spread_bits(uint32_t n_bands, double bpd, struct band_spec *bands)
     }
 }
 
-/* @seed: of this head-side. */
-static void make_side(const struct geometry *g, uint64_t seed, double bpd, struct side_spec *s)
+/* Rows @row .. @row + n - 1 of the basis: rows from @from on of a rotation of one block's dimensions. */
+static void put_block_rows(const struct geometry *g, uint32_t fast_planes, bool fast, const double *rotation,
+                           uint32_t from, uint32_t row, uint32_t n, double *basis)
+{
+    uint32_t wide = fast ? 2 * fast_planes : g->d - 2 * fast_planes;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0, c = 0; j < g->d; j++) {
+            bool own = geometry_in_planes(g, fast_planes, j) == fast;
+
+            basis[(row + i) * g->d + j] = own ? rotation[(from + i) * wide + c] : 0;
+            c += own;
+        }
+}
+
+/* A basis in two blocks: every second band is one of the fast planes, as long as there are any. */
+static void make_blocks(const struct geometry *g, uint32_t fast_planes, uint64_t seed, struct side_spec *s)
+{
+    static double fast[GEOMETRY_DIM_MAX * GEOMETRY_DIM_MAX], slow[GEOMETRY_DIM_MAX * GEOMETRY_DIM_MAX];
+    uint32_t n_fast = 2 * fast_planes / BAND, at[2] = {0};
+
+    rotation_matrix(2 * fast_planes, seed, fast);
+    rotation_matrix(g->d - 2 * fast_planes, seed + 1, slow);
+    for (uint32_t band = 0, row = 0; row < g->d; band++) {
+        uint32_t slow_left = g->d - 2 * fast_planes - at[0], n;
+        bool is_fast = at[1] < BAND * n_fast && (band % 2 == 1 || slow_left < BAND);
+
+        n = is_fast || slow_left > BAND ? BAND : slow_left;
+        put_block_rows(g, fast_planes, is_fast, is_fast ? fast : slow, at[is_fast], row, n, s->basis);
+        s->bands[band].fast = is_fast;
+        at[is_fast] += n;
+        row += n;
+    }
+}
+
+/* @seed: of this head-side. @fast_planes: of a basis in two blocks, or 0 */
+static void make_side(const struct geometry *g, uint64_t seed, double bpd, uint32_t fast_planes,
+                      struct side_spec *s)
 {
     uint32_t d = g->d, n_bands = (d + BAND - 1) / BAND;
 
-    rotation_matrix(d, seed, s->basis);
+    if (fast_planes > 0)
+        make_blocks(g, fast_planes, seed, s);
+    else
+        rotation_matrix(d, seed, s->basis);
     spread_bits(n_bands, bpd, s->bands);
     for (uint32_t i = 0; i < d; i++) {
         s->mean[i] = noise(seed, i);
@@ -189,8 +229,8 @@ static const char default_provenance[] = "{\"made_by\": \"random_table\"}";
 
 /* @model: digest of the model that the table is for */
 static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t seed, double bpd,
-                    enum prediction v_from, uint32_t n_sink, unsigned state_bits, const char *provenance,
-                    void **ret_bytes, size_t *ret_n_bytes)
+                    enum prediction v_from, uint32_t n_sink, unsigned state_bits, uint32_t fast_planes,
+                    const char *provenance, void **ret_bytes, size_t *ret_n_bytes)
 {
     uint32_t n = head_side_count(g);
     _cleanup_(sides_deinit) struct sides sides = {.n = n, .all = calloc(n, sizeof(*sides.all))};
@@ -206,8 +246,11 @@ static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t see
         return r;
 
     for (uint32_t i = 0; i < n; i++) {
-        make_side(g, seed * n + i, bpd, &sides.all[i]);
+        uint32_t fast = i % 2 == SIDE_K ? fast_planes : 0;
+
+        make_side(g, seed * n + i, bpd, fast, &sides.all[i]);
         codecs[i] = codec_of(g, &sides.all[i]);
+        codecs[i].fast_planes = fast;
     }
     for (uint32_t i = SIDE_V; i < n; i += 2) {
         r = add_prediction(g, seed * n + i, v_from, sides.all, i, &codecs[i]);
@@ -231,34 +274,42 @@ static int bytes_of(const struct geometry *g, const uint8_t *model, uint64_t see
 int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                        void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, 0,
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, 0, 0,
                     default_provenance, ret_bytes, ret_n_bytes);
 }
 
 int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                              uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, n_sink, 0, default_provenance, ret_bytes,
-                    ret_n_bytes);
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, n_sink, 0, 0, default_provenance,
+                    ret_bytes, ret_n_bytes);
 }
 
 int random_table_bytes_of(const struct geometry *g, const uint8_t model[static DIGEST_BYTES], uint64_t seed,
                           double bpd, void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, model, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, 0, default_provenance, ret_bytes,
-                    ret_n_bytes);
+    return bytes_of(g, model, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, 0, 0, default_provenance,
+                    ret_bytes, ret_n_bytes);
 }
 
 int random_table_bytes_provenance(const struct geometry *g, uint64_t seed, double bpd, const char *provenance,
                                   void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, 0, provenance,
-                    ret_bytes, ret_n_bytes);
+    return bytes_of(g, random_table_model_digest, seed, bpd, PREDICT_HEAD, RANDOM_TABLE_SINKS, 0, 0,
+                    provenance, ret_bytes, ret_n_bytes);
 }
 
 int random_table_bytes_trellis(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                                unsigned state_bits, void **ret_bytes, size_t *ret_n_bytes)
 {
-    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, state_bits,
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, state_bits, 0,
                     default_provenance, ret_bytes, ret_n_bytes);
+}
+
+int random_table_bytes_blocks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                              unsigned state_bits, uint32_t fast_planes, void **ret_bytes,
+                              size_t *ret_n_bytes)
+{
+    return bytes_of(g, random_table_model_digest, seed, bpd, v_from, RANDOM_TABLE_SINKS, state_bits,
+                    fast_planes, default_provenance, ret_bytes, ret_n_bytes);
 }

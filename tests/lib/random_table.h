@@ -35,6 +35,12 @@ int random_table_bytes(const struct geometry *g, uint64_t seed, double bpd, enum
 int random_table_bytes_trellis(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                                unsigned state_bits, void **ret_bytes, size_t *ret_n_bytes);
 
+/* The same with bases of keys in two blocks, of RoPE planes 0 .. @fast_planes - 1, a multiple of 4, and of
+ * the other dimensions: a table of format 3. */
+int random_table_bytes_blocks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
+                              unsigned state_bits, uint32_t fast_planes, void **ret_bytes,
+                              size_t *ret_n_bytes);
+
 /* The same with another number of sinks. */
 int random_table_bytes_sinks(const struct geometry *g, uint64_t seed, double bpd, enum prediction v_from,
                              uint32_t n_sink, void **ret_bytes, size_t *ret_n_bytes);

@@ -176,8 +176,8 @@ static void test_hostile_codecs(void)
     HOSTILE(x.c[1].n_pred = UINT32_MAX, "number of predicting codes");
     HOSTILE(x.c[0].n_pred = 32, "number of predicting codes");
     HOSTILE(x.h->v_from = PREDICT_NONE, "number of predicting codes");
-    HOSTILE(x.c[0].reserved0 = 1, "fields");
-    HOSTILE(x.c[0].reserved1 = 1, "fields");
+    HOSTILE(x.c[0].fast_planes = 1, "fields");
+    HOSTILE(x.c[0].fast_halves = 1, "fields");
     HOSTILE(x.c[1].reserved2 = 1, "fields");
     HOSTILE(x.c[0].matrices_off = 64, "where they must be");
     HOSTILE(x.c[1].matrices_off = UINT64_MAX, "where they must be");
