@@ -336,6 +336,9 @@ enum kvc_decoder {
 #define KVC_SOLVE_OWN_SOURCES 4u
 /* matrices of a table with trellises in binary32, as in tables without: twice the bytes. Else in binary16 */
 #define KVC_SOLVE_BINARY32 8u
+/* bands: RoPE planes that turn by more than 0.1 radians per token, and the others, have bases of their own in
+ * keys: attention on a CPU is faster, and the KL at a budget is higher */
+#define KVC_SOLVE_BLOCKS 16u
 
 /* Parameters of the paper's methods. */
 typedef struct kvc_paper_options {

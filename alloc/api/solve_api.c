@@ -57,8 +57,8 @@ static int solve_api_check(const kvc_solve_options *o, struct errmsg *e)
         (r = solve_api_check_enum("predict", o->predict, KVC_PREDICT_LAYER, e)) < 0 ||
         (r = solve_api_check_enum("decoder", o->decoder, KVC_DECODER_LEAST_SQUARES, e)) < 0)
         return r;
-    if (o->flags &
-        ~(KVC_SOLVE_NORMAL_LEVELS | KVC_SOLVE_NO_DEPTH_WEIGHTS | KVC_SOLVE_OWN_SOURCES | KVC_SOLVE_BINARY32))
+    if (o->flags & ~(KVC_SOLVE_NORMAL_LEVELS | KVC_SOLVE_NO_DEPTH_WEIGHTS | KVC_SOLVE_OWN_SOURCES |
+                     KVC_SOLVE_BINARY32 | KVC_SOLVE_BLOCKS))
         return fail(e, -EINVAL, "flags is 0x%x, which has unknown flags", o->flags);
     if (!o->levels_from != (o->levels_from_bytes == 0))
         return fail(e, -EINVAL, "levels_from is a table of %zu bytes, or NULL and 0", o->levels_from_bytes);
@@ -140,6 +140,7 @@ static void solve_api_apply(const kvc_solve_options *o, const struct stats *s, s
         ret->depth_weights = false;
     if (o->flags & KVC_SOLVE_OWN_SOURCES)
         ret->leave_out = false;
+    ret->blocks = (o->flags & KVC_SOLVE_BLOCKS) != 0;
     ret->without = o->without;
     ret->n_threads = o->threads;
 }

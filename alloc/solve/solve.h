@@ -32,6 +32,7 @@ struct solve_options {
     uint32_t
         trellis_states; /* bands with QUANT_LLOYD_MAX: of widths up to 4; 64, 128 or 256; 0: scalar levels */
     bool half_matrices; /* bands: of a table with trellises, in binary16 */
+    bool blocks;        /* bands: fast and slow RoPE planes of keys have bases of their own */
     enum prediction v_from;     /* bands: the K codes that predict values */
     enum decoder decoder;       /* bands: the encoder's inverse, or least squares on the codes as stored */
     bool leave_out;             /* bands: fit to sources that were left out, if there are several */

@@ -46,6 +46,7 @@ static void solve_build_fill_bands(const struct solver *v, uint32_t hs, struct b
             .n_coords = (uint8_t) n,
             .enc = h->t.enc + (size_t) b * BAND_COORDS * d,
             .dec = dec,
+            .fast = hs % 2 == SIDE_K && b * BAND_COORDS < v->blocks.n_first,
         };
         dec += d * n;
     }
@@ -112,6 +113,7 @@ int solve_build(struct solver *v, void **ret_bytes, size_t *ret_n_bytes, struct 
             .predict = h->decoder.predict ? h->decoder.predict : h->predict,
             .enc_mean = h->mean,
             .enc_predict = h->predict,
+            .fast_planes = hs % 2 == SIDE_K ? v->fast_planes : 0,
         };
     }
 

@@ -49,9 +49,10 @@ struct solve_decode_fit {
     size_t d, m;            /* m = keys.m + coordinates of its own */
     struct solve_keys keys; /* that the head-side is predicted from: none for K */
     struct solve_coder coder;
-    float *c; /* [SOLVE_BLOCK, m] codes that the decoder reads */
-    float *e; /* [SOLVE_BLOCK, d] x - mean - P c, then the error of the inverse */
-    float *D; /* [m, d] columns of the inverse; of V: [P | D_V] */
+    float *c;       /* [SOLVE_BLOCK, m] codes that the decoder reads */
+    float *e;       /* [SOLVE_BLOCK, d] x - mean - P c, then the error of the inverse */
+    float *D;       /* [m, d] columns of the inverse; of V: [P | D_V] */
+    uint8_t *block; /* [m + d] of K in blocks: that of each code and of each number of a key; else NULL */
 };
 
 static void solve_decode_deinit(struct solve_decode_fit *f)
@@ -61,6 +62,7 @@ static void solve_decode_deinit(struct solve_decode_fit *f)
     free(f->c);
     free(f->e);
     free(f->D);
+    free(f->block);
 }
 
 /* Rows of D: P', then those of the encoder's inverse in stored order. */
@@ -78,6 +80,31 @@ static void solve_decode_invert(struct solve_decode_fit *f)
         for (size_t i = 0; i < band_coords(&h->t, f->coder.order.band[b]) * f->d; i++)
             *to++ = (float) from[i];
     }
+}
+
+/* Codes of bands of the first block, and dimensions of the fast planes, are 1. */
+static int solve_decode_set_blocks(struct solve_decode_fit *f)
+{
+    const struct solver *v = f->v;
+    const struct head *h = &v->heads[f->hs];
+    size_t at = 0;
+
+    if (v->fast_planes == 0 || f->hs % 2 == SIDE_V)
+        return 0;
+
+    f->block = calloc(f->m + f->d, sizeof(*f->block));
+    if (!f->block)
+        return -ENOMEM;
+
+    for (uint32_t i = 0; i < f->coder.order.n_bands; i++) {
+        uint32_t band = f->coder.order.band[i];
+
+        for (uint32_t c = 0; c < band_coords(&h->t, band); c++)
+            f->block[at++] = band * BAND_COORDS < v->blocks.n_first;
+    }
+    for (uint32_t i = 0; i < f->d; i++)
+        f->block[at++] = geometry_in_planes(v->g, v->fast_planes, i);
+    return 0;
 }
 
 static int solve_decode_init(struct solve_decode_fit *f, struct solver *v, uint32_t hs)
@@ -100,7 +127,7 @@ static int solve_decode_init(struct solve_decode_fit *f, struct solver *v, uint3
         return -ENOMEM;
 
     solve_decode_invert(f);
-    return 0;
+    return solve_decode_set_blocks(f);
 }
 
 /* f->c and f->e of a block: codes as a table's encoder makes them, and what their inverse leaves. */
@@ -130,6 +157,7 @@ static int solve_decode_add_rows(struct solve_decode_fit *f, struct regression *
     struct solve_rows rows = {.n = 0};
     int r = regression_begin(reg, f->m, f->d, v->leaves_out ? v->n_sources : 1, SOLVE_BLOCK);
 
+    reg->block = f->block;
     while (r == 0 && solve_rows_next(v, 1, &rows)) {
         r = solve_decode_encode(f, &rows);
         if (r == 0)

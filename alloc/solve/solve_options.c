@@ -213,6 +213,8 @@ static int solve_options_check_paper(const struct stats *s, const struct solve_o
             return fail(e, -EINVAL, "method %s has no loading and no contrast", name);
     if (o->trellis_states != 0)
         return fail(e, -EINVAL, "method %s has no trellis", name);
+    if (o->blocks)
+        return fail(e, -EINVAL, "method %s has no frame but 1", name);
     if (o->fit_levels || o->v_from != PREDICT_NONE || o->decoder != DECODER_INVERSE || o->depth_weights ||
         o->temper != 0 || o->levels_from)
         return fail(e, -EINVAL,

@@ -142,6 +142,8 @@ static void solve_provenance_describe_options(bool *ok, const struct solver *v, 
         solve_provenance_set_sides(ok, to, "contrast", o->contrast);
         if (v->half)
             solve_provenance_set_text(ok, to, "matrices", "binary16");
+        if (o->blocks)
+            solve_provenance_set_text(ok, to, "frame", "block");
     }
     solve_provenance_set_text(ok, to, "decoder", solve_decoder_name(o->decoder));
     solve_provenance_set(ok, to, "predict", json_string(solve_prediction_name(o->v_from)));

@@ -99,6 +99,16 @@ static void provenance_read_get_sides(struct provenance_reader *r, const char *k
     }
 }
 
+/* Whether there is a member @key, which tables of earlier versions lack; it must be @word. */
+static bool provenance_read_has_word(struct provenance_reader *r, const char *key, const char *word)
+{
+    if (!json_object_get(r->options, key))
+        return false;
+
+    provenance_read_check(r, key, strcmp(provenance_read_get_text(r, key), word) == 0 ? 0 : -EINVAL);
+    return true;
+}
+
 static void read_paper(struct provenance_reader *r, const struct solve_options *o, struct paper_options *ret)
 {
     ret->B_min = provenance_read_get_double(r, "b_min_budget");
@@ -148,12 +158,8 @@ static void provenance_read_options(struct provenance_reader *r, struct solve_op
         provenance_read_check(r, "trellis_states", solve_trellis_exists(states) ? 0 : -EINVAL);
         ret->trellis_states = solve_trellis_exists(states) ? (uint32_t) states : 0;
     }
-    ret->half_matrices = false; /* as in tables of earlier versions */
-    if (json_object_get(r->options, "matrices")) {
-        ret->half_matrices = true;
-        provenance_read_check(r, "matrices",
-                              strcmp(provenance_read_get_text(r, "matrices"), "binary16") == 0 ? 0 : -EINVAL);
-    }
+    ret->half_matrices = provenance_read_has_word(r, "matrices", "binary16");
+    ret->blocks = provenance_read_has_word(r, "frame", "block");
     provenance_read_check(r, "decoder",
                           solve_decoder_from_name(provenance_read_get_text(r, "decoder"), &ret->decoder));
     provenance_read_check(r, "predict",

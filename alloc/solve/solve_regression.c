@@ -178,6 +178,9 @@ int regression_fit(const struct regression *r, uint32_t without, double ridge, d
     for (size_t i = 0; i < m; i++) {
         memcpy(G + i * m, scatter + i * wide, m * sizeof(*G));
         memcpy(X + i * d, scatter + i * wide + m, d * sizeof(*X));
+        for (size_t j = 0; r->block && j < wide; j++)
+            if (r->block[j] != r->block[i])
+                *(j < m ? &G[i * m + j] : &X[i * d + j - m]) = 0;
     }
 
     memset(ret_P, 0, d * m * sizeof(*ret_P));

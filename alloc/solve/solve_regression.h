@@ -18,6 +18,9 @@ struct regression {
     size_t m, d; /* of c and x */
     uint32_t n_sources;
     uint64_t n[STATS_DOMAINS_MAX];
+    /* [m + d] of the joint vector: numbers of x are regressed on codes of their own block alone; NULL: on
+     * all; borrowed, set after regression_begin() */
+    const uint8_t *block;
     /* of the joint vector [c ; x]: one set for each source, then the sets without each source, then of all */
     double *mean;    /* [2 n_sources + 1, m + d] */
     double *scatter; /* [2 n_sources + 1, m + d, m + d] centred; while adding not centred, lower triangles */

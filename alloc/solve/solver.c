@@ -228,6 +228,28 @@ static unsigned solver_state_bits(const struct solver *v)
     return bits;
 }
 
+/*
+ * The first planes, which turn by more than SOLVER_CUT radians per token, are the first block of keys:
+ * attention computes their keys, and folds the others (gpu/cpu/fold.h). Their number is rounded to whole
+ * bands.
+ */
+static void solver_init_blocks(struct solver *v)
+{
+    const struct geometry *g = v->g;
+    uint32_t half = g->n_rot / 2, n = 0, first = 0, rest;
+
+    while (n < half && fabs(g->freq[n]) > SOLVER_CUT)
+        n++;
+    n = (2 * n + BAND_COORDS / 2) / BAND_COORDS * BAND_COORDS / 2;
+    if (!v->o.blocks || n == 0 || n > half || 2 * n >= g->d)
+        return;
+
+    v->fast_planes = n;
+    v->blocks.n_first = rest = 2 * n;
+    for (uint32_t i = 0; i < g->d; i++)
+        v->blocks.dim[geometry_in_planes(g, n, i) ? first++ : rest++] = (uint16_t) i;
+}
+
 int solver_init_with(struct solver *v, const struct stats *s, const struct solve_options *o, uint32_t mask,
                      struct errmsg *e)
 {
@@ -246,6 +268,13 @@ int solver_init_with(struct solver *v, const struct stats *s, const struct solve
     r = solver_start_threads(v, e);
     if (r < 0)
         return r;
+
+    solver_init_blocks(v);
+    if (o->blocks && v->fast_planes == 0)
+        return fail(
+            e, -EINVAL,
+            "the model's RoPE planes are all fast or all slow, so its keys have one block: solve with "
+            "--frame 1");
 
     v->half = o->half_matrices && solver_state_bits(v) > 0;
     r = curve_model_init(&v->model, o->curve, o->quantiser, solver_state_bits(v));
@@ -378,7 +407,7 @@ int solver_head_metric(const struct solver *v, uint32_t head_side, const struct 
     solver_covariance(v, head_side, S);
     r = solver_metric(v, head_side, S, M);
     if (r == 0)
-        r = transform_roots_init(&m->roots, (uint32_t) d, M);
+        r = transform_roots_init(&m->roots, (uint32_t) d, M, head_side % 2 == SIDE_K ? &v->blocks : NULL);
     if (r == 0)
         m->M = take_ptr(M);
     return r;

@@ -34,6 +34,8 @@ struct threads;
 #define SOLVER_NARROW_SHARE 0.01
 #define SOLVER_WIDE_SHARE 0.1 /* with more tokens, the sources that vary less may be the odd ones */
 
+#define SOLVER_CUT 0.1 /* radians per token, between fast and slow planes of RoPE */
+
 struct head {
     struct transform t;
     double *mean;    /* [d]: of x, or of the residual v - P c */
@@ -61,19 +63,21 @@ struct solver {
     const struct stats *s;
     const struct geometry *g;
     struct solve_options o;
-    uint32_t mask;                               /* bit i: the solve uses source i of the statistics */
-    uint32_t n_sources;                          /* in mask; 0: statistics of moments */
-    uint32_t sources[STATS_DOMAINS_MAX];         /* their numbers in the statistics */
-    uint64_t n_tokens[STATS_DOMAINS_MAX];        /* that count, by number in the statistics */
-    uint32_t reduced;                            /* bit i: source i of the statistics counts less */
-    double share[STATS_DOMAINS_MAX];             /* of the tokens that count */
-    double largest_share;                        /* of a source */
-    bool half;                                   /* the table will have matrices of binary16 */
-    bool leaves_out;                             /* fits to sources that were left out (solve_view.h) */
-    size_t n;                                    /* sampled tokens of these sources */
-    uint32_t *rows;                              /* [n] their rows in the statistics, by source */
-    size_t first[STATS_DOMAINS_MAX + 1];         /* source i has the rows first[i] .. first[i + 1] - 1 */
-    struct curve_model model;                    /* levels and errors on N(0,1) */
+    uint32_t mask;                        /* bit i: the solve uses source i of the statistics */
+    uint32_t n_sources;                   /* in mask; 0: statistics of moments */
+    uint32_t sources[STATS_DOMAINS_MAX];  /* their numbers in the statistics */
+    uint64_t n_tokens[STATS_DOMAINS_MAX]; /* that count, by number in the statistics */
+    uint32_t reduced;                     /* bit i: source i of the statistics counts less */
+    double share[STATS_DOMAINS_MAX];      /* of the tokens that count */
+    double largest_share;                 /* of a source */
+    bool half;                            /* the table will have matrices of binary16 */
+    uint32_t fast_planes;                 /* that are a block of their own in the bases of K; 0: none */
+    struct transform_blocks blocks;       /* of K */
+    bool leaves_out;                      /* fits to sources that were left out (solve_view.h) */
+    size_t n;                             /* sampled tokens of these sources */
+    uint32_t *rows;                       /* [n] their rows in the statistics, by source */
+    size_t first[STATS_DOMAINS_MAX + 1];  /* source i has the rows first[i] .. first[i + 1] - 1 */
+    struct curve_model model;             /* levels and errors on N(0,1) */
     struct levels levels[2][TABLE_BITS_MAX + 1]; /* of the table, by side and width */
     struct head *heads;                          /* [n_heads], by head_side_index() */
     uint32_t n_heads;

@@ -74,15 +74,53 @@ static void transform_make_bands(struct transform *t, uint64_t seed)
     }
 }
 
-int transform_roots_init(struct transform_roots *r, uint32_t d, const double *M)
+/* One of the blocks: dimensions dim[0] .. dim[n - 1], or 0 .. n - 1 if dim is NULL. */
+struct transform_block {
+    const uint16_t *dim;
+    size_t first, n; /* coordinates that it may have */
+    size_t at;       /* in struct transform_roots */
+};
+
+/* Returns the number of blocks. */
+static unsigned transform_list_blocks(const struct transform_blocks *b, size_t d,
+                                      struct transform_block ret[2])
+{
+    size_t n = b->n_first;
+
+    ret[0] = (struct transform_block){n > 0 ? b->dim : NULL, 0, n > 0 ? n : d, 0};
+    ret[1] = (struct transform_block){b->dim + n, n, d - n, n * n};
+    return n > 0 ? 2 : 1;
+}
+
+/* ret [n, n] := the part of @M [d, d] that belongs to a block. */
+static void transform_gather(const struct transform_block *b, size_t d, const double *M, double *ret)
+{
+    for (size_t i = 0; i < b->n; i++)
+        for (size_t j = 0; j < b->n; j++)
+            ret[i * b->n + j] = b->dim ? M[b->dim[i] * d + b->dim[j]] : M[i * d + j];
+}
+
+/* Rows of a block [n, n] to rows and columns of @ret [d, d]; the other columns become 0. */
+static void transform_scatter(const struct transform_block *b, size_t d, const double *rows, double *ret)
+{
+    memset(ret + b->first * d, 0, b->n * d * sizeof(*ret));
+    for (size_t i = 0; i < b->n; i++)
+        for (size_t j = 0; j < b->n; j++)
+            ret[(b->first + i) * d + (b->dim ? b->dim[j] : j)] = rows[i * b->n + j];
+}
+
+int transform_roots_init(struct transform_roots *r, uint32_t d, const double *M,
+                         const struct transform_blocks *blocks)
 {
     size_t dd = (size_t) d * d;
     double trace = linalg_trace(d, M), ridge = RIDGE * trace / (double) d;
     _cleanup_(freep) double *A = NULL;
     _cleanup_(freep) double *ridged = NULL;
-    int err;
+    struct transform_block list[2];
 
     *r = (struct transform_roots){.A = NULL};
+    if (blocks)
+        r->blocks = *blocks;
     if (!isfinite(trace))
         return -EDOM;
     if (!(trace > 0) || !(ridge > 0))
@@ -93,12 +131,17 @@ int transform_roots_init(struct transform_roots *r, uint32_t d, const double *M)
     if (!A || !ridged)
         return -ENOMEM;
 
-    memcpy(ridged, M, dd * sizeof(*ridged));
-    for (size_t i = 0; i < d; i++)
-        ridged[i * d + i] += ridge;
-    err = linalg_roots(d, ridged, A, A + dd);
-    if (err < 0)
-        return err;
+    for (unsigned k = 0, n = transform_list_blocks(&r->blocks, d, list); k < n; k++) {
+        const struct transform_block *b = &list[k];
+        int err;
+
+        transform_gather(b, d, M, ridged);
+        for (size_t i = 0; i < b->n; i++)
+            ridged[i * b->n + i] += ridge;
+        err = linalg_roots(b->n, ridged, A + b->at, A + dd + b->at);
+        if (err < 0)
+            return err;
+    }
 
     r->A = take_ptr(A);
     r->inverse = r->A + dd;
@@ -111,26 +154,59 @@ void transform_roots_deinit(struct transform_roots *r)
     *r = (struct transform_roots){.A = NULL};
 }
 
-static int transform_fit_basis(struct transform *t, const double *S, const struct transform_roots *roots)
+/* w [n] and the rows of enc and dec of one block. @work: [2, n, n] */
+static int transform_fit_block(struct transform *t, const struct transform_block *b, const double *S,
+                               const struct transform_roots *roots, double *work)
 {
-    size_t d = t->d, dd = d * d;
-    _cleanup_(freep) double *product = malloc(dd * sizeof(*product));
+    size_t n = b->n, d = t->d;
+    const double *A = roots->A + b->at;
+    double *product = work, *rows = work + n * n;
     int r;
 
-    if (!product)
-        return -ENOMEM;
-
-    linalg_product(d, d, d, roots->A, S, product);
-    linalg_product(d, d, d, product, roots->A, t->enc);
-    linalg_mirror(d, t->enc);
-    memcpy(product, t->enc, dd * sizeof(*product));
-    r = linalg_eigen(d, product, t->w); /* rows of product: U' */
+    transform_gather(b, d, S, rows);
+    linalg_product(n, n, n, A, rows, product);
+    linalg_product(n, n, n, product, A, rows);
+    linalg_mirror(n, rows);
+    memcpy(product, rows, n * n * sizeof(*product));
+    r = linalg_eigen(n, product, t->w + b->first); /* rows of product: U' */
     if (r < 0)
         return r;
 
-    linalg_product(d, d, d, product, roots->A, t->enc);       /* U'A */
-    linalg_product(d, d, d, product, roots->inverse, t->dec); /* (A^-1 U)', A symmetric */
+    linalg_product(n, n, n, product, A, rows); /* U'A */
+    transform_scatter(b, d, rows, t->enc);
+    linalg_product(n, n, n, product, roots->inverse + b->at, rows); /* (A^-1 U)', A symmetric */
+    transform_scatter(b, d, rows, t->dec);
     return 0;
+}
+
+static int transform_fit_basis(struct transform *t, const double *S, const struct transform_roots *roots)
+{
+    size_t d = t->d;
+    _cleanup_(freep) double *work = malloc(2 * d * d * sizeof(*work));
+    struct transform_block list[2];
+    int r = 0;
+
+    if (!work)
+        return -ENOMEM;
+
+    for (unsigned k = 0, n = transform_list_blocks(&roots->blocks, d, list); r == 0 && k < n; k++)
+        r = transform_fit_block(t, &list[k], S, roots, work);
+    return r;
+}
+
+/* Leaves out coordinates whose w is only rounding. A first block keeps them, with a w of this size, since its
+ * bands must be full. */
+static void transform_count_coords(struct transform *t, size_t n_first)
+{
+    double floor = RANK_FLOOR * (n_first > 0 && t->w[n_first] > t->w[0] ? t->w[n_first] : t->w[0]);
+
+    while (t->n_coords < n_first) {
+        t->w[t->n_coords] = fmax(t->w[t->n_coords], floor);
+        t->trace += t->w[t->n_coords++];
+    }
+    while (t->n_coords < t->d && t->w[t->n_coords] > floor)
+        t->trace += t->w[t->n_coords++];
+    memset(t->w + t->n_coords, 0, (t->d - t->n_coords) * sizeof(double));
 }
 
 int transform_fit_roots(struct transform *t, const double *S, const struct transform_roots *roots,
@@ -151,9 +227,7 @@ int transform_fit_roots(struct transform *t, const double *S, const struct trans
     if (r < 0)
         return r;
 
-    while (t->n_coords < d && t->w[t->n_coords] > RANK_FLOOR * t->w[0])
-        t->trace += t->w[t->n_coords++];
-    memset(t->w + t->n_coords, 0, (d - t->n_coords) * sizeof(double));
+    transform_count_coords(t, roots->blocks.n_first);
     t->n_bands = (t->n_coords + BAND_COORDS - 1) / BAND_COORDS;
     transform_make_bands(t, seed);
     return 0;
@@ -166,7 +240,7 @@ int transform_fit(struct transform *t, const double *S, const double *M, uint64_
 
     t->n_coords = t->n_bands = 0;
     t->trace = 0;
-    r = transform_roots_init(&roots, t->d, M);
+    r = transform_roots_init(&roots, t->d, M, NULL);
     return r < 0 ? r : transform_fit_roots(t, S, &roots, seed);
 }
 

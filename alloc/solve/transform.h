@@ -8,6 +8,10 @@
  *
  * so that e'Me = sum over bands of scale^2 |z^ - z|^2 (up to the ridge) and
  * leaving out the smallest w is optimal.
+ *
+ * In two blocks of dimensions, this is done for each block with its own part of M and S: the coordinates of
+ * the first block, in descending order, then those of the second. What M says of the errors of both together
+ * is left out, as if they were independent.
  */
 #pragma once
 
@@ -37,13 +41,22 @@ static inline uint32_t band_coords(const struct transform *t, uint32_t band)
     return left < BAND_COORDS ? left : BAND_COORDS;
 }
 
-/* A and its inverse for one metric, which serve many covariances. */
-struct transform_roots {
-    double *A, *inverse; /* [d, d]; NULL: no query reads this head-side, M = 0 */
+/* Dimensions that have bases of their own. */
+struct transform_blocks {
+    uint32_t n_first; /* dimensions of the first block, a multiple of BAND_COORDS; 0: one block of all */
+    uint16_t dim[GEOMETRY_DIM_MAX]; /* of two blocks, those of the first, then the others */
 };
 
-/* Return: 0; -EDOM: M is not finite or has no eigenvalues; -ENOMEM. */
-int transform_roots_init(struct transform_roots *r, uint32_t d, const double *M);
+/* A and its inverse for one metric, which serve many covariances. */
+struct transform_roots {
+    struct transform_blocks blocks;
+    double *A,
+        *inverse; /* [d, d], or one block after the other; NULL: no query reads this head-side, M = 0 */
+};
+
+/* @blocks: of the transforms; NULL: one. Return: 0; -EDOM: M is not finite or has no eigenvalues; -ENOMEM. */
+int transform_roots_init(struct transform_roots *r, uint32_t d, const double *M,
+                         const struct transform_blocks *blocks);
 void transform_roots_deinit(struct transform_roots *r);
 
 int transform_init(struct transform *t, uint32_t d);
@@ -61,7 +74,7 @@ void transform_deinit(struct transform *t);
  */
 int transform_fit(struct transform *t, const double *S, const double *M, uint64_t seed);
 
-/* The same with the roots of the metric. */
+/* The same with the roots of the metric, in their blocks. A first block has all of its coordinates. */
 int transform_fit_roots(struct transform *t, const double *S, const struct transform_roots *roots,
                         uint64_t seed);
 

@@ -33,6 +33,7 @@ enum {
     OPT_CEILING,
     OPT_SEED,
     OPT_MATRICES,
+    OPT_FRAME,
     OPT_NO_LEVELS,
     OPT_PREDICT,
     OPT_DECODER,
@@ -125,6 +126,11 @@ static const struct argp_option options[] = {
      "Numbers of the matrices of a table with trellises: binary16 (default), or binary32, which takes twice "
      "the "
      "bytes",
+     3},
+    {"frame", OPT_FRAME, "1|block", 0,
+     "Bases of keys: 1 (default) over all RoPE planes; block: fast planes, which turn by more than 0.1 "
+     "radians "
+     "per token, and slow ones apart, which makes attention on a CPU faster and loses more",
      3},
     {"no-fitted-levels", OPT_NO_LEVELS, NULL, 0, "Use the levels of a normal distribution", 3},
     {"predict", OPT_PREDICT, "head|layer|none", 0,
@@ -284,6 +290,26 @@ static bool solve_arguments_take_sides(struct solve_arguments *a, int key, char 
     return false;
 }
 
+/* Return: whether @key says what form the table's matrices have. */
+static bool solve_arguments_take_form(struct solve_arguments *a, int key, const char *arg,
+                                      const struct argp_state *state)
+{
+    switch (key) {
+    case OPT_MATRICES:
+        a->single = strcmp(arg, "binary32") == 0;
+        if (!a->single && strcmp(arg, "binary16") != 0)
+            argp_error(state, "--matrices %s: binary16 and binary32 are possible", arg);
+        return true;
+    case OPT_FRAME:
+        a->blocks = strcmp(arg, "block") == 0;
+        if (!a->blocks && strcmp(arg, "1") != 0)
+            argp_error(state, "--frame %s: 1 and block are possible", arg);
+        return true;
+    }
+
+    return false;
+}
+
 /* Return: whether @key is one of the paper's. */
 static bool solve_arguments_take_paper(struct solve_arguments *a, int key, char *arg,
                                        const struct argp_state *state)
@@ -385,8 +411,10 @@ static void solve_arguments_check(struct solve_arguments *a, const struct argp_s
         argp_error(state, "a STATS file and -o TABLE are needed");
     if (a->swap_report && (a->output || a->sweep))
         argp_error(state, "--swap-report makes no table: leave out %s", a->sweep ? "--sweep" : "-o");
-    if (a->swap_report && (a->method != KVC_METHOD_BANDS || a->without > 0 || a->own_sources))
-        argp_error(state, "--swap-report is for the method bands, without --without and --own-sources");
+    if (a->swap_report && (a->method != KVC_METHOD_BANDS || a->without > 0 || a->own_sources || a->blocks))
+        argp_error(
+            state,
+            "--swap-report is for the method bands, without --without, --own-sources and --frame block");
     if (a->own_sources && a->method != KVC_METHOD_BANDS)
         argp_error(state, "--own-sources is for the method bands: the others leave no source out");
     if (a->timing && (a->sweep || a->swap_report))
@@ -432,11 +460,6 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
     case 'o':
         a->output = arg;
         return 0;
-    case OPT_MATRICES:
-        a->single = strcmp(arg, "binary32") == 0;
-        if (!a->single && strcmp(arg, "binary16") != 0)
-            argp_error(state, "--matrices %s: binary16 and binary32 are possible", arg);
-        return 0;
     case OPT_METHOD:
     case OPT_METRIC:
     case OPT_CURVE:
@@ -480,8 +503,9 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
         return 0;
     }
 
-    if (solve_arguments_take_flag(a, key) || solve_arguments_take_budget(a, key, arg, state) ||
-        solve_arguments_take_sides(a, key, arg, state) || solve_arguments_take_paper(a, key, arg, state))
+    if (solve_arguments_take_flag(a, key) || solve_arguments_take_form(a, key, arg, state) ||
+        solve_arguments_take_budget(a, key, arg, state) || solve_arguments_take_sides(a, key, arg, state) ||
+        solve_arguments_take_paper(a, key, arg, state))
         return 0;
 
     return ARGP_ERR_UNKNOWN;
@@ -522,6 +546,8 @@ void solve_arguments_apply(const struct solve_arguments *a, const struct solve_i
         ret->flags |= KVC_SOLVE_NORMAL_LEVELS;
     if (a->single)
         ret->flags |= KVC_SOLVE_BINARY32;
+    if (a->blocks)
+        ret->flags |= KVC_SOLVE_BLOCKS;
     if (a->no_depth)
         ret->flags |= KVC_SOLVE_NO_DEPTH_WEIGHTS;
     if (a->own_sources)

@@ -29,6 +29,7 @@ struct solve_arguments {
     uint32_t trellis_states;        /* as there */
     bool no_levels, no_depth, own_sources, timing;
     bool single; /* --matrices binary32 */
+    bool blocks; /* --frame block */
     bool equal;  /* compare with equal budgets */
     uint32_t without;
     const char *paper_option, *c2_option; /* the last typed option of these methods, for error sentences */

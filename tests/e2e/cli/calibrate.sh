@@ -42,6 +42,10 @@ expect "solve" 0 "$KVCOBRA" solve "$dir/share.stats" --bpd 3 -o "$dir/share.tabl
 expect_true "expects a KL" "0 < j['expected_kl'] < 10"
 expect "with scalar levels" 0 "$KVCOBRA" solve "$dir/share.stats" --bpd 3 --trellis 0 -o "$dir/scalar.table" --json
 expect_true "it expects none" "j['expected_kl'] is None"
+expect "with bases in two blocks" 0 "$KVCOBRA" solve "$dir/share.stats" --bpd 3 --frame block -o "$dir/block.table"
+expect "its provenance" 0 "$KVCOBRA" inspect "$dir/block.table" --json
+expect_true "says so" "j['provenance']['options']['frame'] == 'block'"
+expect "another frame is refused" 2 "$KVCOBRA" solve "$dir/share.stats" --bpd 3 --frame 2 -o "$dir/two.table"
 expect "no share" 0 calibrate none.stats --text "$dir/good.txt" --tokens 2048 --own-share 0 --json
 expect_true "is no text of the model" "j['windows'] == 8"
 expect "its sources" 0 "$KVCOBRA" inspect "$dir/none.stats" --json

@@ -89,7 +89,7 @@ static void test_every_option(void)
         .quantiser = KVC_QUANTISER_UNIFORM,
         .predict = KVC_PREDICT_NONE,
         .decoder = KVC_DECODER_INVERSE,
-        .flags = KVC_SOLVE_NO_DEPTH_WEIGHTS,
+        .flags = KVC_SOLVE_NO_DEPTH_WEIGHTS | KVC_SOLVE_BLOCKS,
         .temper = 0.5,
         .floor_bpd = 1,
         .ceil_bpd = 6,
@@ -111,6 +111,7 @@ static void test_every_option(void)
     same.v_from = PREDICT_NONE;
     same.decoder = DECODER_INVERSE;
     same.depth_weights = false;
+    same.blocks = true;
     same.temper = 0.5;
     same.floor_bpd = 1;
     same.ceil_bpd = 6;
@@ -196,8 +197,8 @@ static void test_refusals(void)
     bad.decoder = 3;
     EXPECT_REFUSED(&f, kvc_solve(s, &bad, &bytes, &n, NULL), -EINVAL, "decoder is 3");
     bad = o;
-    bad.flags = 16;
-    EXPECT_REFUSED(&f, kvc_solve(s, &bad, &bytes, &n, NULL), -EINVAL, "flags is 0x10");
+    bad.flags = 32;
+    EXPECT_REFUSED(&f, kvc_solve(s, &bad, &bytes, &n, NULL), -EINVAL, "flags is 0x20");
     bad = o;
     bad.bpd = 9;
     EXPECT_REFUSED(&f, kvc_solve(s, &bad, &bytes, &n, NULL), -EINVAL, "a budget of 9 bits");

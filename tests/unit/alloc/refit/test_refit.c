@@ -70,7 +70,7 @@ static struct moments *moments_of(const struct vectors *v, size_t n, bool joint)
 
 /* A table that was solved from vectors. */
 static struct table *solved_with(const struct vectors *v, enum prediction from, double contrast,
-                                 uint32_t states)
+                                 uint32_t states, bool blocks)
 {
     _cleanup_(stats_freep) struct stats *s = NULL;
     _cleanup_(freep) void *bytes = NULL;
@@ -93,6 +93,7 @@ static struct table *solved_with(const struct vectors *v, enum prediction from, 
             0);
     solve_options_default(&o, 2.5);
     o.trellis_states = states;
+    o.blocks = blocks;
     o.metric = METRIC_MSE;
     o.depth_weights = false;
     o.v_from = from;
@@ -106,7 +107,7 @@ static struct table *solved_with(const struct vectors *v, enum prediction from, 
 
 static struct table *solved(const struct vectors *v, enum prediction from)
 {
-    return solved_with(v, from, 0, 0);
+    return solved_with(v, from, 0, 0, false);
 }
 
 static struct table *refitted_by(const struct table *t, const struct moments *m, double share,
@@ -404,7 +405,7 @@ static void test_contrast(void)
     vectors_draw(&v, false);
     m = moments_of(&v, TOKENS, false);
     for (int i = 0; i < 2; i++) {
-        t[i] = solved_with(&v, PREDICT_NONE, i, 0);
+        t[i] = solved_with(&v, PREDICT_NONE, i, 0, false);
         new[i] = refitted(t[i], m, &report);
     }
     for (uint32_t hs = 0; hs < head_side_count(&t[0]->geometry); hs++) {
@@ -459,16 +460,48 @@ static void test_matrices(void)
     struct refit_report report;
 
     vectors_draw(&v, false);
-    t = solved_with(&v, PREDICT_HEAD, 0, 64);
+    t = solved_with(&v, PREDICT_HEAD, 0, 64, false);
     m = moments_of(&v, TOKENS, false);
     to = refitted(t, m, &report);
     CU_ASSERT(table_has_half_matrices(t) && table_has_half_matrices(to));
     CU_ASSERT_EQUAL(to->n_bytes / 1000, t->n_bytes / 1000); /* provenances differ */
 }
 
+/* Keys in two blocks stay in two blocks, which parsing checks, and the refit lowers the error by as much. */
+static void test_blocks(void)
+{
+    _cleanup_(vectors_deinit) struct vectors v = {{NULL}}, drifted = {{NULL}};
+    _cleanup_(moments_freep) struct moments *m = NULL;
+    _cleanup_(table_unrefp) struct table *t = NULL, *to = NULL;
+    double before[2], after[2];
+    struct refit_report report;
+
+    vectors_draw(&v, false);
+    vectors_draw(&drifted, true);
+    t = solved_with(&v, PREDICT_HEAD, 0, 0, true);
+    m = moments_of(&drifted, TOKENS, false);
+    to = refitted(t, m, &report);
+    CU_ASSERT(t->codecs[0].fast_planes > 0 && t->codecs[0].fast_halves != 0);
+    for (uint32_t hs = 0; hs < 2 * HEADS; hs++) {
+        CU_ASSERT_EQUAL(to->codecs[hs].fast_planes, t->codecs[hs].fast_planes);
+        CU_ASSERT_EQUAL(to->codecs[hs].fast_halves, t->codecs[hs].fast_halves);
+    }
+    errors(t, &drifted, before);
+    errors(to, &drifted, after);
+    CU_ASSERT(after[SIDE_K] < 0.9 * before[SIDE_K]);
+    CU_ASSERT(after[SIDE_V] < 0.9 * before[SIDE_V]);
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_own_head), TEST(test_whole_layer), TEST(test_without_prediction),
-    TEST(test_no_drift), TEST(test_contrast),    TEST(test_half_way),
-    TEST(test_refusals), TEST(test_matrices),    TEST_END,
+    TEST(test_own_head),
+    TEST(test_whole_layer),
+    TEST(test_without_prediction),
+    TEST(test_no_drift),
+    TEST(test_contrast),
+    TEST(test_half_way),
+    TEST(test_refusals),
+    TEST(test_matrices),
+    TEST(test_blocks),
+    TEST_END,
 };
 const char test_suite[] = "refit";

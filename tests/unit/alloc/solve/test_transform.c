@@ -72,6 +72,45 @@ static void test_identities(void)
     check_identities(128);
 }
 
+/* In two blocks: no coordinate has numbers of both; dec and enc are inverses; w of each block descends; the
+ * first block is full even where its variance is 0. */
+static void test_blocks(void)
+{
+    enum { DIM = 36, FIRST = 16 };
+    double S[DIM * DIM], M[DIM * DIM];
+    struct transform_blocks blocks = {.n_first = FIRST};
+    struct transform_roots roots;
+    struct transform t;
+
+    for (uint16_t i = 0, first = 0, rest = FIRST; i < DIM; i++)
+        blocks.dim[i % 9 < 4 ? first++ : rest++] = i;
+    draw_positive(DIM, S);
+    draw_positive(DIM, M);
+    for (size_t i = 0; i < DIM; i++) /* dimension 1 is constant */
+        S[i * DIM + 1] = S[DIM + i] = 0;
+    CU_ASSERT_EQUAL_FATAL(transform_init(&t, DIM), 0);
+    CU_ASSERT_EQUAL_FATAL(transform_roots_init(&roots, DIM, M, &blocks), 0);
+    CU_ASSERT_EQUAL(transform_fit_roots(&t, S, &roots, 5), 0);
+    CU_ASSERT_EQUAL(t.n_coords, DIM);
+    CU_ASSERT_EQUAL(t.n_bands, 5);
+    for (size_t c = 0; c < DIM; c++) {
+        CU_ASSERT(c == 0 || c == FIRST || t.w[c] <= t.w[c - 1]);
+        for (size_t i = 0; i < DIM; i++)
+            if ((i % 9 < 4) != (c < FIRST))
+                CU_ASSERT(t.enc[c * DIM + i] == 0 && t.dec[c * DIM + i] == 0);
+    }
+    for (size_t i = 0; i < DIM; i++)
+        for (size_t j = 0; j < DIM; j++) {
+            double sum = 0;
+
+            for (size_t c = 0; c < DIM; c++)
+                sum += t.dec[c * DIM + i] * t.enc[c * DIM + j];
+            CU_ASSERT_DOUBLE_EQUAL(sum, i == j, 1e-6);
+        }
+    transform_roots_deinit(&roots);
+    transform_deinit(&t);
+}
+
 /* Coordinates have unit variance on average over each band, exactly so
  * with Hadamard, and the bands descend. */
 static void test_unit_variance(void)
@@ -216,7 +255,12 @@ static void test_degenerate(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_identities), TEST(test_unit_variance), TEST(test_truncation),
-    TEST(test_apply),      TEST(test_degenerate),    TEST_END,
+    TEST(test_identities),
+    TEST(test_unit_variance),
+    TEST(test_truncation),
+    TEST(test_apply),
+    TEST(test_degenerate),
+    TEST(test_blocks),
+    TEST_END,
 };
 const char test_suite[] = "transform";
