@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Checks in samples of a few lines which mutants places.py finds, that the changed text keeps its lines, in which order a
-mutant meets the tests, and when a failed test counts.
+mutant meets the tests, which tests the baseline leaves out, and when a failed test counts.
 
     python3 tools/mutate/test_mutate.py
 """
 import os
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -116,6 +117,40 @@ class Order(unittest.TestCase):
         campaign.results["1"] = {"met": ["a"]}
         self.assertEqual(campaign.first_of(["c"], mutate.FIRST_TESTS_S - campaign.seconds_of(1)), [])
         self.assertEqual(campaign.first_of(["b", "c"], float("inf")), ["b", "c"])
+
+
+class Reach(unittest.TestCase):
+    """Which tests start a program that has mutants."""
+
+    def reach_of(self, kind_of_marked):
+        """{name of a test: may_reach}, where of the targets a and b the file of b has the mark."""
+        with tempfile.TemporaryDirectory() as folder:
+            targets = []
+            for name, kind, text in (("a", "executable", b"none"), ("b", kind_of_marked, b"x" + test_runs.MARK)):
+                path = os.path.join(folder, name)
+                with open(path, "wb") as file:
+                    file.write(text)
+                targets.append({"id": name, "type": kind, "filename": [path], "target_sources": []})
+            targets.append({"id": "l", "type": "static library", "filename": ["/nonexistent"], "target_sources": []})
+            described = [{"name": depends, "cmd": ["sh"], "env": {}, "workdir": None, "suite": ["p:unit"], "depends": list(depends)}
+                         for depends in ("a", "ab", "b")]
+            answers = {"--targets": targets, "--tests": described}
+            before, test_runs.introspect = test_runs.introspect, lambda _build, what: answers[what]
+            try:
+                return {t.name: t.may_reach for t in test_runs.tests_of(folder)}
+            finally:
+                test_runs.introspect = before
+
+    def test_programs_with_mutants(self):
+        self.assertEqual(self.reach_of("executable"), {"a": False, "ab": True, "b": True})
+
+    def test_any_program_may_load_a_library(self):
+        self.assertEqual(self.reach_of("shared library"), {"a": True, "ab": True, "b": True})
+
+    def test_the_others_are_not_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            test = test_of("", "t")._replace(command=["/nonexistent"], may_reach=False)
+            self.assertEqual(mutate.baseline_of(folder, [test], 1)["t"]["reached"], None)
 
 
 class Judgement(unittest.TestCase):

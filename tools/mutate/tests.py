@@ -16,7 +16,10 @@ SKIPPED = 77
 # The form of the sources is another matter, and a copy of them is none.
 NOT_RUN = {"form"}
 
-Test = collections.namedtuple("Test", "name command env workdir source")  # source: of the program, from the root on
+MARK = b"kvc_mutant_number"  # a symbol of every file with mutants (mutant.h)
+
+# source: of the program, from the root on; may_reach: whether a program that the test starts has mutants
+Test = collections.namedtuple("Test", "name command env workdir source may_reach", defaults=(True,))
 # status: passed, skipped, failed, late; cpu_s: of all processes of the test
 Outcome = collections.namedtuple("Outcome", "status seconds cpu_s output")
 
@@ -36,9 +39,25 @@ def sources_of(build):
     return found
 
 
+def with_mutants(build):
+    """Ids of the targets whose files have mutants; None if a shared library has some, which any program may load."""
+    found = set()
+    for target in introspect(build, "--targets"):
+        if target["type"] not in ("executable", "shared library", "shared module"):
+            continue
+        for path in target["filename"]:
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                if data.find(MARK) < 0:
+                    continue
+            if target["type"] != "executable":
+                return None
+            found.add(target["id"])
+    return found
+
+
 def tests_of(build):
     """Every test of the folder @build, as meson describes it."""
-    described, sources = introspect(build, "--tests"), sources_of(build)
+    described, sources, marked = introspect(build, "--tests"), sources_of(build), with_mutants(build)
     times = collections.Counter(test["name"] for test in described)
     found = []
     for test in described:
@@ -46,7 +65,8 @@ def tests_of(build):
         if NOT_RUN & suites:
             continue
         name = test["name"] if times[test["name"]] == 1 else f"{test['name']} ({' '.join(sorted(suites))})"
-        found.append(Test(name, test["cmd"], test["env"], test["workdir"] or build, sources.get(test["cmd"][0], "")))
+        found.append(Test(name, test["cmd"], test["env"], test["workdir"] or build, sources.get(test["cmd"][0], ""),
+                          marked is None or not marked.isdisjoint(test["depends"])))
     return found
 
 
