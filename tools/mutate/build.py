@@ -12,11 +12,10 @@ import sys
 import places
 import source
 
-FOLDERS = ("base", "alloc", "proto", "gpu", "client", "daemon")
+FOLDERS = ("base", "alloc", "proto", "gpu", "client", "daemon", "mover", "cluster", "tools", "lab")
 # Programs of the build and of the tests, and code that only a compiler for GPUs builds.
 NOT_MUTATED = re.compile(r"gpu/cuda/|client/python/|daemon/man/|.*/main\.c|.*_table\.c")
 SPARE = 1.5  # some places do not compile
-COMPILERS_MAX = 3
 
 
 def folder_of(path):
@@ -29,10 +28,12 @@ def files_of(folders):
             and (p.endswith(".c") or source.PER_INSTRUCTION_SET.fullmatch(p))]
 
 
-def choose(folders, files, count, seed):
+def choose(folders, files, count, each, seed):
     """Places for @count mutants and some spare ones, by folder, in the order in which they are drawn.
 
-    @files: only files whose path has a match of this regular expression; every folder must have one. A folder's share grows with the square root of its lines: by its lines themselves, two folders would have no share.
+    @files: only files whose path has a match of this regular expression; every folder must have one. A folder's share
+    grows with the square root of its lines: by its lines themselves, two folders would have no share. @each: that many in
+    every folder instead.
     """
     chosen = {}
     n_lines, found = {}, {}
@@ -45,7 +46,7 @@ def choose(folders, files, count, seed):
         found[folder] = [place for p in paths for place in places.places_of(p, texts[p])]
     total = sum(math.sqrt(n) for n in n_lines.values())
     for folder in folders:
-        wanted = max(1, round(count * math.sqrt(n_lines[folder]) / total))
+        wanted = each or max(1, round(count * math.sqrt(n_lines[folder]) / total))
         draw = random.Random(f"{seed} {folder}")
         chosen[folder] = (wanted, drawn(found[folder], math.ceil(wanted * SPARE), draw))
     return chosen
@@ -85,8 +86,8 @@ def changed(text, mutants, header):
 class Copy:
     """The folders WORK/source, a copy of the checkout, and WORK/@build_folder, where it is built."""
 
-    def __init__(self, root, work, build_folder="build"):
-        self.root, self.work = root, work
+    def __init__(self, root, work, jobs, build_folder="build"):
+        self.root, self.work, self.jobs = root, work, jobs
         self.source, self.build = os.path.join(work, "source"), os.path.join(work, build_folder)
         self.header = os.path.join(self.source, "tools/mutate/mutant.h")
 
@@ -130,7 +131,7 @@ class Copy:
             run(["meson", "setup", "--buildtype=debugoptimized", "-Dtests=enabled", *arguments, self.build, self.source])
 
     def compile_all(self):
-        run(["ninja", "-C", self.build, "--quiet"])
+        run(["ninja", "-C", self.build, "-j", str(self.jobs), "--quiet"])
 
     def build_all(self, meson_arguments):
         self.set_up(meson_arguments)
@@ -141,7 +142,7 @@ class Copy:
         names = subprocess.run(["ninja", "-C", self.build, "-t", "targets", "all"], capture_output=True, text=True, check=True).stdout
         headers = [line.split(":")[0] for line in names.split("\n") if re.match(r"\S+\.h: ", line)]
         if headers:
-            run(["ninja", "-C", self.build, "--quiet", *headers])
+            run(["ninja", "-C", self.build, "-j", str(self.jobs), "--quiet", *headers])
 
     def those_that_compile(self, drawn_places):
         """@drawn_places without those whose mutants the compiler refuses."""
@@ -209,14 +210,14 @@ def run(command):
         sys.exit(f"mutate: failed: {shlex.join(command)}")
 
 
-def build(root, work, folders, files, count, seed, meson_arguments):
+def build(root, work, folders, files, count, each, seed, meson_arguments, jobs):
     """Chooses, compiles and returns the mutants: [(number, place)]."""
-    copy = Copy(root, work)
+    copy = Copy(root, work, jobs)
     copy.copy()
     copy.set_up(meson_arguments)
     copy.generated()
     mutants = []
-    for wanted, candidates in choose(folders, files, count, seed).values():
+    for wanted, candidates in choose(folders, files, count, each, seed).values():
         mutants += copy.those_that_compile(candidates)[:wanted]
     mutants = list(enumerate(mutants, 1))
     copy.inject(mutants)

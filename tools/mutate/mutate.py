@@ -54,9 +54,12 @@ def arguments():
     parser = argparse.ArgumentParser(prog="mutate.sh", description="Count the small mistakes in the C sources that the tests notice.")
     parser.add_argument("--seed", default="1", help="draws the mutants (%(default)s)")
     parser.add_argument("--count", type=int, default=300, help="mutants over all folders (%(default)s)")
+    parser.add_argument("--each", type=int, default=0, help="mutants in every folder, instead of --count over all")
+    parser.add_argument("--now", default="", help="meet only mutants of files whose path has a match of this regular expression; "
+                        "the others stay open")
     parser.add_argument("--folders", default=",".join(mutant_build.FOLDERS), help="%(default)s")
     parser.add_argument("--files", default="", help="only files whose path has a match of this regular expression")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests at once (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests and compilers at once (%(default)s)")
     parser.add_argument("--work", default="build-mutants", help="folder of the copy, its build and the results (%(default)s)")
     parser.add_argument("--meson", default="-Dcuda=disabled -Db_sanitize=leak -Db_lundef=false",
                         help="options of the build (%(default)s)")
@@ -232,14 +235,19 @@ class Campaign:
     def run(self, all_tests, seconds):
         """The mutants that no test has noticed yet, with their tests of the first @seconds that they have not met."""
         by_name = {t.name: t for t in all_tests}
-        left = [(number, place) for number, place in self.mutants
-                if key_of(place) not in self.known and self.results.get(str(number), {"unfinished": True}).get("unfinished")]
+        left = [(number, place) for number, place in self.of_now()
+                if self.results.get(str(number), {"unfinished": True}).get("unfinished")]
 
         def ordered(number, place):
             first = self.first_of(self.tests_for(number, place, by_name), seconds - self.seconds_of(number))
             return [(by_name[n], limit_of(self.baseline[n]["seconds"])) for n in first]
 
         self.run_each(left, ordered, lambda number, place, result: self.add(number, place, result, by_name))
+
+    def of_now(self):
+        """The mutants that this call is about."""
+        return [(number, place) for number, place in self.mutants
+                if key_of(place) not in self.known and re.search(self.options.now, place.path)]
 
     def seconds_of(self, number):
         """How long the tests that mutant @number has met take."""
@@ -277,9 +285,9 @@ class Campaign:
         """Those left with the shorter tests, @all_tests of the build with sanitizers."""
         by_name = {t.name: t for t in all_tests if self.baseline.get(t.name, {"seconds": math.inf})["seconds"] <= SANITIZED_TEST_S}
         left = []
-        for number, place in self.mutants:
+        for number, place in self.of_now():
             result = self.results.get(str(number))
-            if result and not result["noticed"] and "sanitized" not in result and key_of(place) not in self.known:
+            if result and not result["noticed"] and "sanitized" not in result:
                 left.append((number, place))
 
         def ordered(number, place):
@@ -378,7 +386,7 @@ def main():
     work = os.path.abspath(options.work)
     source.root()
     os.makedirs(work, exist_ok=True)
-    asked = {"seed": options.seed, "count": options.count, "folders": options.folders, "files": options.files, "meson": options.meson}
+    asked = {"seed": options.seed, "count": options.count, "each": options.each, "folders": options.folders, "files": options.files, "meson": options.meson}
     path = os.path.join(work, "mutants.json")
     stored = load(path)
     if stored and stored["asked"] != asked:
@@ -387,7 +395,7 @@ def main():
     if not stored:
         progress("choosing and compiling")
         mutants = mutant_build.build(os.getcwd(), work, options.folders.split(","), options.files, options.count,
-                                     options.seed, shlex.split(options.meson))
+                                     options.each, options.seed, shlex.split(options.meson), options.jobs)
         stored = {"asked": asked, "mutants": [[n, *p] for n, p in mutants]}
         store(path, stored)
     mutants = [(m[0], places.Place(*m[1:])) for m in stored["mutants"]]
@@ -398,7 +406,7 @@ def main():
         campaign.run(all_tests, FIRST_TESTS_S)
         if options.sanitize:
             progress("building with sanitizers")
-            mutant_build.Copy(os.getcwd(), work, "build-sanitize").build_all([*shlex.split(options.meson), SANITIZERS])
+            mutant_build.Copy(os.getcwd(), work, options.jobs, "build-sanitize").build_all([*shlex.split(options.meson), SANITIZERS])
             campaign.run_sanitized(tests_of(work, "build-sanitize", options))
         campaign.run(all_tests, math.inf)
     report(mutants, load(os.path.join(work, "results.json"), {}))

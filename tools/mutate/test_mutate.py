@@ -93,7 +93,7 @@ class Order(unittest.TestCase):
 
     def campaign(self, seconds):
         """A campaign of one mutant, in daemon/a.c, that is executed by tests of that many @seconds."""
-        options = type("Options", (), {"minutes": None, "jobs": 1})
+        options = type("Options", (), {"minutes": None, "jobs": 1, "now": ""})
         place = places.Place("daemon/a.c", "f", 1, "skip", 0, 1, "", "", "", "")
         baseline = {name: {"seconds": s, "reached": [1]} for name, s in seconds.items()}
         return mutate.Campaign("/nonexistent", [(1, place)], baseline, options), place
@@ -109,6 +109,12 @@ class Order(unittest.TestCase):
         self.assertEqual(campaign.tests_for(1, place, by_name), ["own", "long", "other", "short"])
         campaign.results["1"] = {"met": ["own", "other"]}
         self.assertEqual(campaign.tests_for(1, place, by_name), ["long", "short"])
+
+    def test_mutants_of_this_call(self):
+        campaign, place = self.campaign({"a": 1.0})
+        self.assertEqual(campaign.of_now(), [(1, place)])
+        campaign.options.now = "^alloc/"
+        self.assertEqual(campaign.of_now(), [])
 
     def test_first_tests(self):
         campaign, _ = self.campaign({"a": 20.0, "b": 9.0, "c": 40.0})
