@@ -96,13 +96,13 @@ class Statistics(NotCopied):
                  column_stride=v.strides[1])
         self._check(library().kvc_stats_set_output_projection(self._stats, p))
 
-    def add_layer(self, document: int, layer: int, q: Any, k: Any, v: Any, residual: Optional[Any], pairs: str = "half-split") -> None:
-        """One layer of a window that starts at position 0. @q, @k: [tokens, heads, head_dim] after RoPE of @pairs; @v alike;
-        @residual: [tokens, n_embd]. All of one number type."""
+    def add_layer(self, document: int, layer: int, q: Optional[Any], k: Any, v: Any, residual: Optional[Any], pairs: str = "half-split") -> None:
+        """One layer of a window that starts at position 0. @q, @k: [tokens, heads, head_dim] after RoPE of @pairs, @q only for metric
+        output; @v alike; @residual: [tokens, n_embd]. All of one number type."""
         g = self.geometry
         named = {"q": (q, g.n_heads), "k": (k, g.n_kv_heads), "v": (v, g.n_kv_heads)}
         views = {name: _arrays.check(_arrays.view(x, name), name, (None, n, g.head_dim), "tokens heads head_dim")
-                 for name, (x, n) in named.items()}
+                 for name, (x, n) in named.items() if x is not None}
         n_tokens, dtype = views["k"].shape[0], views["k"].dtype
         x = _new("kvc_stats_layer", document=document, layer=layer, dtype=dtype, n=n_tokens, keys=library().KVC_KEYS_AFTER_ROPE,
                  pairs=PAIRS[pairs])

@@ -66,7 +66,7 @@ class Recorded:
         self.wo[layer] = wo.clone()
 
     def add_layer(self, document, layer, q, k, v, residual, pairs):
-        self.layers.append((document, layer, q.clone(), k.clone(), v.clone(), None if residual is None else residual.clone()))
+        self.layers.append((document, layer, *(None if x is None else x.clone() for x in (q, k, v, residual))))
         self.pairs = pairs
 
     def add_gradients(self, layer, side, g, pairs):

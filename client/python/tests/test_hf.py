@@ -398,7 +398,7 @@ class Refusals(HfCase):
         static.generation_config.cache_implementation = "static"
         cases.append(("static", static))
         cases.append(("torch.compile", torch.compile(make_model())))
-        for words, name, value in [("MLA", "kv_lora_rank", 8), ("ALiBi", "alibi", True), ("share the keys", "num_kv_shared_layers", 2),
+        for words, name, value in [("indexer", "index_topk", 8), ("ALiBi", "alibi", True), ("share the keys", "num_kv_shared_layers", 2),
                                    ("later tokens", "use_bidirectional_attention", True),
                                    ("scales queries by the position", "attn_temperature_tuning", True),
                                    ("has attention_cutoff, local_rope_theta, which no code", "attention_cutoff", 4)]:

@@ -20,9 +20,12 @@ import kvcobra
 from kvcobra._groups import FULL, group_digest, numbers
 from kvcobra.hf import KvCobraCache, _geometry, _proof
 from test_calibrate import Words, random_text
-from test_hf import HfCase, ids, make_model, mean_kl
+from test_hf import MOE, HfCase, ids, make_model, mean_kl
 
 EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
+# latent attention (MLA)
+MLA = dict(MOE, num_key_value_heads=4, kv_lora_rank=64, q_lora_rank=48, qk_nope_head_dim=32, qk_rope_head_dim=32, head_dim=32, v_head_dim=32,
+           n_group=1, topk_group=1, first_k_dense_replace=3)
 # by type: what is changed, the names of groups, and whether attention runs on codes
 KINDS = {"mistral": (dict(sliding_window=70), ["window-70"], True),
          "ministral": (dict(sliding_window=70), ["window-70"], True),
@@ -32,7 +35,10 @@ KINDS = {"mistral": (dict(sliding_window=70), ["window-70"], True),
          "smollm3": (dict(num_hidden_layers=4), ["full", "full-nope"], True),
          "qwen2": (dict(use_sliding_window=True, sliding_window=70, max_window_layers=1), ["full", "window-70"], True),
          "gemma2": (dict(sliding_window=70), ["window-70", "full"], False),
-         "gpt_oss": (dict(EXPERTS, sliding_window=70), ["window-70", "full"], False)}
+         "gpt_oss": (dict(EXPERTS, sliding_window=70), ["window-70", "full"], False),
+         **{kind: (MLA, ["latent", "rope"], False)
+            for kind in ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "minicpm3", "youtu")},
+         "longcat_flash": (dict(MLA, num_layers=2), ["latent", "rope"], False)}
 MODEL_ID = bytes(range(32))
 
 
@@ -180,7 +186,7 @@ class Sharing(GroupsCase):
         return KvCobraCache.from_model(model, client, model_id=model_id)
 
     def test_a_hit(self):
-        for i, kind in enumerate(("gemma3_text", "gpt_oss", "cohere2")):
+        for i, kind in enumerate(("gemma3_text", "gpt_oss", "cohere2", "deepseek_v2", "deepseek_v3")):
             with self.subTest(kind):
                 model, model_id = self.make(kind), bytes([i]) * 32
                 self.activate(model, model_id=model_id)

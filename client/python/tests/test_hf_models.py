@@ -19,23 +19,22 @@ from kvcobra.hf import _geometry
 from kvcobra.hf._recorder import Recorder
 from test_calibrate import Recorded
 from test_hf import HALF_SPLIT, INTERLEAVED, MOE, ids, make_model, mean_kl
-from test_hf_groups import KINDS, GroupsCase
+from test_hf_groups import KINDS, MLA, GroupsCase
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 LINEAR = dict(num_hidden_layers=4, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=32, linear_value_head_dim=32)
-MLA = dict(MOE, num_key_value_heads=4, kv_lora_rank=64, q_lora_rank=None, qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=32,
-           n_group=1, topk_group=1, first_k_dense_replace=3)
-NAMES = {"apertus": "Apertus", "cohere": "Command R", "cohere2": "Command R7B (Cohere 2)", "deepseek_v2": "DeepSeek V2", "deepseek_v3":
-         "DeepSeek V3, R1", "dots1": "dots.llm1", "ernie4_5": "Ernie 4.5", "ernie4_5_moe": "Ernie 4.5, experts", "exaone4":
+HYBRID = dict(MLA, num_hidden_layers=4, layer_types=3 * ["linear_attention"] + ["full_attention"])
+NAMES = {"apertus": "Apertus", "axk1": "A.X K1", "cohere": "Command R", "cohere2": "Command R7B (Cohere 2)", "deepseek_v2": "DeepSeek V2", "deepseek_v3":
+         "DeepSeek V3, R1, Kimi K2", "deepseek_v32": "DeepSeek V3.2", "dots1": "dots.llm1", "ernie4_5": "Ernie 4.5", "ernie4_5_moe": "Ernie 4.5, experts", "exaone4":
          "EXAONE 4, full attention", "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3_text": "Gemma 3", "glm4": "GLM-4", "glm4_moe":
-         "GLM-4.5", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "granite": "Granite 3", "granitemoe": "Granite 3, experts", "hunyuan_v1_dense":
-         "Hunyuan, dense", "llama": "Llama 2 and 3, SmolLM2", "llama4_text": "Llama 4", "minimax_m2": "MiniMax-M2", "ministral":
+         "GLM-4.5", "glm4_moe_lite": "GLM-4.7-Flash", "glm_moe_dsa": "GLM-5", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "granite": "Granite 3", "granitemoe": "Granite 3, experts", "hunyuan_v1_dense":
+         "Hunyuan, dense", "kimi_linear": "Kimi Linear", "longcat_flash": "LongCat-Flash", "llama": "Llama 2 and 3, SmolLM2", "llama4_text": "Llama 4", "minicpm3": "MiniCPM3", "minimax_m2": "MiniMax-M2", "ministral":
          "Ministral", "mistral": "Mistral without a window", "mixtral": "Mixtral", "nemotron": "Nemotron", "olmo2": "OLMo 2", "olmo3":
          "OLMo 3", "olmoe": "OLMoE", "phi3": "Phi-3 to a window's length", "qwen2": "Qwen2, Qwen2.5", "qwen2_moe": "Qwen2, experts",
          "qwen3": "Qwen3", "qwen3_5_text": "Qwen3.5", "qwen3_moe": "Qwen3, experts", "qwen3_next": "Qwen3-Next", "seed_oss": "Seed-OSS",
-         "smollm3": "SmolLM3", "stablelm": "StableLM", "starcoder2": "StarCoder2"}
+         "smollm3": "SmolLM3", "stablelm": "StableLM", "starcoder2": "StarCoder2", "youtu": "Youtu-LLM"}
 WINDOWED = {"mistral": "Mistral 0.1, a window in every layer", "qwen2": "Qwen2 with use_sliding_window"}
-REFUSED = {"deepseek_v2": MLA, "deepseek_v3": MLA, "qwen3_next": dict(LINEAR, **MOE), "qwen3_5_text": LINEAR,
+REFUSED = {"deepseek_v32": MLA, "glm_moe_dsa": MLA, "kimi_linear": HYBRID, "qwen3_next": dict(LINEAR, **MOE), "qwen3_5_text": LINEAR,
            "llama4_text": dict(num_local_experts=2, attention_chunk_size=128), "gpt2": dict(n_embd=256, n_head=4)}
 
 
@@ -77,7 +76,7 @@ class Page(GroupsCase):
         return "yes, dense keys" if _geometry.needs_dense(groups) else "yes"
 
     def vllm(self, model):
-        """As the connector decides at the start of an engine; test_vllm_tiny.py runs engines with a Llama, a Gemma 3 and a gpt-oss."""
+        """As the connector decides at the start of an engine; test_vllm_tiny.py runs engines with a Llama, a Gemma 3, a gpt-oss and a DeepSeek V3."""
         _, reason = reason_of(lambda: _geometry.cache_groups(model))
         return f"no: {reason}" if reason else "yes"
 

@@ -11,6 +11,7 @@ import support
 
 try:
     import torch
+    from transformers.models.deepseek_v3 import modeling_deepseek_v3
     from transformers.models.llama import modeling_llama
     from transformers.models.glm4 import modeling_glm4
     from transformers.models.qwen3 import modeling_qwen3
@@ -20,6 +21,7 @@ except ImportError as e:
 
 from kvcobra.hf import _geometry, _proof
 from test_hf import HALF_SPLIT, INTERLEAVED, make_model
+from test_hf_groups import MLA
 
 
 class ProofCase(support.Case):
@@ -71,6 +73,16 @@ class Models(ProofCase):
         layers = self.layers("qwen3_5_text", num_hidden_layers=4, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=32,
                              linear_value_head_dim=32)
         self.assertEqual([layer is None for layer in layers], [True, True, True, False])
+
+    def test_latents(self):
+        yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=1024, mscale=0.8, mscale_all_dim=0.2)
+        layers = self.layers("deepseek_v3", **MLA, rope_parameters=yarn)
+        self.assertEqual([(x.latent, x.head_dim, x.norm, len(x.frequencies)) for x in layers], 3 * [(64, 32, "none", 16)])
+        self.assertGreater(layers[0].factor, 1)
+        latent, rope = _geometry.model_groups(make_model("deepseek_v3", **MLA, rope_parameters=yarn))
+        self.assertEqual((latent.factor, rope.factor), (1.0, layers[0].factor))
+        self.assertEqual(latent.geometry[:5], (3, 1, 1, 32, 0))
+        self.assertEqual(rope.geometry[:5], (3, 1, 1, 32, 32))
 
     def test_a_window_that_no_text_reaches(self):
         self.assertEqual([layer.window for layer in self.layers("mistral", sliding_window=4096)], 3 * [None])
@@ -145,6 +157,37 @@ class Mistakes(ProofCase):
         rotate = modeling_llama.apply_rotary_pos_emb
         with mock.patch.object(modeling_llama, "apply_rotary_pos_emb", scaled), self.assertRaisesRegex(ValueError, "temperature"):
             self.layers("llama")
+
+    def check_latents(self, words, name, change):
+        """A DeepSeek V3 whose function or method @name is replaced by @change of it."""
+        place = modeling_deepseek_v3
+        if hasattr(place.DeepseekV3Attention, name):
+            place = place.DeepseekV3Attention
+        with mock.patch.object(place, name, change(getattr(place, name))), self.assertRaisesRegex(ValueError, words):
+            self.layers("deepseek_v3", **MLA)
+
+    def test_latent_attention(self):
+        def rotate_more(rotate):
+            return lambda q, k, cos, sin: (rotate(q, k, cos, sin)[0], rotate(q, *rotate(q, k, cos, sin)[1:], cos, sin)[1])
+
+        def warm(rotate):
+            return lambda q, k, cos, sin: (rotate(q, k, cos, sin)[0] * (1 + torch.arange(q.shape[2])[:, None] / 100), rotate(q, k, cos, sin)[1])
+
+        def with_count(expand):
+            calls = iter(6 * [0] + list(range(10000)))  # something besides what the cache has, after two runs of three layers
+            return lambda self, c, k: (lambda n: tuple(x * (1 + n / 100) for x in expand(self, c, k)))(next(calls))
+
+        self.check_latents("layer 0: its keys at later positions", "apply_rotary_pos_emb_interleave", rotate_more)
+        self.check_latents("layer 0: its queries are scaled by the position", "apply_rotary_pos_emb_interleave", warm)
+        self.check_latents("layer 0: its keys and values are not made of what its cache has alone", "expand_kv", with_count)
+
+    def test_latents_that_no_table_has(self):
+        for words, change in (("its latents have 62 numbers", dict(kv_lora_rank=62)), ("latents have 514", dict(kv_lora_rank=514)),
+                              ("shared key has 16 numbers", dict(qk_rope_head_dim=16, head_dim=16))):
+            with self.subTest(words), self.assertRaisesRegex(ValueError, words):
+                self.layers("deepseek_v3", **{**MLA, **change})
+        with self.assertRaisesRegex(ValueError, "indexer"):
+            self.layers("deepseek_v32", **MLA)
 
     def test_frequencies_of_the_model_changed(self):
         model = make_model()

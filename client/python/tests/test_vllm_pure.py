@@ -123,22 +123,30 @@ class Ropes(unittest.TestCase):
         return geometry.Geometry(1, 2, 1, 8, 8, 0.5, tuple(base ** (-2 * i / 8) for i in range(4)), **changes)
 
     def check(self, pairs="half-split", **rope):
-        geometry.check_ropes([self.group(pairs=pairs)], [self.rope(**rope)])
+        geometry.with_ropes([self.group(pairs=pairs)], [self.rope(**rope)])
 
     def test_same(self):
         self.check()
         self.check(neox=False, pairs="interleaved")
-        geometry.check_ropes([geometry.Geometry(1, 2, 1, 8, 0, 0.5, ())], [])
+        geometry.with_ropes([geometry.Geometry(1, 2, 1, 8, 0, 0.5, ())], [])
 
     def test_groups(self):
         """A model may rotate the keys of its layers in several ways, or those of some not at all."""
         groups = [self.group(), self.group(base=120.0, layers=(1, 3)), geometry.Geometry(1, 2, 1, 8, 0, 0.5, ())]
         ropes = [self.rope(), self.rope(base=120.0)]
-        geometry.check_ropes(groups, ropes)
+        geometry.with_ropes(groups, ropes)
         with self.assertRaisesRegex(ValueError, "no rotary embedding that rotates the keys of layers 1, 3 as"):
-            geometry.check_ropes(groups, ropes[:1])
+            geometry.with_ropes(groups, ropes[:1])
         with self.assertRaisesRegex(ValueError, "other angles"):
-            geometry.check_ropes(groups, [*ropes, self.rope(base=140.0)])
+            geometry.with_ropes(groups, [*ropes, self.rope(base=140.0)])
+
+    def test_a_key_of_all_heads(self):
+        """Latent attention: vLLM's order of pairs is that of its cache."""
+        groups = [geometry.Geometry(1, 1, 1, 8, 0, 0.5, (), name="latent", part="latent"), self.group(name="rope", part="rope")]
+        self.assertEqual([g.pairs for g in geometry.with_ropes(groups, [self.rope(neox=False)])], ["half-split", "interleaved"])
+        self.assertEqual([g.pairs for g in geometry.with_ropes(groups, [self.rope()])], ["half-split", "half-split"])
+        with self.assertRaisesRegex(ValueError, "other angles"):
+            geometry.with_ropes(groups, [self.rope(neox=False, base=120.0)])
 
     def test_refusals(self):
         for words, changes in [("rotates interleaved pairs", dict(neox=False)), ("rotates half-split pairs", dict(pairs="interleaved")),
@@ -147,7 +155,7 @@ class Ropes(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, words):
                 self.check(**changes)
         with self.assertRaisesRegex(ValueError, "made no rotary embedding"):
-            geometry.check_ropes([geometry.Geometry(1, 2, 1, 8, 2, 0.5, (1.0,))], [])
+            geometry.with_ropes([geometry.Geometry(1, 2, 1, 8, 2, 0.5, (1.0,))], [])
 
 
 class Blocks(unittest.TestCase):
@@ -224,7 +232,8 @@ class Requirements(unittest.TestCase):
                 ("pipeline_parallel_size is 2", {"parallel_config__pipeline_parallel_size": 2}),
                 ("decode_context_parallel_size is 2", {"parallel_config__decode_context_parallel_size": 2}),
                 ("encoder", {"model_config__is_encoder_decoder": True}),
-                ("MLA", {"model_config__use_mla": True}),
+                ("compressed latents", {"kv_cache__kv_cache_groups": [group("MLAAttentionSpec", model_version="v4")]}),
+                ("vLLM keeps latents", {"kv_cache__kv_cache_groups": [group("MLAAttentionSpec", head_size=96)]}),
                 ("without attention", {"model_config__is_hybrid": True}),
                 ("M-RoPE", {"model_config__uses_mrope": True}),
                 ("GGUF", {"model_config__quantization": "gguf"}),
@@ -271,6 +280,17 @@ class Requirements(unittest.TestCase):
         self.check(kv_cache__kv_cache_groups=one)
         with self.assertRaisesRegex(ValueError, "different numbers of KV heads"):
             self.check(kv_cache__kv_cache_groups=one, parallel_config__tensor_parallel_size=2)
+
+    def test_latent_attention(self):
+        def of_vllm(kind):
+            return [types.SimpleNamespace(kv_cache_spec=type(kind, (), {"head_size": 96, "head_size_v": 0})(), layer_names=["0", "1"])]
+
+        self.groups = [geometry.Geometry(2, 1, 1, 32, 0, 0.5, (), name=part, part=part, needs="latent attention") for part in ("latent", "rope")]
+        self.check(kv_cache__kv_cache_groups=of_vllm("MLAAttentionSpec"))
+        with self.assertRaisesRegex(ValueError, "layers 0, 1 have latent attention: attention on codes does not support it"):
+            self.check(codes=True, kv_cache__kv_cache_groups=of_vllm("MLAAttentionSpec"), cache_config__enable_prefix_caching=False)
+        with self.assertRaisesRegex(ValueError, "vLLM keeps keys and values of heads of layer 0"):
+            self.check(kv_cache__kv_cache_groups=[types.SimpleNamespace(kv_cache_spec=config().kv_cache.kv_cache_spec, layer_names=["0", "1"])])
 
     def test_attention_on_codes(self):
         good = {"cache_config__enable_prefix_caching": False}

@@ -425,8 +425,6 @@ class WithDaemon(support.Case):
                 cache[0, slot_mapping], cache[1, slot_mapping] = key, value
 
         class Layer:
-            kv_cache_torch_dtype = torch.bfloat16
-
             def __init__(self, n_heads):
                 self.impl, self.kv_cache = Impl(), torch.zeros((2, 4000, n_heads, D), dtype=torch.bfloat16)
 
@@ -478,6 +476,82 @@ class WithDaemon(support.Case):
                     others[where] = False
                     self.assertEqual(int(layers[i].kv_cache[:, others].count_nonzero()), 0, "nothing is written besides")
         worker.close()
+
+    def test_latent_attention(self):
+        """Layers with MLA: two groups, whose vectors one method of vLLM's backend stores."""
+        rank, width, n = 64, 32, 256
+        blocks = geometry.Blocks((0, 0), (64,))
+        kinds = [geometry.Geometry(2, 1, 1, rank // 2, 0, 0.1, (), name="latent", part="latent"),
+                 geometry.Geometry(2, 1, 1, width, width, 0.1, support.geometry((2, 1, 1, width)).rope_freq, name="rope", part="rope",
+                                   pairs="interleaved", factor=1.5)]
+        self.assertEqual(geometry.units([kinds[0], kinds[1], kinds[0], kinds[1]]), [[0, 1], [2, 3]])
+        for g in kinds:
+            path = os.path.join(self.folder, f"{g.name}.table")
+            support.write_table(path, g.of_table, bpd=6.0, model=group_digest(self.model_id, g.name, 2))
+            self.daemon.activate(path)
+
+        def daemon(threads, timeout):
+            return Daemon(self.daemon.socket, self.model_id.hex(), [(g, [geometry.Shard(0, 1, 0)]) for g in kinds], 4096,
+                          Service(self.log), threads, timeout=timeout)
+
+        class Impl:
+            def do_kv_cache_update(self, kv_c_normed, k_pe, kv_cache, slot_mapping, kv_cache_dtype, k_scale):
+                self.given = kv_cache_dtype, k_scale
+                kv_cache.view(-1, rank + width)[slot_mapping.flatten()] = torch.cat([kv_c_normed, k_pe.squeeze(1)], 1)
+
+        class Layer:
+            kv_cache_dtype, _k_scale = "auto", torch.tensor(1.0)
+
+            def __init__(self):
+                self.impl, self.kv_cache = Impl(), torch.zeros((40, 64, rank + width), dtype=torch.bfloat16)
+
+        def engine(publishes):
+            worker = Worker(daemon, kinds, blocks, 1, False, publishes, 1 << 26, self.counters)
+            layers = [Layer(), Layer()]
+            worker.register({f"model.layers.{i}.self_attn.attn": layer for i, layer in enumerate(layers)})
+            return worker, layers
+
+        first = daemon(1, None)
+        tables = tuple(shards[0].info.table_digest for shards in first.models())
+        first.close()
+        text = Text(tuple(range(1, n + 1)), b"", tables)
+        generator = torch.Generator().manual_seed(1)
+        vectors = [torch.randn((n, rank + width), generator=generator).to(torch.bfloat16) for _ in range(2)]
+        lists = (tuple(range(5, 9)),)
+        worker, layers = engine(True)
+        worker.bind(Step(starts=[Start("a", text, 0)], rows=[Rows("a", 0, n, lists)], n_tokens=n))
+        for x, layer in zip(vectors, layers):
+            layer.impl.do_kv_cache_update(x[:, :rank], x[:, None, rank:], layer.kv_cache, slots(lists[0], 64, 0, n)[:, None], "auto",
+                                          layer._k_scale)
+        worker.end_step()
+        worker.close()
+        self.assertEqual(self.counters.take()["published_tokens"], n, self.log.lines)
+
+        worker, layers = engine(False)
+        lists = ((12, 11, 30, 31),)
+        worker.bind(Step(loads=[Load("b", Text(text.tokens + (7,), b"", tables), 0, n, lists)]))
+        worker.load()
+        worker.close()
+        self.assertEqual(worker.failed_blocks(), set(), self.log.lines)
+        where, client = slots(lists[0], 64, 0, n), kvcobra.Client(self.daemon.socket)
+        self.addCleanup(client.close)
+        decoded = [[], []]
+        for g in kinds:
+            model = kvcobra.Model(client, group_digest(self.model_id, g.name, 2), g.of_table)
+            with kvcobra.Sequence(model, keys="after", pairs=g.pairs, publish_all=True) as sequence:
+                self.assertEqual(sequence.match(text.tokens + (7,)), n)
+                for i, parts in enumerate(decoded):
+                    sides = [torch.from_numpy(sequence.read(i, side, 0, n))[:, 0].to(torch.bfloat16) for side in "kv"]
+                    parts += sides if g.part == "latent" else [sides[0] * g.factor]
+        for i, layer in enumerate(layers):
+            got = layer.kv_cache.view(-1, rank + width)
+            self.assertEqual(layer.impl.given, ("auto", layer._k_scale))
+            self.assertTrue(torch.equal(got[where], torch.cat(decoded[i], 1)))
+            near = torch.nn.functional.cosine_similarity(got[where].float(), vectors[i].float(), dim=-1).mean()
+            self.assertGreater(float(near), 0.8)
+            others = torch.ones(len(got), dtype=torch.bool)
+            others[where] = False
+            self.assertEqual(int(got[others].count_nonzero()), 0, "nothing is written besides")
 
     def test_other_geometry_is_refused(self):
         daemon = new_daemon(self.daemon.socket, self.model_id, self.log, base=20000.0)

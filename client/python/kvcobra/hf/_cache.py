@@ -92,7 +92,7 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
         self.columns += plan.n_columns
         out = torch.zeros(q.shape, dtype=q.dtype)
         if parts:
-            group, layer = rows.places[self._index]
+            group, layer = rows.places[self._index][0]
             attend_batch(layer, [p.row.sequence.parts[group] for p in parts], [q[p.number, p.first:] for p in parts],
                          [out[p.number, p.first:] for p in parts], kind.window or 0)
         return key, value, out
@@ -100,7 +100,7 @@ class KvCobraLayer(CacheLayerMixin):  # type: ignore[misc]
     def _append(self, parts: List[Part], k: torch.Tensor, v: torch.Tensor) -> bool:
         """False, without a change, if the arena has no room for this piece."""
         new = [(p, p.first + p.n_stored) for p in parts if p.first + p.n_stored < k.shape[1]]
-        group, layer = self._rows.places[self._index]
+        group, layer = self._rows.places[self._index][0]
         arguments = ([p.row.sequence.parts[group] for p, _ in new], [k[p.number, at:] for p, at in new], [v[p.number, at:] for p, at in new])
         for attempt in range(2):
             try:
@@ -218,7 +218,7 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         if model_id is None and table is None:
             model_id = folder_model_id(model_folder(model))
         served, reason = self._bind(client, model_id, table, groups, device)
-        n_layers = sum(len(group.layers) for group in groups)
+        n_layers = len({i for group in groups for i in group.layers})
         layers: List[Any]
         if dense:
             layers = [DynamicLayer() for _ in range(n_layers)]

@@ -108,9 +108,7 @@ class DenseRows(Rows):
             first = row.sequence.length
             at, n = first + (row.padding or 0), min(PIECE_TOKENS, end - first)
             for number, layer in enumerate(self._layers):
-                k, v = (x[i, :, at:at + n].transpose(0, 1) for x in (layer.keys, layer.values))
-                factor = self.group_of(number).group.kind.factor
-                row.sequence.append(number, k / factor if factor != 1.0 else k, v)
+                row.sequence.append(number, *(x[i, :, at:at + n].transpose(0, 1) for x in (layer.keys, layer.values)))
             if row.sequence.commit(row.tokens[:first + n]) < first + n:
                 return  # the pool is full: the prompt is published up to here
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence as Items, Tuple
 import torch
 
 from .._client import Geometry
-from .._groups import numbers
+from .._groups import HEADS, LATENT, ROPE, numbers
 from ._proof import Layer, Proof, decoder_class, prove, rotations
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -20,12 +20,19 @@ FREQUENCY_TOLERANCE = 1e-6
 
 
 class Group(NamedTuple):
-    """Layers of a model whose attention is of one kind. layers: their numbers in the model; in @geometry they are 0, 1, 2, ..."""
+    """Layers of a model whose attention is of one kind. layers: their numbers in the model; in @geometry they are 0, 1, 2, ... part:
+    what of the layers' cache the group has (vectors() of _groups.py)."""
 
     name: str
     layers: Tuple[int, ...]
     geometry: Geometry
     kind: Layer
+    part: str = HEADS
+
+    @property
+    def factor(self) -> float:
+        """The model's rotated keys are those of the group times it."""
+        return 1.0 if self.part == LATENT else self.kind.factor
 
 
 def model_geometry(model: Any) -> Geometry:
@@ -60,7 +67,8 @@ def refuse_states(proof: Proof) -> None:
 
 def needs_dense(groups: List[Group]) -> str:
     """What libkvcobra's own attention lacks for @groups; "": nothing."""
-    parts = ["capped scores"] * any(g.kind.cap for g in groups) + ["learned sinks"] * any(g.kind.sinks for g in groups)
+    parts = (["capped scores"] * any(g.kind.cap for g in groups) + ["learned sinks"] * any(g.kind.sinks for g in groups)
+             + ["latent attention (MLA)"] * any(g.kind.latent for g in groups))
     return " and ".join(parts)
 
 
@@ -88,22 +96,27 @@ def groups_of(config: Any, proof: Proof) -> List[Group]:
     rotated = any(kind.frequencies for kind in of_kind)
     groups: List[Group] = []
     for kind, layers in of_kind.items():
-        name = _name(kind, rotated)
-        if any(g.name == name for g in groups):
-            name += f"-{sum(g.name.startswith(name) for g in groups) + 1}"
-        groups.append(Group(name, tuple(layers), _geometry(config, kind, len(layers)), kind))
+        for part in (LATENT, ROPE) if kind.latent else (HEADS,):
+            name = _name(kind, rotated, part)
+            if any(g.name == name for g in groups):
+                name += f"-{sum(g.name.startswith(name) for g in groups) + 1}"
+            groups.append(Group(name, tuple(layers), _geometry(config, kind, len(layers), part), kind, part))
     return groups
 
 
-def _name(kind: Layer, rotated: bool) -> str:
+def _name(kind: Layer, rotated: bool, part: str) -> str:
     """The name of a group. Digests of groups depend on it."""
-    return ("full" if kind.window is None else f"window-{kind.window}") + ("-nope" if rotated and not kind.frequencies else "")
+    words = [part] * bool(part) + ([f"window-{kind.window}"] if kind.window else ["full"] * (part == HEADS))
+    return "-".join(words + ["nope"] * (rotated and not kind.frequencies))
 
 
-def _geometry(config: Any, kind: Layer, n_layers: int) -> Geometry:
+def _geometry(config: Any, kind: Layer, n_layers: int, part: str) -> Geometry:
     n_heads = config.num_attention_heads
     frequencies = _exact(config, kind.frequencies)
-    return Geometry(n_layers, n_heads, getattr(config, "num_key_value_heads", None) or n_heads, kind.head_dim, 2 * len(frequencies),
+    if part == LATENT:
+        return Geometry(n_layers, 1, 1, kind.latent // 2, 0, kind.scale, ())
+    n_kv_heads = getattr(config, "num_key_value_heads", None) or n_heads
+    return Geometry(n_layers, *((1, 1) if part == ROPE else (n_heads, n_kv_heads)), kind.head_dim, 2 * len(frequencies),
                     kind.scale * kind.factor * kind.factor, frequencies)
 
 
@@ -139,12 +152,14 @@ def _check_rotations(decoder: Any, proof: Proof) -> None:
 def describe(group: Group) -> str:
     """One line: the layers of a group and what the proof measured of their attention."""
     kind, g = group.kind, group.geometry
+    if group.part == LATENT:
+        return f"layers {numbers(group.layers)} ({group.name}): {kind.latent} numbers that keys and values of all heads are made of (MLA)"
     rope = "no RoPE"
     if kind.frequencies:
         rope = f"{kind.pairs} RoPE of {g.n_rot} of {g.head_dim} dimensions"
         if kind.factor != 1.0:
             rope += f" times {kind.factor:.6g}"
-    parts = [rope, f"scale {kind.scale:.6g}"]
+    parts = ["one key for all heads"] * (group.part == ROPE) + [rope, f"scale {kind.scale:.6g}"]
     if kind.norm != "none":
         parts.append(f"norm {kind.norm} RoPE")
     if kind.window is not None:

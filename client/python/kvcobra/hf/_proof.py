@@ -6,7 +6,8 @@ The copy has the model's configuration with every field kept but widths, and ran
   with half-split and with interleaved RoPE of the model's frequencies, at the first and at the last positions.
 - attention: random tokens through the model's own attention and through reference(), which knows only what is in Layer.
 
-What neither shows is refused, with the layer and the reason. Nothing here depends on the names of modules or of architectures.
+What neither shows is refused, with the layer and the reason. Nothing here depends on the names of modules or of architectures. Models
+with latent attention (MLA) run with a cache that notes what it gets (_latent.py).
 """
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, O
 import torch
 from transformers import MODEL_MAPPING, AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+from ._latent import Probe, check_sufficient, has_latent, rank_of, shared_key
 
 NAME = "kvcobra_prove"
 WINDOW, N_TOKENS = 96, 160  # every window of the copy; tokens of a run, 64 more
@@ -40,7 +43,9 @@ WINDOWS = ("sliding_window", "attention_chunk_size", "floor_scale", "sliding_win
 class Layer(NamedTuple):
     """The attention of one layer. frequencies: of RoPE, in radians per position, none: keys are not rotated. factor: rotated keys and
     queries are multiplied by it (YaRN). norm: "none", "before" or "after" RoPE. window: tokens that a query sees, its own
-    included; None: all. cap: of scores, 0: none. sinks: a learned logit per head has a share of every softmax."""
+    included; None: all. cap: of scores, 0: none. sinks: a learned logit per head has a share of every softmax. latent: numbers of the
+    vector that the keys and values of all heads are made of (MLA), 0: none; head_dim, pairs, frequencies are then of the key that all
+    heads share."""
 
     head_dim: int
     pairs: str
@@ -51,6 +56,7 @@ class Layer(NamedTuple):
     window: Optional[int]
     cap: float
     sinks: bool
+    latent: int = 0
 
 
 class Proof(NamedTuple):
@@ -184,6 +190,8 @@ def reduced(config: Any) -> Any:
             named[name] = min(value, EXPERTS[name])
         elif name in WINDOWS and isinstance(value, int) and value:
             named[name] = WINDOW
+        elif name == "q_lora_rank" and value:
+            named[name] = 64
         elif name.endswith("token_id") and isinstance(value, (int, list)):
             named[name] = None
         elif name.endswith("key_value_heads") and isinstance(value, int):
@@ -338,12 +346,17 @@ def _attention_norms(decoder: Any) -> Dict[int, List[torch.nn.Parameter]]:
     return found
 
 
-def _rotation_runs(decoder: Any, longest: int) -> Tuple[Dict[int, _Seen], Dict[int, _Seen], torch.Tensor]:
+def _rotation_runs(decoder: Any, longest: int) -> Tuple[Dict[int, Any], Dict[int, Any], torch.Tensor]:
+    """What attention gets of the first positions and of the last ones, which are returned too. Of a layer with MLA: shared_key()."""
     ids = torch.full((1, N_TOKENS), 5)
     last = torch.arange(2 * longest - N_FAR, 2 * longest)  # some frequencies change at the longest position only
+    probes = (Probe(decoder.config), Probe(decoder.config)) if has_latent(decoder.config) else (None, None)
     with _same_everywhere(decoder):
-        near, _ = _forward(decoder, ids, torch.arange(N_TOKENS), _pass_values)
-        far, _ = _forward(decoder, ids[:, :N_FAR], last, _pass_values)
+        near, _ = _forward(decoder, ids, torch.arange(N_TOKENS), _pass_values, past_key_values=probes[0])
+        far, _ = _forward(decoder, ids[:, :N_FAR], last, _pass_values, past_key_values=probes[1])
+    for probe, seen in zip(probes, (near, far)):
+        for i, pair in probe.found.items() if probe else ():
+            seen[i] = shared_key(i, seen[i], pair, probes[0].found[i])
     return near, far, last
 
 
@@ -361,7 +374,7 @@ def _prove_rotation(config: Any, kind: Any, longest: int) -> Dict[int, _Rotated]
     norms = _attention_norms(decoder)
     near, far, last = _rotation_runs(decoder, longest)
     found = {i: _match(near[i], far[i], last, candidates) for i in near}
-    before = {i: "before" if norms.get(i) else "none" for i in near}
+    before = {i: "before" if norms.get(i) and isinstance(near[i], _Seen) else "none" for i in near}
     again = [i for i in near if found[i][0] is None and norms.get(i)]
     if again:  # a norm after RoPE commutes with it if all its weights are the same
         decoder = _make(config, kind)
@@ -496,25 +509,31 @@ def _prove_attention(config: Any, kind: Any, real: Any, longest: int,
     generator = torch.Generator().manual_seed(SEED)
     ids = torch.randint(1, VOCABULARY, (1, N_TOKENS), generator=generator)
     measured: Dict[int, Layer] = {}
+    probe = Probe(config) if has_latent(config) else None
+    cached = {} if probe is None else probe.found
 
     def attend(i: int, seen: _Seen) -> torch.Tensor:
-        if seen.key.shape != seen.value.shape:
+        latent = rank_of(i, cached[i]) if i in cached else 0
+        if seen.key.shape != seen.value.shape and not latent:
             raise ValueError(f"layer {i}: keys have {seen.key.shape[-1]} numbers, values {seen.value.shape[-1]}")
         if any(other.key.shape == seen.key.shape and torch.equal(other.key, seen.key) for j, other in _run.seen.items() if j != i):
             raise ValueError(f"layer {i}: its keys are those of another layer")
         mask = seen.mask[0, 0] if isinstance(seen.mask, torch.Tensor) else torch.full((N_TOKENS, N_TOKENS), -1e30).triu(1)
         window = _window(mask, i)
         r = rotated[i]
-        measured[i] = Layer(seen.key.shape[-1], r.pairs, r.rotation.frequencies, r.rotation.factor, seen.scale, r.norm, window, seen.cap,
-                            seen.sinks is not None)
+        measured[i] = Layer(cached[i][1].shape[-1] if latent else seen.key.shape[-1], r.pairs, r.rotation.frequencies, r.rotation.factor,
+                            seen.scale, r.norm, window, seen.cap, seen.sinks is not None, latent)
         attended[i] = reference(seen, measured[i])
         return attended[i]
 
     inputs, outputs = _own_states(decoder, ids)
     worst = 0.0
     with _fed(decoder, inputs) as made:
-        _forward(decoder, ids, torch.arange(N_TOKENS), attend)
-    is_plain = frozenset(i for i, x in attended.items() if plain[i].found(x))
+        seen, _ = _forward(decoder, ids, torch.arange(N_TOKENS), attend, past_key_values=probe)
+    is_plain = frozenset(i for i, x in attended.items() if i < len(plain) and plain[i].found(x) and not measured[i].latent)
+    if probe is not None:
+        again, _ = _forward(decoder, ids.flip(1), torch.arange(N_TOKENS), _pass_values, past_key_values=Probe(config, cached))
+        check_sufficient({i: seen[i] for i in cached}, again)
     for i, (a, b) in enumerate(zip(made, outputs)):
         error = _difference(a, b)
         worst = max(worst, error)
@@ -529,8 +548,8 @@ def _prove_attention(config: Any, kind: Any, real: Any, longest: int,
 
 def refuse(config: Any) -> None:
     """Raises ValueError for what the configuration alone tells."""
-    if getattr(config, "kv_lora_rank", None):
-        raise ValueError("the model has multi-head latent attention (MLA), whose cache is not keys and values of heads")
+    if getattr(config, "index_topk", None):
+        raise ValueError("the model chooses the keys of each query by an indexer (index_topk), whose own keys pages do not hold")
     if getattr(config, "alibi", None) or getattr(config, "position_embedding_type", None) == "alibi":
         raise ValueError("the model adds numbers to scores by distance (ALiBi), which attention to packed keys does not")
     if getattr(config, "use_bidirectional_attention", None):
@@ -574,4 +593,6 @@ def _prove(config: Any, kind: Any) -> Proof:
                          "known")
     if not layers:
         raise ValueError("the model calls no attention that transformers lets others replace")
+    if max(layers) >= config.num_hidden_layers:
+        raise ValueError(f"the model has an attention number {max(layers)}, but {config.num_hidden_layers} layers")
     return Proof(tuple(layers.get(i) for i in range(config.num_hidden_layers)), plain, max(r.error for r in rotated.values()), error)

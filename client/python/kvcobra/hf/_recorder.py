@@ -12,17 +12,20 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence as Items, T
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
+from transformers.cache_utils import DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from .._alloc import Statistics
-from .._groups import numbers
+from .._groups import numbers, vectors
 from ._geometry import find_decoder, model_groups, model_proof
-from ._proof import Layer
+from ._latent import has_latent
+from ._sequences import places
 
 NAME = "kvcobra_record"
 TAG = "_kvcobra_recorder"  # attribute of the attention modules during a recording
+Rows = Tuple[Optional[torch.Tensor], ...]  # queries, and what a layer's cache has: [tokens, heads, numbers]
 HEAD_TOKENS = 64  # whose logits are in memory together
 
 
@@ -30,7 +33,7 @@ def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.
               scaling: Optional[float] = None, dropout: float = 0.0, **kwargs: Any) -> Tuple[torch.Tensor, None]:
     """@query, @key, @value: [1, heads, tokens, head_dim]."""
     recorder = getattr(module, TAG, None)
-    if recorder is not None:
+    if recorder is not None and not recorder.reads_cache:
         recorder.take(module.layer_idx, query, key, value)
     if kwargs.get("s_aux") is not None or kwargs.get("softcap"):
         return _plain_attention(query, key, value, attention_mask, scaling, kwargs), None
@@ -58,6 +61,19 @@ AttentionInterface.register(NAME, attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
+class _Cache(DynamicCache):  # type: ignore[misc]
+    """An empty cache, which hands @recorder what it gets: latents and shared keys (MLA), which attention does not see."""
+
+    def __init__(self, recorder: "Recorder", config: Any) -> None:
+        super().__init__(config=config)
+        self._recorder = recorder
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *arguments: Any,
+               **named: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+        self._recorder.take(layer_idx, None, key_states, value_states)
+        return key_states, value_states
+
+
 @contextlib.contextmanager
 def _replaced(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
     """Inside, @forward is the forward() of @module."""
@@ -79,12 +95,13 @@ class Recorder:
 
     def __init__(self, model: Any, metric: str) -> None:
         self.groups = model_groups(model)
-        self._places = {layer: (g, i) for g, group in enumerate(self.groups) for i, layer in enumerate(group.layers)}
+        self._places = places(self.groups)
         self._model, self._decoder = model, find_decoder(model)
+        self.reads_cache = has_latent(self._decoder.config)
         self._wants_output, self._wants_gradients = metric == "output", metric == "fisher"
         self._in_backward = False
         self._statistics: Items[Statistics] = ()
-        self._taken: Optional[Tuple[torch.Tensor, ...]] = None
+        self._taken: Optional[Rows] = None
         self._document, self._n_taken = 0, 0
         self._progress: Callable[[float], None] = lambda share: None
         if self._wants_output:
@@ -105,6 +122,9 @@ class Recorder:
             raise ValueError(f"layers {numbers(other)} of the model change the output of attention before it is added to the residual "
                              "stream, or add it in another place, which metric 'output' does not describe: use metric='fisher' or 'mse'")
         for group in self.groups:
+            if group.kind.latent:
+                raise ValueError(f"layers {numbers(group.layers)} of the model have latent attention (MLA), which metric 'output' does not "
+                                 "describe: use metric='fisher' or 'mse'")
             if group.kind.cap or group.kind.sinks:
                 raise ValueError(f"layers {numbers(group.layers)} of the model have {'capped scores' if group.kind.cap else 'learned sinks'}, "
                                  "which metric 'output' does not describe: use metric='fisher' or 'mse'")
@@ -128,7 +148,7 @@ class Recorder:
             model.set_attn_implementation(NAME)
             for module in tagged:
                 setattr(module, TAG, self)
-            for i, (group, place) in self._places.items() if self._wants_output else ():
+            for i, ((group, place),) in self._places.items() if self._wants_output else ():
                 layer = self._decoder.layers[i]
                 hooks.append(layer.post_attention_layernorm.register_forward_pre_hook(self._make_hook(i)))
                 scale = float(getattr(layer, "residual_multiplier", 1.0))
@@ -152,16 +172,19 @@ class Recorder:
             self._run_with_gradients(torch.tensor([tokens]))
         else:
             with torch.no_grad():
-                self._decoder(input_ids=torch.tensor([tokens]), use_cache=False)
+                self._decoder(input_ids=torch.tensor([tokens]), use_cache=False, past_key_values=self._cache())
         if self._n_taken != len(self._places):
             raise ValueError(f"the model called the attention of {self._n_taken} layers, but has {len(self._places)}")
+
+    def _cache(self) -> Optional[_Cache]:
+        return _Cache(self, self._decoder.config) if self.reads_cache else None
 
     def _run_with_gradients(self, ids: torch.Tensor) -> None:
         """A forward pass that keeps what goes from layer to layer, and a backward pass that computes each layer again."""
         self._in_backward = False
         with self._constant_weights(), torch.enable_grad():
             with self._checkpointed():
-                states = self._decoder(input_ids=ids, use_cache=False).last_hidden_state
+                states = self._decoder(input_ids=ids, use_cache=False, past_key_values=self._cache()).last_hidden_state
                 self._in_backward = True  # takes are repetitions from here on
                 states.backward(self._gradient(states.detach(), ids))
 
@@ -202,32 +225,32 @@ class Recorder:
 
     def _hook_gradients(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """The backward pass hands over gradients by @key and @value."""
-        for side, x, factor in (("k", key, self._kind(layer).factor), ("v", value, 1.0)):
+        for number, x in enumerate((key, value)):
             if not x.requires_grad:
                 x.requires_grad_(True)  # no gradient goes into the first layer
             if not self._in_backward:
-                x.register_hook(functools.partial(self._take_gradient, layer, side, factor))
+                x.register_hook(functools.partial(self._take_gradient, layer, number))
 
-    def _take_gradient(self, layer: int, side: str, factor: float, g: torch.Tensor) -> None:
-        group, place = self._places[layer]
+    def _take_gradient(self, layer: int, number: int, g: torch.Tensor) -> None:
+        """@number: 0: @g is by the first, 1: by the second of what take() got."""
         rows = g[0].transpose(0, 1)
-        self._statistics[group].add_gradients(place, side, rows * factor if factor != 1.0 else rows, self._kind(layer).pairs)
-        self._progress(1 - (layer + 0.5 * (side == "v")) / (2 * len(self._decoder.layers)))
+        for group, place in self._places[layer]:
+            x = self.groups[group]
+            for side, of_side in zip("kv", vectors(x.part, *((rows, None) if number == 0 else (None, rows)))):
+                if of_side is not None:
+                    if side == "k" and x.factor != 1.0:
+                        of_side = of_side * x.factor
+                    self._statistics[group].add_gradients(place, side, of_side, x.kind.pairs)
+        self._progress(1 - (layer + 0.5 * number) / (2 * len(self._places)))
 
-    def _kind(self, layer: int) -> Layer:
-        return self.groups[self._places[layer][0]].kind
-
-    def take(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Called by the attention of a layer."""
+    def take(self, layer: int, query: Optional[torch.Tensor], key: torch.Tensor, value: torch.Tensor) -> None:
+        """Called by the attention of a layer, or by its cache, with what that has of the new tokens and without queries."""
         if self._wants_gradients:
             self._hook_gradients(layer, key, value)
             if self._in_backward:
                 return
-            query, key, value = query.detach(), key.detach(), value.detach()
-        factor = self._kind(layer).factor
-        if factor != 1.0:  # YaRN: the geometry's scale has it
-            query, key = query / factor, key / factor
-        rows = (query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1))
+            query, key, value = None if query is None else query.detach(), key.detach(), value.detach()
+        rows = tuple(None if x is None else x[0].transpose(0, 1) for x in (query, key, value))
         if self._wants_output:
             self._taken = rows
         else:
@@ -242,14 +265,20 @@ class Recorder:
 
         return hook
 
-    def _add(self, layer: int, rows: Tuple[torch.Tensor, ...], residual: Optional[torch.Tensor]) -> None:
-        tensors = [*rows] if residual is None else [*rows, residual]
-        if len({x.dtype for x in tensors}) > 1:
-            tensors = [x.float() for x in tensors]
-        tensors = [x if x.stride(-1) == 1 else x.contiguous() for x in tensors]
-        q, k, v = tensors[:3]
-        group, place = self._places[layer]
-        self._statistics[group].add_layer(self._document, place, q, k, v, tensors[3] if residual is not None else None,
-                                          self._kind(layer).pairs)
+    def _add(self, layer: int, rows: Rows, residual: Optional[torch.Tensor]) -> None:
+        query, first, second = rows
+        for group, place in self._places[layer]:
+            x = self.groups[group]
+            k, v = vectors(x.part, first, second)
+            q = query
+            if x.factor != 1.0:  # YaRN: the geometry's scale has it
+                q, k = None if q is None else q / x.factor, k / x.factor
+            if v is None:
+                v = torch.zeros_like(k)
+            given = [t for t in (q, k, v, residual) if t is not None]
+            if len({t.dtype for t in given}) > 1:
+                q, k, v, residual = (None if t is None else t.float() for t in (q, k, v, residual))
+            q, k, v, residual = (t if t is None or t.stride(-1) == 1 else t.contiguous() for t in (q, k, v, residual))
+            self._statistics[group].add_layer(self._document, place, q, k, v, residual, x.kind.pairs)
         self._n_taken += 1
-        self._progress((layer + 1) / len(self._decoder.layers) / (2 if self._wants_gradients else 1))
+        self._progress((layer + 1) / len(self._places) / (2 if self._wants_gradients else 1))

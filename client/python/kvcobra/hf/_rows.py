@@ -86,7 +86,7 @@ class Rows:
     """The rows of a cache. @served: the groups of layers; none: the cache is a plain one (is_plain)."""
 
     def __init__(self, served: List[Served], salt: bytes, repeatable: bool, table: Optional[Digest], dtype: torch.dtype) -> None:
-        self.served, self.places, self.dtype = served, places(served), dtype
+        self.served, self.places, self.dtype = served, places([s.group for s in served]), dtype
         self.salt, self.repeatable, self.table = salt, repeatable, table
         self.rows: List[Row] = []
         self.plan: Optional[Plan] = None
@@ -105,7 +105,8 @@ class Rows:
         return Row(Sequences(self.served, self.salt, self.table, repeatable=self.repeatable))
 
     def group_of(self, layer: int) -> Served:
-        return self.served[self.places[layer][0]]
+        """The group of @layer, the first of two if it has MLA."""
+        return self.served[self.places[layer][0][0]]
 
     def fork(self) -> "Rows":
         """The same rows once more. On failure nothing has changed."""
@@ -164,20 +165,16 @@ class Rows:
         self.is_plain = True
 
     def decode(self, columns: int, device: torch.device) -> List[List[torch.Tensor]]:
-        """Keys and values of the first @columns columns of every layer: [rows, columns, heads, head_dim]. Padding is 0."""
+        """What the cache of every layer has of the first @columns columns: [rows, columns, heads, numbers] twice. Padding is 0."""
         sides: List[List[torch.Tensor]] = [[], []]
         for layer in range(len(self.places)):
-            model = self.group_of(layer).model
-            for side in sides:
-                side.append(torch.zeros((len(self.rows), columns, model.n_kv_heads, model.geometry.head_dim), dtype=self.dtype,
-                                        device=device))
+            s = self.group_of(layer)
+            for side, width in zip(sides, (s.group.kind.latent or s.group.kind.head_dim, s.group.kind.head_dim)):
+                side.append(torch.zeros((len(self.rows), columns, s.model.n_kv_heads, width), dtype=self.dtype, device=device))
         for i, row in enumerate(self.rows):
             padding = min(row.padding or 0, columns)
             if columns > padding:
-                row.sequence.read_blocks(0, columns - padding, *([x[i, padding:] for x in side] for side in sides))
-        for layer, k in enumerate(sides[0]):
-            if self.group_of(layer).group.kind.factor != 1.0:
-                k *= self.group_of(layer).group.kind.factor
+                row.sequence.read(0, columns - padding, *([x[i, padding:] for x in side] for side in sides))
         return sides
 
     # ---- forward passes ----

@@ -3,8 +3,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence as Items, Tuple
 
+import torch
+
 from .. import Model, Sequence
 from .._client import Digest
+from .._groups import vectors
 from ._geometry import Group
 
 
@@ -15,9 +18,13 @@ class Served(NamedTuple):
     model: Model
 
 
-def places(served: Items[Served]) -> Dict[int, Tuple[int, int]]:
-    """By layer of the model: the number of its group, and its number there."""
-    return {layer: (g, i) for g, s in enumerate(served) for i, layer in enumerate(s.group.layers)}
+def places(groups: Items[Group]) -> Dict[int, List[Tuple[int, int]]]:
+    """By layer of the model: the numbers of its groups, and its number in each."""
+    found: Dict[int, List[Tuple[int, int]]] = {}
+    for g, group in enumerate(groups):
+        for i, layer in enumerate(group.layers):
+            found.setdefault(layer, []).append((g, i))
+    return found
 
 
 class Sequences:
@@ -25,6 +32,7 @@ class Sequences:
 
     def __init__(self, served: List[Served], salt: bytes, table: Optional[Digest], **options: Any) -> None:
         self.served = served
+        self._places = places([s.group for s in served])
         self.parts: List[Sequence] = []
         try:
             for s in served:
@@ -61,7 +69,7 @@ class Sequences:
 
     def fork(self) -> "Sequences":
         other = Sequences([], b"", None)
-        other.served = self.served
+        other.served, other._places = self.served, self._places
         try:
             for part in self.parts:
                 other.parts.append(part.fork())
@@ -70,14 +78,20 @@ class Sequences:
             raise
         return other
 
-    def append(self, layer: int, k: Any, v: Any) -> None:
-        group, i = places(self.served)[layer]
-        self.parts[group].append(i, k, v)
+    def append(self, layer: int, first: torch.Tensor, second: torch.Tensor) -> None:
+        """@first, @second: what the cache of @layer has of the next tokens, [tokens, heads, numbers]."""
+        for g, i in self._places[layer]:
+            group = self.served[g].group
+            k, v = vectors(group.part, first, second)
+            self.parts[g].append(i, k / group.factor if group.factor != 1.0 else k, torch.zeros_like(k) if v is None else v)
 
-    def read_blocks(self, first: int, n: int, keys: Items[Any], values: Items[Any]) -> None:
-        """As Sequence.read_blocks(), with arrays of all layers of the model."""
+    def read(self, at: int, n: int, first: Items[torch.Tensor], second: Items[torch.Tensor]) -> None:
+        """Decodes positions @at .. @at + n - 1 into what the caches of all layers have: [tokens, heads, numbers] each."""
         for part, s in zip(self.parts, self.served):
-            part.read_blocks(first, n, [keys[i] for i in s.group.layers], [values[i] for i in s.group.layers])
+            sides = [vectors(s.group.part, first[i], second[i]) for i in s.group.layers]
+            part.read_blocks(at, n, [k for k, _ in sides], None if sides[0][1] is None else [v for _, v in sides])
+            for k, _ in sides if s.group.factor != 1.0 else ():
+                k *= s.group.factor
 
     def close(self) -> None:
         for part in self.parts:

@@ -68,6 +68,10 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = self._new_scheduler()
         else:
+            try:
+                self._groups = geometry.with_ropes(self._groups, _ROPE_DICT.values())
+            except ValueError as e:
+                raise ValueError(f"KvCobraConnector: {e}") from None
             self._worker = self._new_worker()
             atexit.register(self.shutdown)  # what was computed last is published, also if vLLM ends without a word
 
@@ -163,10 +167,6 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
 
     def register_kv_caches(self, kv_caches: Dict[str, torch.Tensor]) -> None:
         layers = self._vllm_config.compilation_config.static_forward_context
-        try:
-            geometry.check_ropes(self._groups, _ROPE_DICT.values())
-        except ValueError as e:
-            raise ValueError(f"KvCobraConnector: {e}") from None
         self._of_worker.register({name: layers[name] for name in kv_caches})
 
     def bind_connector_metadata(self, connector_metadata: Any) -> None:

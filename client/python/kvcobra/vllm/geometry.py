@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterable, List, Optional, Sequence as Items, Tuple
 
 import kvcobra
 
-from .._groups import FULL, numbers
+from .._groups import FULL, HEADS, ROPE, numbers
 
 NULL_BLOCK = 0  # vLLM's, in place of blocks that no layer of a group needs
 TOLERANCE = 1e-2  # vLLM keeps cosines in the number type of the model, of 8 bits with bfloat16
@@ -18,7 +18,7 @@ class Geometry:
     """A group of layers, which is a model of its own for kvcobrad: as kvcobra.Geometry, and what the engine's keys differ in from stored
     ones. pairs: of kvcobra.Sequence. factor: the engine's rotated keys and queries are multiplied by it (YaRN). name: of the group.
     layers: their numbers in the model, () for all. window: tokens that its layers attend to; None: all. needs: what the library's own
-    attention lacks for it; "": nothing."""
+    attention lacks for it; "": nothing. part: what of the layers' cache it has (vectors() of _groups.py)."""
 
     n_layers: int
     n_heads: int
@@ -33,6 +33,7 @@ class Geometry:
     layers: Tuple[int, ...] = ()
     window: Optional[int] = None
     needs: str = ""
+    part: str = HEADS
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -76,17 +77,31 @@ def of_model(model_config: Any) -> Tuple[Geometry, ...]:
     proof = prove(config, decoder_class(config))
     groups = groups_of(config, proof)
     refuse_states(proof)
-    return tuple(Geometry(*group.geometry, pairs=group.kind.pairs, factor=group.kind.factor, name=group.name, layers=group.layers,
-                          window=group.kind.window, needs=needs_dense([group])) for group in groups)
+    return tuple(Geometry(*group.geometry, pairs=group.kind.pairs, factor=group.factor, name=group.name, layers=group.layers,
+                          window=group.kind.window, needs=needs_dense([group]), part=group.part) for group in groups)
 
 
-def check_ropes(groups: Items[Geometry], ropes: Iterable[Any]) -> None:
-    """Raises ValueError unless the rotary embeddings @ropes that vLLM made for a model rotate as @groups say: each as one group, and
-    each group as one of them."""
+def units(groups: Items[Geometry]) -> List[List[int]]:
+    """The numbers of @groups, those together that have parts of the same layers (MLA)."""
+    found: List[List[int]] = []
+    for i, g in enumerate(groups):
+        if g.part == ROPE:  # its group "latent" is the one before
+            found[-1].append(i)
+        else:
+            found.append([i])
+    return found
+
+
+def with_ropes(groups: Items[Geometry], ropes: Iterable[Any]) -> Tuple[Geometry, ...]:
+    """@groups with the order of pairs that vLLM's cache has. Raises ValueError unless the rotary embeddings @ropes that vLLM made for a
+    model rotate as @groups say: each as one group, and each group as one of them. Of a key that all heads share (MLA) transformers may
+    keep the pairs in another order than the weights have them, and vLLM: libkvcobra knows both orders."""
     found = list(ropes)
-    rotated = [g for g in groups if g.rope_freq]
-    if rotated and not found:
+    if any(g.rope_freq for g in groups) and not found:
         raise ValueError("vLLM made no rotary embedding for the model, so the pairs that it rotates are not known")
+    styles = {_pairs(rope) for rope in found}
+    groups = tuple(replace(g, pairs=min(styles)) if g.part == ROPE and len(styles) == 1 else g for g in groups)
+    rotated = [g for g in groups if g.rope_freq]
     for rope in found:
         reasons = [_difference(g, rope) for g in rotated or groups]
         if all(reasons):
@@ -94,13 +109,17 @@ def check_ropes(groups: Items[Geometry], ropes: Iterable[Any]) -> None:
     for g in rotated:
         if all(_difference(g, rope) for rope in found):
             raise ValueError(f"vLLM has no rotary embedding that rotates the keys of layers {numbers(g.layers)} as transformers does")
+    return groups
+
+
+def _pairs(rope: Any) -> str:
+    return "half-split" if rope.is_neox_style else "interleaved"
 
 
 def _difference(g: Geometry, rope: Any) -> str:
     """How vLLM's rotary embedding @rope differs from the rotation of @g; "": it does not."""
-    pairs = "half-split" if rope.is_neox_style else "interleaved"
-    if pairs != g.pairs:
-        return f"vLLM rotates {pairs} pairs of the model's keys, transformers {g.pairs} ones"
+    if _pairs(rope) != g.pairs:
+        return f"vLLM rotates {_pairs(rope)} pairs of the model's keys, transformers {g.pairs} ones"
     n = len(g.rope_freq)
     if rope.cos_sin_cache.shape[-1] != 2 * n:
         return f"vLLM rotates {rope.cos_sin_cache.shape[-1]} dimensions of the model's keys, transformers {2 * n}"

@@ -8,19 +8,22 @@ disk nor the cluster, and waits for a daemon that does not answer for a limited 
 """
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import queue
 import threading
 import time
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Sequence as Items, Set, Tuple
 
 import torch
 
 import kvcobra
 
+from .._groups import LATENT, vectors
 from .counters import Counters
 from .daemon import Daemon
-from .geometry import Blocks, Geometry
+from .geometry import Blocks, Geometry, units
 from .metadata import CHUNK, Load
 from .recording import slots
 
@@ -29,7 +32,7 @@ LOG = logging.getLogger("vllm.kvcobra")  # its handlers are vLLM's
 PIECE_TOKENS = 2048  # bounds the memory between decoding and storing
 STOP_SECONDS = 10.0
 
-# stores keys and values [tokens, heads, d] of a layer in vLLM's cache: (layer, key, value, slots)
+# stores what vLLM's cache of a layer has of tokens, [tokens, heads, numbers] twice: (layer, first, second, slots)
 Store = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 
@@ -87,46 +90,51 @@ class Loader:
         if not models:
             return "there is no connection to kvcobrad"
         text = load.text
-        for group, shards in enumerate(models):
-            first_needed = self._blocks.needed(load.blocks, self._daemon.geometry(group).layers, load.first, load.end)
-            with self._daemon.sequence(group, shards[0], text.salt, text.tables[group], counted=True, fetch_ms=0) as sequence:
+        for unit in units([self._daemon.geometry(group) for group in range(len(models))]):
+            first_needed = self._blocks.needed(load.blocks, self._daemon.geometry(unit[0]).layers, load.first, load.end)
+            with contextlib.ExitStack() as stack:
+                sequences = [stack.enter_context(self._daemon.sequence(group, models[group][0], text.salt, text.tables[group], counted=True,
+                                                                       fetch_ms=0)) for group in unit]
                 # one token more than the chunks that are needed: a match leaves one
-                if sequence.match(text.tokens[:-(-load.end // CHUNK) * CHUNK + 1]) < load.end:
+                if any(s.match(text.tokens[:-(-load.end // CHUNK) * CHUNK + 1]) < load.end for s in sequences):
                     return "kvcobrad no longer has the pages"
                 for first in range(first_needed, load.end, PIECE_TOKENS):
-                    self._piece(group, sequence, load, first, min(PIECE_TOKENS, load.end - first))
+                    self._piece(unit, sequences, load, first, min(PIECE_TOKENS, load.end - first))
         self._daemon.service.back()
         return None
 
-    def _piece(self, group: int, sequence: kvcobra.Sequence, load: Load, first: int, n: int) -> None:
-        model, g = sequence.model, self._daemon.geometry(group)
-        shape = (g.n_layers, 2, n, model.n_kv_heads, g.head_dim)
-        n_numbers = shape[0] * 2 * n * shape[3] * shape[4]
+    def _piece(self, unit: Items[int], sequences: Items[kvcobra.Sequence], load: Load, first: int, n: int) -> None:
+        """Decodes positions @first .. @first + @n - 1 of layers into memory as vLLM's cache has them, and stores them. @unit: the groups
+        of these layers."""
+        groups = [self._daemon.geometry(group) for group in unit]
+        g, model = groups[0], sequences[0].model
+        shapes = [(g.n_layers, n, model.n_kv_heads, width) for width in (g.head_dim * (2 if g.part == LATENT else 1), groups[-1].head_dim)]
+        sizes = [math.prod(shape) for shape in shapes]
         on_gpu = model.client.gpu is not None
-        if self._memory is None or self._memory.numel() < n_numbers:
-            self._memory = torch.empty(n_numbers, dtype=self._dtype, device=self._device if on_gpu else "cpu",
+        if self._memory is None or self._memory.numel() < sum(sizes):
+            self._memory = torch.empty(sum(sizes), dtype=self._dtype, device=self._device if on_gpu else "cpu",
                                        pin_memory=self._device.type == "cuda" and not on_gpu)
-        vectors = self._memory[:n_numbers].view(shape)
-        sequence.read_blocks(first, n, [vectors[i, 0] for i in range(g.n_layers)],
-                             [vectors[i, 1] for i in range(g.n_layers)])
-        if g.factor != 1.0:
-            vectors[:, 0] *= g.factor
+        sides = [x.view(shape) for x, shape in zip(self._memory[:sum(sizes)].split(sizes), shapes)]
+        for of, sequence in zip(groups, sequences):
+            k, v = vectors(of.part, *sides)
+            sequence.read_blocks(first, n, list(k), None if v is None else list(v))
+            if of.factor != 1.0:
+                k *= of.factor
         if self._device.type != "cuda":
-            self._store_layers(g, vectors, load, first, n)
+            self._store_layers(g, sides, load, first, n)
             return
         stream = self._daemon.follow(self._device)
         with torch.cuda.stream(stream):
-            self._store_layers(g, vectors, load, first, n)
+            self._store_layers(g, sides, load, first, n)
         stream.synchronize()  # the memory is used again, and vLLM computes with what was stored
 
-    def _store_layers(self, g: Geometry, vectors: torch.Tensor, load: Load, first: int, n: int) -> None:
+    def _store_layers(self, g: Geometry, sides: Items[torch.Tensor], load: Load, first: int, n: int) -> None:
         there: Dict[int, torch.Tensor] = {}
         for i, layer in enumerate(g.layers):
             of_vllm = self._blocks.of_layer[layer]
             if of_vllm not in there:
                 there[of_vllm] = slots(load.blocks[of_vllm], self._blocks.tokens[of_vllm], first, n).to(self._device)
-            self._store(layer, vectors[i, 0].to(self._device, non_blocking=True), vectors[i, 1].to(self._device, non_blocking=True),
-                        there[of_vllm])
+            self._store(layer, *(side[i].to(self._device, non_blocking=True) for side in sides), there[of_vllm])
 
     def close(self) -> None:
         self._memory = None

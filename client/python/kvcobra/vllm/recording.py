@@ -17,6 +17,7 @@ from typing import AbstractSet, Any, Deque, Dict, FrozenSet, List, Optional, Seq
 
 import torch
 
+from .._groups import HEADS, vectors
 from .geometry import Blocks
 from .metadata import Rows, Text
 
@@ -95,9 +96,10 @@ def find_device_rows(slot_mapping: torch.Tensor, wanted: torch.Tensor, skipped: 
 
 class Recorder:
     """The prompts that a worker records of the layers of one @group. @layers: their numbers in the model. @reserve(n_numbers, like):
-    memory for numbers as in @like, or None."""
+    memory for numbers as in @like, or None. @part: what of the layers' cache the group has."""
 
-    def __init__(self, blocks: Blocks, group: int, layers: Items[int], reserve: Any, counters: Any) -> None:
+    def __init__(self, blocks: Blocks, group: int, layers: Items[int], reserve: Any, counters: Any, part: str = HEADS) -> None:
+        self._part = part
         self._blocks = blocks
         self._group = group
         self._layers = tuple(layers)
@@ -146,8 +148,11 @@ class Recorder:
     def active(self) -> bool:
         return bool(self._rows)
 
-    def take(self, layer: int, key: torch.Tensor, value: torch.Tensor, slot_mapping: torch.Tensor) -> None:
-        """@layer: its place in the group."""
+    def take(self, layer: int, first: torch.Tensor, second: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """@layer: its place in the group. @first, @second: what its cache gets, [rows, heads, numbers]."""
+        key, value = vectors(self._part, first, second)
+        if value is None:
+            value = key.new_zeros(()).expand_as(key)
         if self._copies is None:
             self._copies = self._begin(self._blocks.of_layer[self._layers[layer]], key, slot_mapping)
         for copy in self._copies:

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Optional, Sequence as Items
 
-from .._groups import numbers
+from .._groups import HEADS, numbers
 from . import geometry
 from .geometry import Geometry, layer_number
 from .options import Options
 
 RECOMPUTE = "recompute"
 CACHE_DTYPES = ("auto", "bfloat16", "float16")
+MLA = "MLAAttentionSpec"
 
 
 def set_policy(kv_transfer_config: Any) -> bool:
@@ -39,8 +40,6 @@ def _model(config: Any) -> Iterator[str]:
     model = config.model_config
     if model.is_encoder_decoder:
         yield "the model has an encoder and a decoder"
-    if model.use_mla:
-        yield "the model uses multi-head latent attention (MLA), which has no keys and values per head"
     if model.is_hybrid or model.is_attention_free:
         yield "the model has layers without attention"
     if model.uses_mrope:
@@ -60,7 +59,9 @@ def _other_attention(spec: Any) -> str:
         return f"attention in chunks of {chunk} tokens"
     if kind == "MambaSpec":
         return "a state instead of keys and values"
-    return "" if kind in ("FullAttentionSpec", "SlidingWindowSpec") else f"a cache of kind {kind}"
+    if kind == MLA and (getattr(spec, "model_version", None) or getattr(spec, "tokens_per_state", 1) != 1):
+        return "compressed latents (MLA of another form)"
+    return "" if kind in ("FullAttentionSpec", "SlidingWindowSpec", MLA) else f"a cache of kind {kind}"
 
 
 def _cache(config: Any, kv_cache_config: Any) -> Iterator[str]:
@@ -76,7 +77,7 @@ def _cache(config: Any, kv_cache_config: Any) -> Iterator[str]:
     if any(getattr(spec, "non_causal", False) for spec in specs):
         yield "the model attends to later tokens"
     for spec in specs:
-        if spec.head_size_v != spec.head_size:
+        if type(spec).__name__ != MLA and spec.head_size_v != spec.head_size:
             yield f"the model's keys have {spec.head_size} numbers, its values {spec.head_size_v}"
             break
     n_layers = config.model_config.hf_text_config.num_hidden_layers
@@ -118,6 +119,14 @@ def _geometry(of_model: Callable[[Any], Items[Geometry]], config: Any, kv_cache_
         return
     if len({g.n_kv_heads for g in groups}) > 1 and config.parallel_config.tensor_parallel_size > 1:
         yield "layers with different numbers of KV heads are supported on one rank only (tensor_parallel_size 1)"
+    latent = {layer: g.part != HEADS for g in groups for layer in g.layers}
+    for group in kv_cache_config.kv_cache_groups:
+        for name in group.layer_names:
+            in_vllm = type(group.kv_cache_spec).__name__ == MLA
+            if latent.get(layer_number(name), in_vllm) != in_vllm:
+                other = ("latents (MLA)", "keys and values of heads")[not in_vllm]
+                yield f"vLLM keeps {other} of layer {layer_number(name)}, and transformers does not"
+                return
     yield from _windows(groups, kv_cache_config)
     if not codes:
         return

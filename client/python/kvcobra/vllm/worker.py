@@ -6,10 +6,11 @@ from typing import Any, Callable, Dict, Optional, Sequence as Items, Set
 
 import torch
 
+from .._groups import HEADS
 from .codes import Codes
 from .counters import Counters
 from .daemon import Daemon
-from .geometry import Blocks, Geometry, layer_number
+from .geometry import Blocks, Geometry, layer_number, units
 from .loader import Loader, LoadThread
 from .metadata import Step
 from .publisher import Publisher
@@ -28,7 +29,8 @@ class Worker:
                  changed_by: Callable[[], Optional[str]] = lambda: None) -> None:
         self._new_daemon = daemon
         self._groups = list(groups)
-        self._n_layers = sum(g.n_layers for g in groups)
+        self._n_layers = len({layer for g in groups for layer in g.layers})
+        self._latent = {layer for g in groups for layer in g.layers if g.part != HEADS}
         self._blocks = blocks
         self._threads = threads
         self._async_load = async_load
@@ -44,7 +46,7 @@ class Worker:
         self._load_seconds = load_seconds
         self._changed_by = changed_by
         self._publisher = Publisher(daemon(1, None), queue_bytes, counters) if publishes and codes is None else None
-        self._recorders = [Recorder(blocks, i, g.layers, self._reserve, counters) for i, g in enumerate(groups)]
+        self._recorders = [Recorder(blocks, i, g.layers, self._reserve, counters, g.part) for i, g in enumerate(groups)]
 
     # ---- layers ----
 
@@ -64,11 +66,12 @@ class Worker:
             self._layers[index] = layer
             self._stores[index] = layer.impl.do_kv_cache_update
         if self._publisher is not None:
-            for g, recorder in zip(self._groups, self._recorders):
-                for place, index in enumerate(g.layers):
-                    by_index[index].impl.do_kv_cache_update = self._wrapped(recorder, place, self._stores[index])
+            for unit in units(self._groups):
+                for place, index in enumerate(self._groups[unit[0]].layers):
+                    wrap = self._wrapped_latent if index in self._latent else self._wrapped
+                    by_index[index].impl.do_kv_cache_update = wrap([self._recorders[i] for i in unit], place, self._stores[index])
         cache = by_index[0].kv_cache
-        dtype = by_index[0].kv_cache_torch_dtype
+        dtype = cache.dtype  # no other than the keys' own is accepted
         daemon = self._new_daemon(self._threads, self._load_seconds)
         daemon.models()  # with the table that is active now: a load may need it after another one was activated
         self._loader = Loader(daemon, self._store, self._blocks, dtype, cache.device,
@@ -77,19 +80,35 @@ class Worker:
             self._load_thread = LoadThread(self._loader)
 
     @staticmethod
-    def _wrapped(recorder: Recorder, place: int, store: Callable[..., None]) -> Callable[..., None]:
-        """@place: of the layer in the recorder's group."""
+    def _wrapped(recorders: Items[Recorder], place: int, store: Callable[..., None]) -> Callable[..., None]:
+        """@place: of the layer in the recorders' groups."""
         def do_kv_cache_update(layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor,
                                slot_mapping: torch.Tensor) -> None:
             store(layer, key, value, kv_cache, slot_mapping)
-            if recorder.active:
-                recorder.take(place, key, value, slot_mapping)
+            for recorder in recorders:
+                if recorder.active:
+                    recorder.take(place, key, value, slot_mapping)
 
         return do_kv_cache_update
 
-    def _store(self, index: int, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
+    @staticmethod
+    def _wrapped_latent(recorders: Items[Recorder], place: int, store: Callable[..., None]) -> Callable[..., None]:
+        """The same of a layer with MLA, whose method gets other arguments."""
+        def do_kv_cache_update(kv_c_normed: torch.Tensor, k_pe: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor,
+                               kv_cache_dtype: str, k_scale: torch.Tensor) -> None:
+            store(kv_c_normed, k_pe, kv_cache, slot_mapping, kv_cache_dtype, k_scale)
+            for recorder in recorders:
+                if recorder.active:
+                    recorder.take(place, kv_c_normed[:, None], k_pe.reshape(len(k_pe), 1, -1), slot_mapping.flatten())
+
+        return do_kv_cache_update
+
+    def _store(self, index: int, first: torch.Tensor, second: torch.Tensor, slots: torch.Tensor) -> None:
         layer = self._layers[index]
-        self._stores[index](layer, key, value, layer.kv_cache, slots)
+        if index not in self._latent:
+            self._stores[index](layer, first, second, layer.kv_cache, slots)
+        else:
+            self._stores[index](first[:, 0], second, layer.kv_cache, slots, layer.kv_cache_dtype, layer._k_scale)
 
     def _reserve(self, n_numbers: int, like: torch.Tensor) -> Optional[torch.Tensor]:
         assert self._publisher is not None
