@@ -4,23 +4,32 @@
 #include <math.h>
 #include <string.h>
 
+#include "gpu/half_tile.h"
+
 enum {
     KEY_SUMS = 8
 }; /* partial sums of a coordinate of K in `sums`, wide or narrow: vectors of 16 lanes or fewer */
 
 /* ---- set-up ---- */
 
+static void attend_decode_carve_rows(struct key_rows *k, struct scratch_cursor *s, size_t d)
+{
+    k->wide = attend_rows_take(s, d * round_lanes(d), sizeof(int16_t));
+    k->narrow = attend_rows_take(s, d * round_lanes(d), sizeof(int8_t));
+    k->start = attend_rows_take(s, d, sizeof(int32_t));
+    k->wide_step = attend_rows_take(s, d, sizeof(float));
+    k->narrow_step = attend_rows_take(s, d, sizeof(float));
+    k->mean = attend_rows_take(s, d, sizeof(float));
+}
+
 void decode_carve(struct decode *d, struct scratch_cursor *s, const struct page_layout *l, size_t n_rows)
 {
     const struct geometry *g = &l->table->geometry;
     size_t rank = round_lanes(g->d), n = n_rows < DECODE_ROWS_MAX ? n_rows : DECODE_ROWS_MAX;
 
-    d->keys.wide = attend_rows_take(s, g->d * rank, sizeof(int16_t));
-    d->keys.narrow = attend_rows_take(s, g->d * rank, sizeof(int8_t));
-    d->keys.start = attend_rows_take(s, g->d, sizeof(int32_t));
-    d->keys.wide_step = attend_rows_take(s, g->d, sizeof(float));
-    d->keys.narrow_step = attend_rows_take(s, g->d, sizeof(float));
-    d->keys.mean = attend_rows_take(s, g->d, sizeof(float));
+    attend_decode_carve_rows(&d->keys, s, g->d);
+    attend_decode_carve_rows(&d->fast_keys, s, g->d);
+    d->columns = attend_rows_take(s, g->d * rank, sizeof(float));
     d->codes.wide = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
     d->codes.narrow = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(uint8_t));
     d->other.wide = attend_rows_take(s, rank * CHUNK_TOKENS, sizeof(int16_t));
@@ -64,31 +73,31 @@ static int32_t attend_decode_nearest(float x)
     return (int32_t) (x + copysignf(0.5f, x));
 }
 
-/* Dimension @dim of dec of K as row @row. */
-static void attend_decode_prepare_row(struct decode *d, size_t row, size_t dim, const float *unit)
+/* Dimension @dim of @k as row @row of @keys. */
+static void attend_decode_prepare_row(const struct decode *d, const struct key_columns *k,
+                                      struct key_rows *keys, size_t row, size_t dim)
 {
-    const struct codec *k = d->head.k;
-    size_t n_wide = 8 * d->k.n_wide, n_narrow = 8 * d->k.n_narrow;
-    const float *dec = codec_dec_row(k, dim);
-    int16_t *wide = d->keys.wide + row * n_wide;
-    int8_t *narrow = d->keys.narrow + row * n_narrow;
+    size_t n_wide = 8 * k->n_wide, n_narrow = 8 * k->n_narrow;
+    const float *dec = key_columns_row(k, dim), *unit = k->unit;
+    int16_t *wide = keys->wide + row * n_wide;
+    int8_t *narrow = keys->narrow + row * n_narrow;
     float step = attend_decode_step_of(n_wide, dec, unit, WIDE_MAX);
     int32_t sum = 0;
 
-    d->keys.wide_step[row] = step;
+    keys->wide_step[row] = step;
     for (size_t c = 0; c < n_wide; c++)
         wide[c] = (int16_t) attend_decode_nearest(dec[c] * unit[c] * (1 / step));
     if (n_narrow > 0)
         dec += n_wide;
     step = attend_decode_step_of(n_narrow, dec, unit + n_wide, (float) d->ops->decode->narrow_max);
-    d->keys.narrow_step[row] = step;
+    keys->narrow_step[row] = step;
     for (size_t c = 0; c < n_narrow; c++) {
         narrow[c] = (int8_t) attend_decode_nearest(dec[c] * unit[n_wide + c] * (1 / step));
         sum += narrow[c];
     }
 
-    d->keys.start[row] = -128 * sum;
-    d->keys.mean[row] = k->mean[dim];
+    keys->start[row] = -128 * sum;
+    keys->mean[row] = d->head.k->mean[dim];
 }
 
 /* Mean squares of keys over tokens in each plane: in total, and about the mean. Levels in units of z have
@@ -139,6 +148,8 @@ static size_t attend_decode_pick_fast(const struct decode *d, double *ret_bound)
     if (d->rows->n > FOLD_ROWS_MAX || d->args->exact_rope)
         return g->d / 2;
 
+    n_fast = d->head.k->fast_planes; /* which cannot be folded into coordinates of the others */
+
     attend_decode_plane_energies(d, all, centred);
     for (size_t row = 0; row < d->rows->n; row++) {
         const float *q = d->rows->q + row * g->d;
@@ -164,18 +175,99 @@ static size_t attend_decode_pick_fast(const struct decode *d, double *ret_bound)
     return n_fast;
 }
 
-static void attend_decode_prepare_keys(struct decode *d, const float *unit)
+/* Planes @first .. @end - 1 from @k. */
+static void attend_decode_prepare_keys(const struct decode *d, const struct key_columns *k, size_t first,
+                                       size_t end, struct key_rows *keys)
 {
     const struct page_constants *constants = d->args->layout->constants;
     const struct geometry *g = d->rows->geometry;
+    size_t rotated = g->n_rot / 2 < end ? g->n_rot / 2 : end;
 
-    for (size_t i = 0; i < d->n_fast; i++)
+    for (size_t i = first; i < end; i++)
         for (unsigned hi = 0; hi < 2; hi++)
-            attend_decode_prepare_row(d, 2 * i + hi, plane_dim(g, i, hi), unit);
-    d->keys.n_planes = d->n_fast;
-    d->keys.n_rot = g->n_rot / 2 < d->n_fast ? g->n_rot / 2 : d->n_fast;
-    d->keys.cos = constants->cos;
-    d->keys.sin = constants->sin;
+            attend_decode_prepare_row(d, k, keys, 2 * (i - first) + hi, plane_dim(g, i, hi));
+    keys->n_planes = end - first;
+    keys->n_rot = rotated > first ? rotated - first : 0;
+    keys->kt_planes = d->n_fast;
+    keys->cos = constants->cos + first * CHUNK_TOKENS;
+    keys->sin = constants->sin + first * CHUNK_TOKENS;
+}
+
+/* ---- coordinates in two blocks ---- */
+
+/* Half-tiles of fast planes come first among the wide ones, and among the narrow ones. */
+static void attend_decode_sort_half_tiles(const struct codec *k, const struct coded *c, size_t *ret_fast_wide,
+                                          size_t *ret_fast_narrow, uint8_t ret_place[TABLE_HALF_TILES_MAX])
+{
+    size_t n[2] = {0}; /* fast ones, wide and narrow */
+
+    for (size_t half = 0; half < c->n_wide + c->n_narrow; half++)
+        n[half >= c->n_wide] += codec_half_is_fast(k, half);
+    for (size_t half = 0, fast = 0, slow = n[0]; half < c->n_wide + c->n_narrow; half++) {
+        if (half == c->n_wide) {
+            fast = 0;
+            slow = n[1];
+        }
+        ret_place[half] = (uint8_t) (codec_half_is_fast(k, half) ? fast++ : slow++);
+    }
+
+    *ret_fast_wide = n[0];
+    *ret_fast_narrow = n[1];
+}
+
+/* Copies the columns of a block, sorted, to d->columns, and their units to @ret_unit. @unit: of all columns
+ * of K, in their order */
+static void attend_decode_take_block(struct decode *d, bool fast, const float *unit, float *ret_unit,
+                                     struct key_columns *ret)
+{
+    const struct geometry *g = d->rows->geometry;
+    const struct codec *k = d->head.k;
+    size_t ld = round_lanes(g->d), wide = fast ? d->fast_wide : d->k.n_wide - d->fast_wide;
+    size_t narrow = fast ? d->fast_narrow : d->k.n_narrow - d->fast_narrow;
+
+    *ret = (struct key_columns){.dec = d->columns,
+                                .ld = ld,
+                                .r = round_lanes(8 * (wide + narrow)), /* as fold.c needs it */
+                                .n_wide = wide,
+                                .n_narrow = narrow,
+                                .unit = ret_unit};
+    memset(ret_unit, 0, ret->r * sizeof(*ret_unit));
+    for (uint32_t dim = 0; dim < g->d; dim++)
+        if (geometry_in_planes(g, k->fast_planes, dim) == fast)
+            memset(d->columns + dim * ld, 0, ret->r * sizeof(*d->columns));
+    for (size_t half = 0; half < d->k.n_wide + d->k.n_narrow; half++) {
+        size_t place = d->place[half], at;
+
+        if (codec_half_is_fast(k, half) != fast)
+            continue;
+        if (half < d->k.n_wide)
+            at = 8 * (place - (fast ? 0 : d->fast_wide));
+        else
+            at = 8 * (wide + place - (fast ? 0 : d->fast_narrow));
+        memcpy(ret_unit + at, unit + 8 * half, 8 * sizeof(*unit));
+        for (uint32_t dim = 0; dim < g->d; dim++)
+            if (geometry_in_planes(g, k->fast_planes, dim) == fast)
+                memcpy(d->columns + dim * ld + at, codec_dec_row(k, dim) + 8 * half, 8 * sizeof(float));
+    }
+}
+
+/* Prepares the keys of the fast planes; returns the columns of the others. */
+static struct key_columns attend_decode_part(struct decode *d, const float *unit,
+                                             float ret_unit[TABLE_RANK_MAX])
+{
+    const struct codec *k = d->head.k;
+    struct key_columns ret = {k->dec, k->r_in, k->r, d->k.n_wide, d->k.n_narrow, unit};
+
+    d->fast_wide = d->fast_narrow = 0;
+    if (k->fast_planes == 0)
+        return ret;
+
+    attend_decode_sort_half_tiles(k, &d->k, &d->fast_wide, &d->fast_narrow, d->place);
+    d->k.place = d->place;
+    attend_decode_take_block(d, true, unit, ret_unit, &ret);
+    attend_decode_prepare_keys(d, &ret, 0, k->fast_planes, &d->fast_keys);
+    attend_decode_take_block(d, false, unit, ret_unit, &ret);
+    return ret;
 }
 
 /* K codec of the @i-th head that V is predicted from. */
@@ -188,17 +280,18 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
 {
     const struct page_constants *constants = d->args->layout->constants;
     const struct codec *k = d->head.k, *v = d->head.v;
-    float unit[TABLE_RANK_MAX] = {0};
+    float unit[TABLE_RANK_MAX] = {0}, part[TABLE_RANK_MAX];
+    struct key_columns columns;
 
     for (size_t c = 0; c < k->r; c++)
         unit[c] = constants->levels[SIDE_K][k->bits[c / 8]].unit;
     d->k = attend_decode_coded_side(d, SIDE_K, k);
     d->v = attend_decode_coded_side(d, SIDE_V, v);
     d->n_fast = attend_decode_pick_fast(d, &d->fold_bound);
-    attend_decode_prepare_keys(d, unit);
+    columns = attend_decode_part(d, unit, part);
+    attend_decode_prepare_keys(d, &columns, k->fast_planes, d->n_fast, &d->keys);
     if (d->n_fast < d->rows->geometry->d / 2)
-        fold_begin(&d->fold, d->ops, constants, d->rows, k, frame, d->n_fast, unit, d->k.n_wide,
-                   d->k.n_narrow);
+        fold_begin(&d->fold, d->ops, constants, d->rows, &columns, k->mean, frame, d->n_fast);
     d->frame = *frame;
     d->first_page = first_page;
     d->predictors = table_predictors(d->head.table, d->head.head);
@@ -217,7 +310,8 @@ void decode_begin(struct decode *d, size_t first_page, const struct rope_phase *
 static void attend_decode_score_fast(struct decode *d, size_t i, size_t n)
 {
     const struct geometry *g = d->rows->geometry;
-    size_t half = g->n_rot / 2, fast = d->n_fast, n_rotated = d->keys.n_rot, ld = round_lanes(fast);
+    size_t half = g->n_rot / 2, fast = d->n_fast, n_rotated = half < fast ? half : fast,
+           ld = round_lanes(fast);
 
     for (size_t x = 0; x < n; x++) {
         const float *q = d->rows->q + (i + x) * g->d;
@@ -242,7 +336,9 @@ static void attend_decode_advance(struct decode *d)
 {
     const struct rope_phase *back = &d->args->layout->constants->page_back;
 
-    for (size_t p = 0; p < d->keys.n_rot; p++) {
+    size_t half = d->rows->geometry->n_rot / 2;
+
+    for (size_t p = 0; p < half && p < d->n_fast; p++) {
         double c = d->frame.cos[p], s = d->frame.sin[p];
 
         d->frame.cos[p] = c * back->cos[p] - s * back->sin[p];
@@ -303,6 +399,8 @@ static ptrdiff_t attend_decode_next_page(const struct attend_args *a, size_t pag
 static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, float *sums)
 {
     const struct attend_args *a = d->args;
+    uint8_t place[TABLE_HALF_TILES_MAX];
+    size_t fast_wide, fast_narrow;
 
     for (uint32_t h = 0; h < d->predictors.n; h++) {
         uint32_t head = d->predictors.first + h;
@@ -310,6 +408,10 @@ static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, floa
         struct coded k = attend_decode_coded_side(d, SIDE_K, codec);
 
         if (head != d->head.head) {
+            if (codec->fast_planes > 0) {
+                attend_decode_sort_half_tiles(codec, &k, &fast_wide, &fast_narrow, place);
+                k.place = place;
+            }
             k.at =
                 a->payloads[page] + page_block_off(a->layout, a->layer, head - a->layout->shard.first_head);
             k.next_page = attend_decode_next_page(a, page);
@@ -334,6 +436,19 @@ static void attend_decode_add_values(struct decode *d, size_t page, size_t i, si
     d->ops->decode->values(&v, n, d->weights, sums + d->v_sums, d->sums_cols);
 }
 
+/* Half-tiles of the block of the fast planes, or of the other one, which has all without such a block. */
+static struct key_codes attend_decode_block(const struct decode *d, bool fast)
+{
+    size_t first_wide = fast ? 0 : d->fast_wide, first_narrow = fast ? 0 : d->fast_narrow;
+
+    return (struct key_codes){
+        .n_wide = fast ? d->fast_wide : d->codes.n_wide - d->fast_wide,
+        .n_narrow = fast ? d->fast_narrow : d->codes.n_narrow - d->fast_narrow,
+        .wide = d->codes.wide + first_wide * HALF_TILE_CODES,
+        .narrow = d->codes.narrow + first_narrow * HALF_TILE_CODES,
+    };
+}
+
 void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exact_k, const float *exact_v,
                  size_t exact_ld)
 {
@@ -341,15 +456,22 @@ void decode_page(struct decode *d, size_t page, size_t n_exact, const float *exa
     const uint8_t *block = a->payloads[page] + page_block_off(a->layout, a->layer, a->head);
     size_t first = page * CHUNK_TOKENS, i = rows_first_seeing(d->rows, first);
     size_t n = rows_end_seeing(d->rows, first + CHUNK_TOKENS - 1) - i;
+    size_t fast_planes = d->head.k->fast_planes;
+    struct key_codes slow, fast;
     struct coded k = d->k;
 
     k.at = block;
     k.next_page = attend_decode_next_page(a, page);
     d->ops->decode->unpack_keys(&k, &d->codes);
-    d->ops->decode->keys(&d->codes, &d->keys, d->kt);
+    slow = attend_decode_block(d, false);
+    if (fast_planes > 0) {
+        fast = attend_decode_block(d, true);
+        d->ops->decode->keys(&fast, &d->fast_keys, d->kt);
+    }
+    d->ops->decode->keys(&slow, &d->keys, d->kt + fast_planes * CHUNK_TOKENS);
     attend_decode_score_fast(d, i, n);
     if (d->n_fast < d->rows->geometry->d / 2)
-        fold_page(&d->fold, page - d->first_page, &d->codes, i, n, d->scores);
+        fold_page(&d->fold, page - d->first_page, &slow, i, n, d->scores);
     if (n_exact > 0)
         attend_decode_score_exact(d, i, n, n_exact, exact_k);
     attend_decode_softmax(d, i, n, first, n_exact);
@@ -368,15 +490,18 @@ static void attend_decode_finish_keys(const struct decode *d, const struct codec
 {
     const struct level_table *levels = d->args->layout->constants->levels[SIDE_K];
     struct coded coded = attend_decode_coded_side(d, SIDE_K, k);
-    size_t lanes = d->ops->decode->lanes, n_wide = coded.n_wide;
+    size_t lanes = d->ops->decode->lanes, n_wide = coded.n_wide, fast_wide, fast_narrow;
+    uint8_t place[TABLE_HALF_TILES_MAX];
 
-    for (size_t pair = 0; pair < 4 * n_wide; pair++)
-        for (size_t l = 0; l < lanes; l++)
-            acc[2 * pair + l % 4 / 2] += *sums++ * levels[k->bits[pair / 4]].unit;
-    acc += 8 * n_wide;
-    for (size_t quad = 0; quad < 2 * coded.n_narrow; quad++)
-        for (size_t l = 0; l < lanes; l++)
-            acc[4 * quad + l % 4] += *sums++;
+    attend_decode_sort_half_tiles(k, &coded, &fast_wide, &fast_narrow, place);
+    for (size_t half = 0; half < n_wide; half++)
+        for (size_t i = 0; i < PAIRS * lanes; i++)
+            acc[8 * half + i / lanes * 2 + i % 4 / 2] +=
+                sums[place[half] * PAIRS * lanes + i] * levels[k->bits[half]].unit;
+    sums += n_wide * PAIRS * lanes;
+    for (size_t half = n_wide; half < n_wide + coded.n_narrow; half++)
+        for (size_t i = 0; i < QUADS * lanes; i++)
+            acc[8 * half + i / lanes * 4 + i % 4] += sums[place[half] * QUADS * lanes + i];
 }
 
 static void attend_decode_finish_values(const struct decode *d, const float *sums, float *acc)

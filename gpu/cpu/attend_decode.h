@@ -15,8 +15,13 @@ struct decode {
     struct head_view head;
     struct attend_rows *rows;
     struct coded k, v; /* everything except their place */
-    struct key_rows keys;
-    struct key_codes codes, other; /* codes: of the page; other: of another head that V is predicted from */
+    /* of K with bases in two blocks: half-tiles of the fast planes, which key_codes has first among the wide
+     * and the narrow ones, and the place of each half-tile there; else 0 */
+    size_t fast_wide, fast_narrow;
+    uint8_t place[TABLE_HALF_TILES_MAX];
+    struct key_rows fast_keys, keys; /* from the coordinates of the fast planes, and from the others */
+    float *columns;                  /* [d][d rounded up] dec of K, columns of the block of the row's plane */
+    struct key_codes codes, other;   /* codes: of the page; other: of another head that V is predicted from */
     struct head_run predictors;
     bool wide; /* weights of 16 bits are needed too */
     struct fold fold;

@@ -48,6 +48,9 @@ struct coded {
     const uint8_t *bits; /* [n_wide + n_narrow], descending */
     size_t n_wide, n_narrow;
     const struct level_table *levels; /* [TABLE_BITS_MAX + 1] of the side */
+    /* of K: where unpack_keys() stores each half-tile, counted among the wide or the narrow ones; NULL: in
+     * their order */
+    const uint8_t *place;
 };
 
 /* Levels of the keys of a page by token, aligned to 64. */
@@ -57,11 +60,26 @@ struct key_codes {
     uint8_t *narrow;         /* [2 n_narrow][64][4]: level + 128 of four coordinates */
 };
 
+/* Columns of dec of K: all, or those of one block of coordinates (table_types.h), wide ones first. */
+struct key_columns {
+    const float *dec;        /* [d][ld] by dimension */
+    size_t ld, r;            /* r: columns that have numbers; those beyond the half-tiles are 0 */
+    size_t n_wide, n_narrow; /* half-tiles */
+    const float *unit;       /* [r] value of one level step of each column */
+};
+
+/* Without columns dec may be NULL, from which C forms no address. */
+static inline const float *key_columns_row(const struct key_columns *k, size_t dim)
+{
+    return k->r > 0 ? k->dec + dim * k->ld : k->dec;
+}
+
 /* Rows of dec of K in whole numbers, sorted by plane. Rows without
  * rotation come last, in pairs with angle 0. */
 struct key_rows {
-    size_t n_planes;                /* planes whose keys are computed */
+    size_t n_planes;                /* planes whose keys are computed from these columns */
     size_t n_rot;                   /* of these, planes that are rotated */
+    size_t kt_planes;               /* planes whose keys are computed at all */
     int16_t *wide;                  /* [2 n_planes][8 n_wide], up to WIDE_MAX */
     int8_t *narrow;                 /* [2 n_planes][8 n_narrow], up to narrow_max */
     int32_t *start;                 /* [2 n_planes] -128 times the sum of a narrow row */
@@ -106,7 +124,7 @@ struct decode_ops {
 
     void (*unpack_keys)(const struct coded *c, struct key_codes *ret);
 
-    /* kt [2][n_planes][64]: keys of the fast planes, rotated by their offsets. */
+    /* kt [2][kt_planes][64], planes 0 .. n_planes - 1: keys of the fast planes, rotated by their offsets. */
     void (*keys)(const struct key_codes *x, const struct key_rows *m, float *kt);
 
     /* Rotates planes 0 .. n - 1 of a query, q [2][half], by phases [n rounded up to lanes]: ret [2][ld], of

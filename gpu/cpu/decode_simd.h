@@ -68,12 +68,12 @@ static inline_always void prefetch_next(const struct coded *c, const uint8_t *at
 static void unpack_keys(const struct coded *c, struct key_codes *ret)
 {
     const uint8_t *at = c->at;
-    ivec *wide = (void *) ret->wide, *narrow = (void *) ret->narrow;
 
     ret->n_wide = c->n_wide;
     ret->n_narrow = c->n_narrow;
-    for (size_t half = 0; half < c->n_wide; half++, wide += PAIRS * GROUPS) {
+    for (size_t half = 0; half < c->n_wide; half++) {
         const int16_t *levels = c->levels[c->bits[half]].value;
+        ivec *wide = (ivec *) (void *) ret->wide + (c->place ? c->place[half] : half) * PAIRS * GROUPS;
 
         switch (c->bits[half]) {
             EACH_WIDE(unpack_wide(B, at, levels, wide))
@@ -81,8 +81,10 @@ static void unpack_keys(const struct coded *c, struct key_codes *ret)
         prefetch_next(c, at, c->bits[half]);
         at += (size_t) c->bits[half] * CHUNK_TOKENS;
     }
-    for (size_t half = c->n_wide; half < c->n_wide + c->n_narrow; half++, narrow += QUADS * GROUPS) {
+    for (size_t half = c->n_wide; half < c->n_wide + c->n_narrow; half++) {
         const struct level_table *t = &c->levels[c->bits[half]];
+        size_t place = c->place ? c->place[half] : half - c->n_wide;
+        ivec *narrow = (ivec *) (void *) ret->narrow + place * QUADS * GROUPS;
         const int8_t *levels = t->narrow;
 
         if (t->state_bits > 0)
@@ -180,7 +182,7 @@ static inline_always void store_keys(unsigned rows, const struct key_rows *m, si
                 hi = vec_fma(lo, sine, hi * cosine);
             }
             vec_store(kt + at, rotated);
-            vec_store(kt + m->n_planes * CHUNK_TOKENS + at, hi);
+            vec_store(kt + m->kt_planes * CHUNK_TOKENS + at, hi);
         }
 }
 

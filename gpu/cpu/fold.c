@@ -42,20 +42,20 @@ static void fold_combine(size_t n, float a, const float *x, float b, const float
 
 /* A query rotated by the angle a is, in one plane, (lo cos a - hi sin a, hi cos a + lo sin a). Times rows
  * lo and hi of dec: cos a (lo dec_lo + hi dec_hi) + sin a (lo dec_hi - hi dec_lo). */
-static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows, const struct codec *k,
-                            size_t i, const float *unit, float *a, float *b)
+static void fold_fill_plane(const struct fold *f, const struct attend_rows *rows, const struct key_columns *k,
+                            const float *mean, size_t i, float *a, float *b)
 {
     const struct geometry *g = rows->geometry;
     size_t lo = plane_dim(g, i, 0), hi = plane_dim(g, i, 1), r = f->r;
-    const float *dec_lo = codec_dec_row(k, lo), *dec_hi = codec_dec_row(k, hi);
+    const float *dec_lo = key_columns_row(k, lo), *dec_hi = key_columns_row(k, hi);
 
     for (size_t x = 0; x < rows->n; x++) {
         float q_lo = rows->q[x * g->d + lo], q_hi = rows->q[x * g->d + hi];
 
-        fold_combine(r, q_lo, dec_lo, q_hi, dec_hi, unit, a + x * r);
-        fold_combine(r, q_lo, dec_hi, -q_hi, dec_lo, unit, b + x * r);
-        a[rows->n * r + x] = q_lo * k->mean[lo] + q_hi * k->mean[hi];
-        b[rows->n * r + x] = q_lo * k->mean[hi] - q_hi * k->mean[lo];
+        fold_combine(r, q_lo, dec_lo, q_hi, dec_hi, k->unit, a + x * r);
+        fold_combine(r, q_lo, dec_hi, -q_hi, dec_lo, k->unit, b + x * r);
+        a[rows->n * r + x] = q_lo * mean[lo] + q_hi * mean[hi];
+        b[rows->n * r + x] = q_lo * mean[hi] - q_hi * mean[lo];
     }
 
     for (size_t c = rows->n * (r + 1); c < f->cols; c++)
@@ -134,8 +134,8 @@ static void fold_split_levels(struct fold *f, size_t first, size_t n_planes)
 }
 
 void fold_begin(struct fold *f, const struct ops *ops, const struct page_constants *constants,
-                const struct attend_rows *rows, const struct codec *k, const struct rope_phase *frame,
-                size_t first, const float *unit, size_t n_wide, size_t n_narrow)
+                const struct attend_rows *rows, const struct key_columns *k, const float *mean,
+                const struct rope_phase *frame, size_t first)
 {
     const struct geometry *g = rows->geometry;
 
@@ -144,8 +144,8 @@ void fold_begin(struct fold *f, const struct ops *ops, const struct page_constan
     f->r = k->r;
     f->cols = fold_cols_of(rows->n, k->r);
     f->codes.n_rows = rows->n;
-    f->codes.n_wide = 8 * n_wide;
-    f->codes.n_narrow = 8 * n_narrow;
+    f->codes.n_wide = 8 * k->n_wide;
+    f->codes.n_narrow = 8 * k->n_narrow;
     fold_split_levels(f, first, g->d / 2);
     for (size_t i = first; i < g->d / 2; i++) {
         size_t from = f->first[constants->fold_level[i]], n = f->first[constants->fold_level[i] + 1] - from;
@@ -155,7 +155,7 @@ void fold_begin(struct fold *f, const struct ops *ops, const struct page_constan
 
         f->phase.cos[i] = c * constants->fold_start.cos[i] - s * constants->fold_start.sin[i];
         f->phase.sin[i] = s * constants->fold_start.cos[i] + c * constants->fold_start.sin[i];
-        fold_fill_plane(f, rows, k, i, unit, a, a + n * f->cols);
+        fold_fill_plane(f, rows, k, mean, i, a, a + n * f->cols);
     }
 
     fold_round_planes(f, rows->n);

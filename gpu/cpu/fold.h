@@ -48,11 +48,11 @@ static inline size_t plane_dim(const struct geometry *g, size_t i, unsigned hi)
 /* Takes buffers from @s for @n_rows query rows over geometry @g. */
 void fold_carve(struct fold *f, struct scratch_cursor *s, const struct geometry *g, size_t n_rows);
 
-/* Folds planes @first .. of all @rows; @frame rotates queries to the first page. @unit [r]: value of one
- * level step of each column. */
+/* Folds planes @first .. of all @rows into coordinates @k; @frame rotates queries to the first page. @mean
+ * [d]: of the keys. */
 void fold_begin(struct fold *f, const struct ops *ops, const struct page_constants *constants,
-                const struct attend_rows *rows, const struct codec *k, const struct rope_phase *frame,
-                size_t first, const float *unit, size_t n_wide, size_t n_narrow);
+                const struct attend_rows *rows, const struct key_columns *k, const float *mean,
+                const struct rope_phase *frame, size_t first);
 
 /* scores [n, 64] of rows i .. i + n - 1 over page @page, counted from the first, whose codes are @x, += the
  * folded planes. Pages must ascend. */

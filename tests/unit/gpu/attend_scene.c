@@ -72,6 +72,7 @@ void attend_scene_init(struct attend_scene *s, const struct attend_shape *shape)
         .v_from = shape->v_from,
         .bits = shape->bits,
         .key_rank = shape->key_rank,
+        .fast_planes = shape->fast_planes,
         .state_bits = shape->state_bits,
         .mean_norm = shape->mean_norm,
     };

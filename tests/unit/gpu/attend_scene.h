@@ -9,9 +9,10 @@
 
 struct attend_shape {
     uint32_t d, n_rot, group;
-    int bits;            /* see memory_table.h */
-    uint32_t key_rank;   /* see memory_table.h */
-    unsigned state_bits; /* see memory_table.h */
+    int bits;             /* see memory_table.h */
+    uint32_t key_rank;    /* see memory_table.h */
+    uint32_t fast_planes; /* see memory_table.h */
+    unsigned state_bits;  /* see memory_table.h */
     uint32_t n_sink;
     enum prediction v_from;
     double mean_norm, q_size; /* standard deviation of queries; 0: 1 */

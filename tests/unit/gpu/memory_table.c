@@ -72,6 +72,20 @@ static void fill_enc(const struct codec *c, size_t d, float *enc)
         fill(enc + row * d, d, c->bits[row / 8] == 0 ? 0 : 1 / sqrt((double) d));
 }
 
+/* Bases of K in two blocks: zeros where a dimension of one meets a coordinate of the other. */
+static void part_blocks(const struct memory_table_options *o, struct codec *c)
+{
+    size_t d = o->geometry.d;
+
+    c->fast_planes = (uint16_t) o->fast_planes;
+    for (unsigned half = 1; half < c->n_half; half += 3)
+        c->fast_halves |= c->bits[half] > 0 ? 1u << half : 0;
+    for (size_t col = 0; col < c->r; col++)
+        for (uint32_t i = 0; i < d; i++)
+            if (codec_half_is_fast(c, col / 8) != geometry_in_planes(&o->geometry, o->fast_planes, i))
+                ((float *) c->enc)[col * d + i] = ((float *) c->dec)[i * c->r + col] = 0;
+}
+
 static float *make_codec(const struct memory_table_options *o, const struct table *t, size_t hs,
                          struct codec *c, float *at)
 {
@@ -109,6 +123,8 @@ static float *make_codec(const struct memory_table_options *o, const struct tabl
             fill_columns(t, SIDE_K, &keys[2 * h], d, c->r_in, 0.3 / sqrt((double) c->n_pred), at + col);
         at += c->r_in * d;
     }
+    if (side == SIDE_K && o->fast_planes > 0)
+        part_blocks(o, c);
     return at;
 }
 

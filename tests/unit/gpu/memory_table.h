@@ -9,7 +9,9 @@ struct memory_table_options {
     uint32_t n_sink;
     enum prediction v_from;
     int bits; /* of every half-tile; -1: random, descending, with empty ones; 0: every head-side of rank 0 */
-    uint32_t key_rank;   /* largest number of coordinates of K; 0: as many as of V */
+    uint32_t key_rank; /* largest number of coordinates of K; 0: as many as of V */
+    uint32_t
+        fast_planes; /* of K's bases in two blocks: every third half-tile is of these planes; 0: one block */
     unsigned state_bits; /* of the trellises of widths up to four bits; 0: scalar levels */
     double mean_norm;    /* of key means; 0: about 1 per coordinate */
 };

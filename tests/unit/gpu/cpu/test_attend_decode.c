@@ -103,32 +103,65 @@ static bool is_nearest(double whole, double step, double x)
     return fabs(whole * step - x) <= step / 2 * (1 + 0x1p-6) + fabs(x) * 4 * FLT_EPSILON;
 }
 
+/* Row @row of @keys, in columns @first .. of half-tile @half; returns how many numbers are wrong. */
+static size_t wrong_in_row(const struct prepared *p, const struct key_rows *keys, size_t row, size_t dim,
+                           size_t half, bool wide, size_t first, size_t n_cols)
+{
+    const struct codec *k = p->decode.head.k;
+    double unit = p->scene.layout.constants->levels[SIDE_K][k->bits[half]].unit;
+    size_t n_wrong = 0;
+
+    for (size_t c = 0; c < 8; c++) {
+        double x = k->dec[dim * k->r_in + 8 * half + c] * unit;
+
+        if (wide)
+            n_wrong += !is_nearest(keys->wide[row * n_cols + first + c], keys->wide_step[row], x);
+        else
+            n_wrong += !is_nearest(keys->narrow[row * n_cols + first + c], keys->narrow_step[row], x);
+    }
+    return n_wrong;
+}
+
+/* Rows of each block have the columns of this block alone, in the order of half-tiles, wide ones apart. */
 static void check_keys(struct prepared *p)
 {
     const struct decode *d = &p->decode;
     const struct codec *k = d->head.k;
-    size_t n_wide = 8 * d->k.n_wide, n_narrow = 8 * d->k.n_narrow, n_wrong = 0;
+    size_t n_half[2][2] = {{0}}, n_wrong = 0,
+           n_planes[2] = {d->keys.n_planes, 0}; /* by block; wide or narrow */
 
-    CU_ASSERT_TRUE_FATAL(d->keys.n_planes > 0 && n_wide > 0 && n_narrow > 0);
-    for (size_t row = 0; row < 2 * d->keys.n_planes; row++) {
-        const float *dec = k->dec + plane_dim(p->rows.geometry, row / 2, row % 2) * k->r_in;
+    if (k->fast_planes > 0)
+        n_planes[1] = d->fast_keys.n_planes;
+    CU_ASSERT_TRUE_FATAL(d->keys.n_planes > 0 && d->k.n_wide > 0 && d->k.n_narrow > 0);
+    CU_ASSERT_EQUAL(n_planes[1], k->fast_planes);
+    CU_ASSERT_EQUAL(n_planes[0] + n_planes[1], d->n_fast);
+    for (size_t half = 0; half < d->k.n_wide + d->k.n_narrow; half++)
+        n_half[codec_half_is_fast(k, half)][half >= d->k.n_wide]++;
+    for (unsigned fast = 0; fast < 2; fast++)
+        for (size_t row = 0; row < 2 * n_planes[fast]; row++) {
+            size_t plane = row / 2 + (fast ? 0 : n_planes[1]), at[2] = {0};
 
-        for (size_t c = 0; c < n_wide + n_narrow; c++) {
-            double unit = p->scene.layout.constants->levels[SIDE_K][k->bits[c / 8]].unit, x = dec[c] * unit;
+            for (size_t half = 0; half < d->k.n_wide + d->k.n_narrow; half++) {
+                bool narrow = half >= d->k.n_wide;
 
-            if (c < n_wide)
-                n_wrong += !is_nearest(d->keys.wide[row * n_wide + c], d->keys.wide_step[row], x);
-            else
-                n_wrong +=
-                    !is_nearest(d->keys.narrow[row * n_narrow + c - n_wide], d->keys.narrow_step[row], x);
+                if (codec_half_is_fast(k, half) != fast)
+                    continue;
+                n_wrong += wrong_in_row(p, fast ? &d->fast_keys : &d->keys, row,
+                                        plane_dim(p->rows.geometry, plane, row % 2), half, !narrow,
+                                        at[narrow], 8 * n_half[fast][narrow]);
+                at[narrow] += 8;
+            }
         }
-    }
     CU_ASSERT_EQUAL(n_wrong, 0);
 }
 
 static void test_keys_are_the_nearest_whole_numbers(void)
 {
+    struct attend_shape blocks = SHAPE;
+
     each(&SHAPE, check_keys);
+    blocks.fast_planes = 12;
+    each(&blocks, check_keys);
 }
 
 static void check_folded(struct prepared *p)
@@ -150,7 +183,11 @@ static void check_folded(struct prepared *p)
 
 static void test_folded_planes_are_the_nearest_whole_numbers(void)
 {
+    struct attend_shape blocks = SHAPE;
+
     each(&SHAPE, check_folded);
+    blocks.fast_planes = 30; /* more than would be formed with one block */
+    each(&blocks, check_folded);
 }
 
 /* kvcobra.h promises that folding changes a score by 2^-11 of the size of the row's scores, at most. Queries

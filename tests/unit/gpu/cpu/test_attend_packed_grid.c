@@ -37,6 +37,8 @@ static struct attend_shape draw_shape(uint32_t d)
 
     if (s.n_q > length)
         s.n_q = length;
+    if (s.n_rot > 0 && draw(0, 1)) /* bases in two blocks; the second is not empty */
+        s.fast_planes = (uint32_t) draw(1, s.n_rot < d ? s.n_rot / 2 : s.n_rot / 2 - 1);
     return s;
 }
 
@@ -74,6 +76,29 @@ static void test_128(void)
 static void test_256(void)
 {
     draw_many(256);
+}
+
+/* Bases in two blocks: more fast planes than would be formed with one block, as many, and fewer; ranks of one
+ * block alone; values predicted from all heads; enough rows that nothing is folded. */
+static void test_blocks(void)
+{
+    static const uint32_t planes[] = {1, 4, 8, 12, 16, 31};
+
+    for (unsigned i = 0; i < 6; i++)
+        for (unsigned j = 0; j < 4; j++)
+            attend_scene_check(&(struct attend_shape){.d = 64,
+                                                      .n_rot = 64,
+                                                      .group = j == 3 ? 12 : 3,
+                                                      .bits = j == 1 ? 3 : -1,
+                                                      .key_rank = j == 2 ? 16 : 0,
+                                                      .fast_planes = planes[i],
+                                                      .state_bits = i % 2 == 0 ? 6 : 0,
+                                                      .n_sink = 4,
+                                                      .v_from = i < 3 ? PREDICT_LAYER : PREDICT_HEAD,
+                                                      .n_pages = 4,
+                                                      .n_exact = 70,
+                                                      .n_q = 1,
+                                                      .q_first = SIZE_MAX});
 }
 
 /* All pages equal and one query after all of them: without RoPE all keys
@@ -144,6 +169,6 @@ static void test_groups(void)
 
 const char test_suite[] = "attend_packed_grid";
 const struct test_case test_cases[] = {
-    TEST(test_64),         TEST(test_80),        TEST(test_96),     TEST(test_128), TEST(test_256),
-    TEST(test_equal_keys), TEST(test_one_token), TEST(test_groups), TEST_END,
+    TEST(test_64),         TEST(test_80),        TEST(test_96),     TEST(test_128),    TEST(test_256),
+    TEST(test_equal_keys), TEST(test_one_token), TEST(test_groups), TEST(test_blocks), TEST_END,
 };

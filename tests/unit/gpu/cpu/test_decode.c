@@ -122,7 +122,7 @@ static int random_whole(int largest)
 }
 
 /* Eleven planes, the last of them without rotation. */
-enum { PLANES = 11, ROTATED = 10 };
+enum { PLANES = 11, ROTATED = 10, KT_PLANES = 13 }; /* kt has room for planes of another block */
 
 struct dec {
     int16_t wide[2 * PLANES * COLS];
@@ -157,6 +157,7 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
     return (struct key_rows){
         .n_planes = PLANES,
         .n_rot = ROTATED,
+        .kt_planes = KT_PLANES,
         .wide = d->wide,
         .narrow = d->narrow,
         .start = d->start,
@@ -170,7 +171,7 @@ static struct key_rows fill_dec(const struct decode_ops *ops, const struct page 
 
 static void check_keys(const struct decode_ops *ops, struct page *p)
 {
-    float kt[2 * PLANES * CHUNK_TOKENS];
+    float kt[2 * KT_PLANES * CHUNK_TOKENS];
     size_t n_wide = wide_cols(p), n_narrow = COLS - n_wide;
     struct dec dec;
     struct key_rows m = fill_dec(ops, p, &dec);
@@ -201,9 +202,37 @@ static void check_keys(const struct decode_ops *ops, struct page *p)
             }
             CU_ASSERT_DOUBLE_EQUAL((double) kt[plane * CHUNK_TOKENS + token], c * x[0] - s * x[1],
                                    EPSILON * size);
-            CU_ASSERT_DOUBLE_EQUAL((double) kt[(PLANES + plane) * CHUNK_TOKENS + token], c * x[1] + s * x[0],
-                                   EPSILON * size);
+            CU_ASSERT_DOUBLE_EQUAL((double) kt[(KT_PLANES + plane) * CHUNK_TOKENS + token],
+                                   c * x[1] + s * x[0], EPSILON * size);
         }
+}
+
+/* Half-tiles at places of the caller: the same bytes as in their order. */
+static void check_places(const struct decode_ops *ops, struct page *p)
+{
+    static int16_t wide[COLS * CHUNK_TOKENS];
+    static uint8_t narrow[COLS * CHUNK_TOKENS];
+    size_t n_wide = p->coded.n_wide, n = 8 * CHUNK_TOKENS;
+    uint8_t place[HALVES];
+
+    memcpy(wide, p->wide, sizeof(wide));
+    memcpy(narrow, p->narrow, sizeof(narrow));
+    for (size_t half = 0; half < HALVES; half++)
+        place[half] = (uint8_t) (half < n_wide ? n_wide - 1 - half : HALVES - 1 - half);
+    p->coded.place = place;
+    memset(p->wide, 0, sizeof(p->wide));
+    memset(p->narrow, 0, sizeof(p->narrow));
+    ops->unpack_keys(&p->coded, &p->codes);
+    p->coded.place = NULL;
+    for (size_t half = 0; half < n_wide; half++)
+        CU_ASSERT_EQUAL(memcmp(p->wide + place[half] * n, wide + half * n, n * sizeof(*wide)), 0);
+    for (size_t half = n_wide; half < HALVES; half++)
+        CU_ASSERT_EQUAL(memcmp(p->narrow + place[half] * n, narrow + (half - n_wide) * n, n), 0);
+}
+
+static void test_places(void)
+{
+    each(check_places);
 }
 
 static void test_keys(void)
@@ -450,5 +479,6 @@ static void test_values(void)
 
 const char test_suite[] = "decode";
 const struct test_case test_cases[] = {
-    TEST(test_unpack), TEST(test_keys), TEST(test_fold), TEST(test_nodes), TEST(test_values), TEST_END,
+    TEST(test_unpack), TEST(test_places), TEST(test_keys), TEST(test_fold),
+    TEST(test_nodes),  TEST(test_values), TEST_END,
 };
