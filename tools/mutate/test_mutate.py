@@ -137,7 +137,8 @@ class Reach(unittest.TestCase):
                 with open(path, "wb") as file:
                     file.write(text)
                 targets.append({"id": name, "type": kind, "filename": [path], "target_sources": []})
-            targets.append({"id": "l", "type": "static library", "filename": ["/nonexistent"], "target_sources": []})
+            for kind in ("static library", "executable"):
+                targets.append({"id": kind, "type": kind, "filename": ["/nonexistent"], "target_sources": []})
             described = [{"name": depends, "cmd": ["sh"], "env": {}, "workdir": None, "suite": ["p:unit"], "depends": list(depends)}
                          for depends in ("a", "ab", "b")]
             answers = {"--targets": targets, "--tests": described}
