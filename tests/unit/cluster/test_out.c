@@ -115,4 +115,47 @@ static void test_send(void)
     out_clear(&o);
 }
 
-const struct test_case test_cases[] = {TEST(test_commands), TEST(test_limit), TEST(test_send), TEST_END};
+/* A large value gets a large buffer, which is given back when all is sent; a small one is kept. */
+static void test_large_buffers(void)
+{
+    static const struct {
+        size_t value;
+        bool is_kept;
+    } cases[] = {{1, true}, {100000, true}, {300000, false}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct out o = {.bytes_max = 1 << 20};
+        struct command c = command(COMMAND_SET);
+        uint8_t *value = calloc(1, cases[i].value), bytes[4096];
+        size_t n_sent, n_received = 0;
+        int pair[2], r;
+
+        assert(value && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+        c.value = value;
+        c.value_bytes = cases[i].value;
+        CU_ASSERT_EQUAL_FATAL(out_add_command(&o, &c), 0);
+        n_sent = out_waiting(&o);
+        CU_ASSERT(n_sent > cases[i].value);
+        do {
+            ssize_t got;
+
+            r = out_send(&o, pair[0], NULL);
+            while ((got = recv(pair[1], bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+                n_received += (size_t) got;
+        } while (r == 0);
+        CU_ASSERT_EQUAL(r, 1);
+        CU_ASSERT_EQUAL(n_received, n_sent);
+        CU_ASSERT_EQUAL(out_waiting(&o), 0);
+        CU_ASSERT_EQUAL(o.bytes != NULL, cases[i].is_kept);
+        CU_ASSERT_EQUAL(o.room > 0, cases[i].is_kept);
+        CU_ASSERT_EQUAL(out_add_command(&o, &c), 0); /* either way it takes the next command */
+        CU_ASSERT_EQUAL(out_waiting(&o), n_sent);
+        out_clear(&o);
+        (void) close(pair[0]);
+        (void) close(pair[1]);
+        free(value);
+    }
+}
+
+const struct test_case test_cases[] = {TEST(test_commands), TEST(test_limit), TEST(test_send),
+                                       TEST(test_large_buffers), TEST_END};

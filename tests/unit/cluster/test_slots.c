@@ -16,12 +16,16 @@ static uint16_t slot(const char *key)
     return slots_of_key(key, strlen(key));
 }
 
-/* The check value of the specification is CRC16("123456789") = 0x31c3; "foo" is from CLUSTER KEYSLOT. */
+/*
+ * The check value of the specification is CRC16("123456789") = 0x31c3; "foo" is from CLUSTER KEYSLOT, and the
+ * key with an empty tag from binascii.crc_hqx() of Python.
+ */
 static void test_known_slots(void)
 {
     CU_ASSERT_EQUAL(slot("123456789"), 0x31c3);
     CU_ASSERT_EQUAL(slot("foo"), 12182);
     CU_ASSERT_EQUAL(slot(""), 0);
+    CU_ASSERT_EQUAL(slot("foo{}{bar}"), 8363);
 }
 
 static void test_hash_tags(void)
@@ -142,6 +146,32 @@ static void test_unusable_ranges(void)
     }
 }
 
+/* The longest host, and the first and last of each kind of character; one byte more, and the neighbours. */
+static void test_hosts(void)
+{
+    static const char allowed[] = "azAZ09.-_:%", refused[] = "`{@[/,;^ \n";
+    char host[HOST_BYTES + 1], map[HOST_BYTES + 100];
+    struct seen seen;
+
+    for (size_t n = HOST_BYTES - 2; n <= HOST_BYTES; n++) {
+        memset(host, 'h', n);
+        host[n] = '\0';
+        (void) snprintf(map, sizeof(map), "*1\r\n*3\r\n:0\r\n:0\r\n*2\r\n$%zu\r\n%s\r\n:1\r\n", n, host);
+        CU_ASSERT_EQUAL(read_map(map, &seen), 0);
+        CU_ASSERT_EQUAL(seen.n, n < HOST_BYTES);
+        if (n < HOST_BYTES)
+            CU_ASSERT_STRING_EQUAL(seen.last.host, host);
+    }
+    for (size_t i = 0; i < sizeof(allowed) + sizeof(refused) - 2; i++) {
+        bool is_allowed = i < sizeof(allowed) - 1;
+        char c = is_allowed ? allowed[i] : refused[i - (sizeof(allowed) - 1)];
+
+        (void) snprintf(map, sizeof(map), "*1\r\n*3\r\n:0\r\n:0\r\n*2\r\n$2\r\nx%c\r\n:1\r\n", c);
+        CU_ASSERT_EQUAL(read_map(map, &seen), 0);
+        CU_ASSERT_EQUAL(seen.n, is_allowed);
+    }
+}
+
 /* A server with a port for TLS alone says port 0: over TLS that of the node that was asked, else no node. */
 static void test_port_0(void)
 {
@@ -211,6 +241,7 @@ const struct test_case test_cases[] = {
     TEST(test_map),
     TEST(test_malformed_maps),
     TEST(test_unusable_ranges),
+    TEST(test_hosts),
     TEST(test_port_0),
     TEST(test_redirections),
     TEST(test_malformed_redirections),
