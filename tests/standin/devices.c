@@ -16,7 +16,8 @@
  *     STANDIN_COMPUTE=N         compute capability, 10 * major + minor (90)
  *     STANDIN_BYTES=N           memory of each device that one process may create (64 MiB)
  *     STANDIN_NO_FD=1           devices cannot export descriptors
- *     STANDIN_MPS=1             an MPS server stands between processes and devices
+ *     STANDIN_MPS=1             an MPS server stands between processes and devices; 2: only the driver says
+ *                               so, 3: only the library nvml.c does
  *     STANDIN_LATE=1            work of streams that the default stream does not wait for runs only when a
  *                               call waits for it
  *     STANDIN_LOST=N            the GPU is lost after N launches: later calls return CU_LAUNCH_FAILED
@@ -99,7 +100,7 @@ API cu_result cuInit(unsigned flags)
     state.n_devices = (int) setting("STANDIN_DEVICES", 1);
     state.device_bytes = (size_t) setting("STANDIN_BYTES", 64L << 20);
     state.no_fd = (int) setting("STANDIN_NO_FD", 0);
-    state.mps = (int) setting("STANDIN_MPS", 0);
+    state.mps = setting("STANDIN_MPS", 0) == 1 || setting("STANDIN_MPS", 0) == 2;
     state.compute = (int) setting("STANDIN_COMPUTE", 90);
     state.late = (int) setting("STANDIN_LATE", 0);
     state.lost_after = setting("STANDIN_LOST", -1);

@@ -4,8 +4,9 @@
  *
  * Environment, read at each call:
  *
- *     STANDIN_DEVICES=N, STANDIN_MPS=1   as for the driver (devices.c)
+ *     STANDIN_DEVICES=N, STANDIN_MPS=N   as for the driver (devices.c)
  *     STANDIN_ALSO_LISTED=FILE           pids, one per line, that are listed too, as if still held
+ *     STANDIN_SERVER_PID=N               this process has the name of an MPS server
  *     STANDIN_OTHER_NAMESPACE=1          lists other process numbers than those of this namespace
  *     STANDIN_NO_LIST=1                  refuses to list
  *     STANDIN_MIG=1                      devices are partitions of one: "MIG-" here, "GPU-" for the driver
@@ -40,6 +41,7 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *co
                                                 struct nvml_process *list);
 API int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvml_device device, unsigned *count,
                                                    struct nvml_process *list);
+API int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size);
 
 static long setting(const char *name, long otherwise)
 {
@@ -136,10 +138,21 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
 
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvml_device device, unsigned *count, struct nvml_process *list)
 {
-    unsigned n = setting("STANDIN_MPS", 0) ? 1 : 0, max = *count;
+    unsigned n = setting("STANDIN_MPS", 0) == 1 || setting("STANDIN_MPS", 0) == 3, max = *count;
 
     (void) device;
     (void) list;
     *count = n;
     return n > max ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+/* A name that is too long is cut without its NUL, as a library that keeps no promise may do. */
+int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)
+{
+    static const char server[] = "/usr/bin/nvidia-cuda-mps-server";
+
+    memset(name, 'x', size);
+    if ((long) pid == setting("STANDIN_SERVER_PID", 0) && sizeof(server) <= size)
+        memcpy(name, server, sizeof(server));
+    return SUCCESS;
 }

@@ -3,12 +3,14 @@
  * of tests/standin. With TEST_GPU=1 in the environment it is the real one (tests/gpu/run.sh), and checks of
  * sizes, UUIDs and failures of the stand-in are skipped.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -297,35 +299,236 @@ static void test_long_lists(void)
 /* An MPS server, another PID namespace or a library that fails gives an error instead of a wrong list. */
 static void test_no_list(void)
 {
-    static const char *const reasons[][2] = {
-        {"STANDIN_MPS", "MPS"}, {"STANDIN_OTHER_NAMESPACE", "namespace"}, {"STANDIN_NO_LIST", "refuses"}};
+    static const struct {
+        const char *name, *value, *word;
+    } reasons[] = {{"STANDIN_MPS", "1", "MPS"},
+                   {"STANDIN_MPS", "2", "MPS"}, /* only the driver says so */
+                   {"STANDIN_MPS", "3", "MPS"}, /* only libnvidia-ml does */
+                   {"STANDIN_OTHER_NAMESPACE", "1", "namespace"},
+                   {"STANDIN_NO_LIST", "1", "refuses"}};
+
+    if (on_real_gpu()) {
+        test_skip("only the stand-in can fail on request");
+        return;
+    }
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {
+        Kvcobra__MoverReply *reply;
+        int fd = -1;
+
+        CU_ASSERT_EQUAL(setenv(reasons[i].name, reasons[i].value, 1), 0);
+        mover_process_start(&mover);
+        reply = ask_open(0, "", EXTENT_BYTES);
+        CU_ASSERT_FATAL(reply && reply->err == 0);
+        CU_ASSERT_FALSE(reply->open->lists_processes);
+        CU_ASSERT_EQUAL(reply->open->is_shared, i < 3);
+        mover_reply_free(reply);
+        CU_ASSERT_EQUAL(ask_lists(getpid()), -EOPNOTSUPP);
+        CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, reasons[i].word));
+        CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, &fd), 0); /* other requests work */
+        CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
+        CU_ASSERT_EQUAL(unsetenv(reasons[i].name), 0);
+        (void) close(fd);
+    }
+}
+
+/* A server of MPS among the processes runs the work of its clients, whom the driver does not list. */
+static void test_server_in_the_list(void)
+{
+    char path[] = "/tmp/kvc-test-listed-XXXXXX";
+    int file;
+
+    if (on_real_gpu()) {
+        test_skip("only the stand-in can list processes that do not exist");
+        return;
+    }
+    file = mkstemp(path);
+    CU_ASSERT_FATAL(file >= 0);
+    CU_ASSERT_EQUAL(dprintf(file, "4193998\n"), 8);
+    CU_ASSERT_EQUAL(setenv("STANDIN_ALSO_LISTED", path, 1), 0);
+    CU_ASSERT_EQUAL(setenv("STANDIN_SERVER_PID", "4193997", 1), 0);
+    start_open();
+    CU_ASSERT_EQUAL(ask_lists(4193998), 1);
+    CU_ASSERT_EQUAL(dprintf(file, "4193997\n"), 8);
+    CU_ASSERT_EQUAL(ask_lists(4193998), -EOPNOTSUPP);
+    CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "an MPS server runs the work of its clients"));
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
+    CU_ASSERT_EQUAL(unsetenv("STANDIN_SERVER_PID"), 0);
+    CU_ASSERT_EQUAL(unsetenv("STANDIN_ALSO_LISTED"), 0);
+    (void) close(file);
+    (void) unlink(path);
+}
+
+/* ---- what all kinds of requests have in common ---- */
+
+/* A request of each kind that names @device. */
+struct requests {
+    Kvcobra__MoverOpen open;
+    Kvcobra__MoverCreate create;
+    Kvcobra__MoverCheck check;
+    Kvcobra__MoverCopy copy;
+    Kvcobra__MoverProcesses processes;
+    Kvcobra__MoverRequest all[5];
+};
+
+/* How many descriptors belong to each of requests.all. */
+static const size_t n_fds_of[5] = {0, 0, 1, 2, 0};
+
+static void requests_init(struct requests *q, uint32_t device)
+{
+    kvcobra__mover_open__init(&q->open);
+    kvcobra__mover_create__init(&q->create);
+    kvcobra__mover_check__init(&q->check);
+    kvcobra__mover_copy__init(&q->copy);
+    kvcobra__mover_processes__init(&q->processes);
+    q->open.device = q->create.device = q->check.device = q->copy.device = q->processes.device = device;
+    q->open.bytes = q->create.bytes = q->check.extent_bytes = q->copy.extent_bytes = EXTENT_BYTES;
+    for (size_t i = 0; i < 5; i++)
+        kvcobra__mover_request__init(&q->all[i]);
+    q->all[0].body_case = KVCOBRA__MOVER_REQUEST__BODY_OPEN;
+    q->all[0].open = &q->open;
+    q->all[1].body_case = KVCOBRA__MOVER_REQUEST__BODY_CREATE;
+    q->all[1].create = &q->create;
+    q->all[2].body_case = KVCOBRA__MOVER_REQUEST__BODY_CHECK;
+    q->all[2].check = &q->check;
+    q->all[3].body_case = KVCOBRA__MOVER_REQUEST__BODY_COPY;
+    q->all[3].copy = &q->copy;
+    q->all[4].body_case = KVCOBRA__MOVER_REQUEST__BODY_PROCESSES;
+    q->all[4].processes = &q->processes;
+}
+
+/* The mover closes descriptors after its reply, but before the next one: this function waits for that one. */
+static unsigned count_fds_of_mover(void)
+{
+    char path[64];
+    unsigned n = 0;
+    DIR *d;
+
+    CU_ASSERT_EQUAL(reply_err(ask_open(0, "", EXTENT_BYTES)), 0);
+    (void) snprintf(path, sizeof(path), "/proc/%d/fd", (int) mover.pid);
+    d = opendir(path);
+    assert(d);
+    while (readdir(d))
+        n++;
+    (void) closedir(d);
+    return n;
+}
+
+/* A device that is not open, another number of descriptors: an error with its sentence, for each kind. */
+static void test_refusals_of_each_kind(void)
+{
+    static const uint32_t devices[] = {1, 16, 17, 18, UINT32_MAX};
+    struct requests q;
+    int fd = memfd_create("any", MFD_CLOEXEC), fds[3] = {fd, fd, fd};
+    unsigned n_fds;
+
+    start_open();
+    n_fds = count_fds_of_mover();
+    for (size_t i = 1; i < 5; i++) { /* all but open */
+        for (size_t k = 0; k < sizeof(devices) / sizeof(devices[0]); k++) {
+            char want[64];
+
+            requests_init(&q, devices[k]);
+            (void) snprintf(want, sizeof(want), "device %u is not open", (unsigned) devices[k]);
+            CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &q.all[i], fds, n_fds_of[i], NULL)), -ENODEV);
+            CU_ASSERT_STRING_EQUAL(reply_message, want);
+        }
+    }
+    requests_init(&q, 0);
+    for (size_t i = 0; i < 5; i++) {
+        for (size_t n = 0; n <= 3; n++) {
+            char want[80];
+
+            if (n == n_fds_of[i])
+                continue;
+            (void) snprintf(want, sizeof(want), "%zu descriptors came with the request, %zu belong to it", n,
+                            n_fds_of[i]);
+            CU_ASSERT_EQUAL(reply_err(mover_process_ask(&mover, &q.all[i], fds, n, NULL)), -EINVAL);
+            CU_ASSERT_STRING_EQUAL(reply_message, want);
+        }
+    }
+    CU_ASSERT_EQUAL(count_fds_of_mover(), n_fds);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
+    (void) close(fd);
+}
+
+/* The mover keeps no descriptor of an extent or a file when a request ends, well or not. */
+static void test_no_descriptor_stays(void)
+{
+    static const uint64_t whole[][2] = {{0, EXTENT_BYTES}}, beyond[][2] = {{1, EXTENT_BYTES}};
+    int fd = -1, other = -1, file = memfd_create("file", MFD_CLOEXEC);
+    uint32_t crc;
+    unsigned n;
+
+    start_open();
+    CU_ASSERT_EQUAL_FATAL(ask_create(EXTENT_BYTES, &fd), 0);
+    n = count_fds_of_mover();
+    CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, &other), 0);
+    CU_ASSERT_EQUAL(count_fds_of_mover(), n);
+    CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES + 1, NULL), -EINVAL);
+    CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, whole, 1, &crc), 0);
+    CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, beyond, 1, &crc), -EINVAL);
+    CU_ASSERT_EQUAL(ask_copy(fd, file, 0, 1, false), 0);
+    CU_ASSERT_EQUAL(ask_copy(fd, file, 0, 2, true), -EBADMSG);
+    CU_ASSERT_EQUAL(ask_copy(fd, file, EXTENT_BYTES, 1, true), -EINVAL);
+    CU_ASSERT_EQUAL(count_fds_of_mover(), n);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
+    (void) close(fd);
+    (void) close(other);
+    (void) close(file);
+}
+
+/* A call of the driver that fails ends one request, whose file has no byte more; the next request works. */
+static void test_failing_calls(void)
+{
+    static const char *const calls[] = {"cuMemcpyDtoH_v2:2:2", "cuMemcpyHtoD_v2:2:2", "cuMemsetD8_v2:2:2"};
+    static const uint64_t whole[][2] = {{0, EXTENT_BYTES}};
 
     if (on_real_gpu()) {
         test_skip("only the stand-in can fail on request");
         return;
     }
     for (size_t i = 0; i < 3; i++) {
-        Kvcobra__MoverReply *reply;
-        int fd = -1;
+        int fd = -1, file = memfd_create("file", MFD_CLOEXEC);
+        uint32_t crc;
+        struct stat st;
 
-        CU_ASSERT_EQUAL(setenv(reasons[i][0], "1", 1), 0);
-        mover_process_start(&mover);
-        reply = ask_open(0, "", EXTENT_BYTES);
-        CU_ASSERT_FATAL(reply && reply->err == 0);
-        CU_ASSERT_FALSE(reply->open->lists_processes);
-        CU_ASSERT_EQUAL(reply->open->is_shared, i == 0);
-        mover_reply_free(reply);
-        CU_ASSERT_EQUAL(ask_lists(getpid()), -EOPNOTSUPP);
-        CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, reasons[i][1]));
-        CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, &fd), 0); /* other requests work */
+        CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", calls[i], 1), 0);
+        start_open();
+        CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
+        CU_ASSERT_EQUAL_FATAL(ask_create(EXTENT_BYTES, &fd), 0);
+        CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, NULL), i == 2 ? -ENOMEM : 0);
+        CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, whole, 1, &crc), i == 0 ? -ENOMEM : 0);
+        CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, whole, 1, &crc), 0);
+        CU_ASSERT_EQUAL(ftruncate(file, 2 * (off_t) MIB), 0);
+        CU_ASSERT_EQUAL(ask_copy(fd, file, 0, 2 * MIB, true), i == 1 ? -ENOMEM : 0);
         CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
-        CU_ASSERT_EQUAL(unsetenv(reasons[i][0]), 0);
+
+        CU_ASSERT_EQUAL(setenv("STANDIN_FAIL", calls[i], 1), 0);
+        start_open();
+        CU_ASSERT_EQUAL(unsetenv("STANDIN_FAIL"), 0);
+        CU_ASSERT_EQUAL(ftruncate(file, 0), 0);
+        CU_ASSERT_EQUAL(ask_copy(fd, file, 0, 2 * MIB, false), i == 0 ? -ENOMEM : 0);
+        CU_ASSERT_EQUAL(fstat(file, &st), 0);
+        CU_ASSERT_EQUAL(st.st_size, i == 0 ? (off_t) MIB : 2 * (off_t) MIB); /* the second piece failed */
+        CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
         (void) close(fd);
+        (void) close(file);
     }
 }
 
 const char test_suite[] = "serve";
 const struct test_case test_cases[] = {
-    TEST(test_opening),   TEST(test_creating),   TEST(test_checking), TEST(test_copying), TEST(test_listing),
-    TEST(test_partition), TEST(test_long_lists), TEST(test_no_list),  TEST_END,
+    TEST(test_opening),
+    TEST(test_creating),
+    TEST(test_checking),
+    TEST(test_copying),
+    TEST(test_listing),
+    TEST(test_partition),
+    TEST(test_long_lists),
+    TEST(test_no_list),
+    TEST(test_server_in_the_list),
+    TEST(test_refusals_of_each_kind),
+    TEST(test_no_descriptor_stays),
+    TEST(test_failing_calls),
+    TEST_END,
 };
