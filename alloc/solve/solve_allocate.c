@@ -15,17 +15,7 @@
 
 /* ---- bits ---- */
 
-/* The bands of some head-sides as one knapsack. */
-struct solve_allocate_pool {
-    size_t n_bands, n_groups;
-    double *distortion; /* [n_bands, 9] */
-    uint32_t *coords, *group;
-    uint64_t *floor, *ceil;
-    uint8_t *bits;       /* [n_bands] the answer */
-    uint32_t *head_side; /* [n_groups] */
-};
-
-static void solve_allocate_pool_deinit(struct solve_allocate_pool *p)
+void solve_pool_deinit(struct solve_pool *p)
 {
     free(p->distortion);
     free(p->coords);
@@ -36,7 +26,7 @@ static void solve_allocate_pool_deinit(struct solve_allocate_pool *p)
     free(p->head_side);
 }
 
-static int solve_allocate_pool_init(struct solve_allocate_pool *p, size_t n_heads)
+static int solve_pool_init(struct solve_pool *p, size_t n_heads)
 {
     size_t n = n_heads * TABLE_HALF_TILES_MAX;
 
@@ -53,8 +43,8 @@ static int solve_allocate_pool_init(struct solve_allocate_pool *p, size_t n_head
 
 /* Adds the bands of a head-side. A head-side of small rank may have fewer bits than its
  * floor: the floor is lowered to them. */
-static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct solver *v, uint32_t head_side,
-                                    double floor_bpd, double ceil_bpd)
+static void solve_pool_add(struct solve_pool *p, const struct solver *v, uint32_t head_side, double floor_bpd,
+                           double ceil_bpd)
 {
     const struct head *h = &v->heads[head_side];
     uint64_t most = (uint64_t) h->t.n_bands * BAND_COORDS * TABLE_BITS_MAX, floor, ceil;
@@ -74,7 +64,7 @@ static void solve_allocate_pool_add(struct solve_allocate_pool *p, const struct 
     p->head_side[p->n_groups++] = head_side;
 }
 
-static void solve_allocate_take_bits(struct solve_allocate_pool *p, struct solver *v)
+static void solve_allocate_take_bits(struct solve_pool *p, struct solver *v)
 {
     const uint8_t *bits = p->bits;
 
@@ -93,22 +83,28 @@ struct solve_allocate_problem {
     double bpd, floor_bpd, ceil_bpd;
 };
 
+int solve_pool_fill(struct solve_pool *p, const struct solver *v, unsigned sides, double floor_bpd,
+                    double ceil_bpd)
+{
+    int r = solve_pool_init(p, v->n_heads);
+
+    for (uint32_t hs = 0; r == 0 && hs < v->n_heads; hs++)
+        if ((sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2)))
+            solve_pool_add(p, v, hs, floor_bpd, ceil_bpd);
+    return r;
+}
+
 /* Solves @x; p->bits has the answer. @ret_numbers: of the head-sides, per token; also set on failure. */
 static int solve_allocate_run(const struct solver *v, const struct solve_allocate_problem *x,
-                              struct solve_allocate_pool *p, struct bands_result *ret, double *ret_numbers)
+                              struct solve_pool *p, struct bands_result *ret, double *ret_numbers)
 {
     struct bands_problem problem;
-    int r = solve_allocate_pool_init(p, v->n_heads);
+    int r = solve_pool_fill(p, v, x->sides, x->floor_bpd, x->ceil_bpd);
 
-    *ret_numbers = 0;
+    *ret_numbers = (double) p->n_groups * v->g->d;
     if (r < 0)
         return r;
 
-    for (uint32_t hs = 0; hs < v->n_heads; hs++)
-        if ((x->sides >> hs % 2 & 1) && solver_codes(v, hs / (2 * v->g->n_kv_heads), (enum side)(hs % 2))) {
-            solve_allocate_pool_add(p, v, hs, x->floor_bpd, x->ceil_bpd);
-            *ret_numbers += v->g->d;
-        }
     problem = (struct bands_problem){
         .n_bands = p->n_bands,
         .distortion = p->distortion,
@@ -126,7 +122,7 @@ static int solve_allocate_run(const struct solver *v, const struct solve_allocat
 static int solve_allocate_budget(struct solver *v, unsigned sides, double bpd, const char *what,
                                  struct errmsg *e)
 {
-    _cleanup_(solve_allocate_pool_deinit) struct solve_allocate_pool p = {0};
+    _cleanup_(solve_pool_deinit) struct solve_pool p = {0};
     const struct solve_allocate_problem x = {sides, bpd, v->o.floor_bpd, v->o.ceil_bpd};
     struct bands_result result = {0};
     double numbers;
@@ -149,7 +145,7 @@ static int solve_allocate_budget(struct solver *v, unsigned sides, double bpd, c
 /* Distortion at a budget, by the curves; 0: it cannot be met. Return: 0; -ENOMEM. */
 static int solve_allocate_try(const struct solver *v, double bpd, double ceil_bpd, double *ret)
 {
-    _cleanup_(solve_allocate_pool_deinit) struct solve_allocate_pool p = {0};
+    _cleanup_(solve_pool_deinit) struct solve_pool p = {0};
     const struct solve_allocate_problem x = {.sides = 3, .bpd = bpd, .ceil_bpd = ceil_bpd};
     struct bands_result result = {0};
     double numbers;
@@ -198,7 +194,7 @@ int solve_allocate(struct solver *v, struct errmsg *e)
  * K's levels come first, because P is fitted to K's codes as they will be stored, and V's last, because they
  * are fitted to the coordinates of the final basis. Decoders are fitted last, to the final codes.
  */
-int solve_bands_method(struct solver *v, struct errmsg *e)
+int solve_bands_begin(struct solver *v, struct errmsg *e)
 {
     bool predicts = v->o.v_from != PREDICT_NONE;
     int r = solve_fit_sides(v, 1u << SIDE_K | 1u << SIDE_V, e);
@@ -210,6 +206,13 @@ int solve_bands_method(struct solver *v, struct errmsg *e)
         if (r == 0)
             r = solve_allocate(v, e);
     }
+
+    return r;
+}
+
+int solve_bands_method(struct solver *v, struct errmsg *e)
+{
+    int r = solve_bands_begin(v, e);
 
     if (r == 0)
         r = solve_allocate_points(v, e);

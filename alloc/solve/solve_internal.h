@@ -30,6 +30,25 @@ int solve_allocate(struct solver *v, struct errmsg *e);
 /* All steps of METHOD_BANDS but building the table. */
 int solve_bands_method(struct solver *v, struct errmsg *e);
 
+/* Its first steps: transforms, predictions, curves and bits, before levels. */
+int solve_bands_begin(struct solver *v, struct errmsg *e);
+
+/* The bands of some head-sides as one knapsack (alloc/bits/solve_bands.h). A group is a head-side. */
+struct solve_pool {
+    size_t n_bands, n_groups;
+    double *distortion; /* [n_bands, 9] */
+    uint32_t *coords, *group;
+    uint64_t *floor, *ceil;
+    uint8_t *bits;       /* [n_bands] the answer */
+    uint32_t *head_side; /* [n_groups] */
+};
+
+/* The coded head-sides of the sides in @sides (bit 0: K, bit 1: V). Return: 0; -ENOMEM; solve_pool_deinit()
+ * after both. */
+int solve_pool_fill(struct solve_pool *p, const struct solver *v, unsigned sides, double floor_bpd,
+                    double ceil_bpd);
+void solve_pool_deinit(struct solve_pool *p);
+
 /* ---- V from K (solve_predict.c) ---- */
 
 enum predict_pass {

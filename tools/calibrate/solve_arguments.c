@@ -76,6 +76,12 @@ static const char doc[] =
     "STATS may also be a file of moments (calibrate --moments-only, or collected by a daemon): means and "
     "covariances without vectors. The metric then comes from --metric-from (default: squared error). Curves "
     "are gaussian; levels are those of a normal distribution, or of --levels-from.\n\n"
+    "Several STATS, as in 'kvcobra solve m.*.stats --bpd 3 -o tables/', are the groups of layers of one "
+    "model (python -m kvcobra calibrate writes them): one "
+    "budget "
+    "is divided among the bands of all, where it lowers the distortion most, and each gets a table in the "
+    "folder of -o. That needs metric fisher or output; with another each group gets the same bits per "
+    "number.\n\n"
     "--sweep solves all splits of --total-bpd between keys and values, in steps, and prints their "
     "distortions; with -o it writes the tables there.\n\n"
     "--swap-report says what of a table does not serve other texts: it codes those of OTHER with a table of "
@@ -97,7 +103,9 @@ static const struct argp_option options[] = {
      1},
     {"sweep", OPT_SWEEP, NULL, 0, "With --total-bpd: solve all splits between keys and values", 1},
     {"step", OPT_STEP, "B", 0, "Step of --sweep (default 1)", 1},
-    {"output", 'o', "PATH", 0, "The table file to write; with --sweep an optional directory", 1},
+    {"output", 'o', "PATH", 0,
+     "The table file to write; with several STATS the folder of the tables; with --sweep an optional folder",
+     1},
     {"method", OPT_METHOD, "bands|paper-kl|paper-mse|dp", 0, "Solver, see below", 2},
     {"metric", OPT_METRIC, "fisher|output|attention|query|mse", 0,
      "Weight of errors; method dp has query and mse alone", 2},
@@ -403,12 +411,36 @@ static bool solve_arguments_take_flag(struct solve_arguments *a, int key)
     return false;
 }
 
+/* Several statistics have one budget, and the metric of each. */
+static void solve_arguments_check_groups(const struct solve_arguments *a, const struct argp_state *state)
+{
+    const struct {
+        bool given;
+        const char *what;
+    } single[] = {{a->sweep, "--sweep"},
+                  {a->swap_report != NULL, "--swap-report"},
+                  {a->metric_from != NULL, "--metric-from"},
+                  {a->levels_from != NULL, "--levels-from"},
+                  {a->k_only, "--k-only"},
+                  {a->k_bpd > 0 || a->v_bpd > 0, "--k-bpd and --v-bpd"},
+                  {a->without > 0, "--without"},
+                  {a->timing, "--timing"},
+                  {a->method != KVC_METHOD_BANDS, "another method than bands"}};
+
+    for (size_t i = 0; i < sizeof(single) / sizeof(single[0]); i++)
+        if (single[i].given)
+            argp_error(state, "%zu STATS files share one budget (--bpd): %s is for one file", a->n_groups,
+                       single[i].what);
+}
+
 static void solve_arguments_check(struct solve_arguments *a, const struct argp_state *state)
 {
     bool apart = a->k_bpd > 0 || a->v_bpd > 0;
 
     if (!a->statistics || (!a->output && !a->sweep && !a->swap_report))
         argp_error(state, "a STATS file and -o TABLE are needed");
+    if (a->n_groups > 1)
+        solve_arguments_check_groups(a, state);
     if (a->swap_report && (a->output || a->sweep))
         argp_error(state, "--swap-report makes no table: leave out %s", a->sweep ? "--sweep" : "-o");
     if (a->swap_report && (a->method != KVC_METHOD_BANDS || a->without > 0 || a->own_sources || a->blocks))
@@ -493,9 +525,11 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
         a->seed = option_uint(state, "--seed", arg, 0, UINT64_MAX);
         return 0;
     case ARGP_KEY_ARG:
-        if (a->statistics)
-            argp_error(state, "one STATS file only; '%s' is one argument too many", arg);
-        a->statistics = arg;
+        if (a->n_groups == SOLVE_GROUPS_MAX)
+            argp_error(state, "at most %d STATS files; '%s' is one too many", SOLVE_GROUPS_MAX, arg);
+        if (!a->statistics)
+            a->statistics = arg;
+        a->groups[a->n_groups++] = arg;
         return 0;
     case ARGP_KEY_END:
         solve_arguments_check(a, state);
@@ -511,7 +545,7 @@ static error_t solve_arguments_parse(int key, char *arg, struct argp_state *stat
     return ARGP_ERR_UNKNOWN;
 }
 
-const struct argp solve_argp = {options, solve_arguments_parse, "STATS", doc, common_children, NULL, NULL};
+const struct argp solve_argp = {options, solve_arguments_parse, "STATS...", doc, common_children, NULL, NULL};
 
 void solve_arguments_apply(const struct solve_arguments *a, const struct solve_input *in,
                            kvc_solve_options *ret)

@@ -13,10 +13,14 @@
 
 struct solve_input;
 
+enum { SOLVE_GROUPS_MAX = 64 }; /* of layers of a model: as many as an account may have models of */
+
 /* Values as typed. Enumerators are those of kvcobra-alloc.h, 0 for the default. */
 struct solve_arguments {
     struct common_options common;
-    const char *statistics, *output;
+    const char *statistics, *output; /* of several: the first, and a folder */
+    const char *groups[SOLVE_GROUPS_MAX];
+    size_t n_groups;                       /* all that were typed */
     const char *metric_from, *levels_from; /* or NULL */
     const char *swap_report;               /* statistics of another source, or NULL */
     double bpd, k_bpd, v_bpd;              /* after parsing: as in kvc_solve_options */

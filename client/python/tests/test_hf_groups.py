@@ -1,7 +1,9 @@
 """KvCobraCache for models whose layers have attention of several kinds, on small random models. Skipped without torch and
 transformers."""
 import copy
+import json
 import os
+import shutil
 import subprocess
 import sys
 from unittest import mock
@@ -159,6 +161,56 @@ def interleave(model):
                 heads = projection.weight.view(-1, d, projection.weight.shape[1])
                 heads.copy_(torch.stack([heads[:, :d // 2].clone(), heads[:, d // 2:].clone()], 2).flatten(1, 2))
     return model
+
+
+class Budget(GroupsCase):
+    """kvcobra solve with the statistics of all groups."""
+
+    def calibrate(self, kind, metric, name):
+        return kvcobra.calibrate(self.make(kind), [random_text(1, 1100)], output=os.path.join(self.folder, f"{name}.stats"), tokenizer=Words(),
+                                 tokens=1000, window=250, metric=metric, model_id=MODEL_ID, own_share=0, progress=False).outputs
+
+    def solve(self, *arguments):
+        done = subprocess.run([support.program("KVC_KVCOBRA"), "solve", *arguments, "--bpd", "3", "-o", os.path.join(self.folder, "tables"), "--json"],
+                              capture_output=True, text=True, check=False)
+        return json.loads(done.stdout)["tables"] if done.returncode == 0 else None, done.stderr
+
+    def test_one_budget(self):
+        for kind, numbers in (("gemma3_text", (5, 1)), ("deepseek_v3", (64, 32))):
+            with self.subTest(kind):
+                paths = self.calibrate(kind, "fisher", kind)
+                tables, _ = self.solve(*paths)
+                self.assertEqual([t["table"] for t in tables],
+                                 [os.path.join(self.folder, "tables", os.path.basename(p)[:-len("stats")] + "table") for p in paths])
+                bits = [t["k_bpd"] + t["v_bpd"] for t in tables]
+                if kind == "deepseek_v3":  # the latent's keys and values are halves of it; a shared key has no values
+                    bits[0] /= 2
+                    self.assertEqual(tables[1]["v_bpd"], 0)
+                else:
+                    bits = [b / 2 for b in bits]
+                self.assertNotAlmostEqual(bits[0], bits[1], 1)
+                self.assertAlmostEqual(sum(n * b for n, b in zip(numbers, bits)) / sum(numbers), 3, 1)
+
+    def test_without_a_common_scale(self):
+        tables, said = self.solve(*self.calibrate("gemma3_text", "mse", "m"))
+        self.assertIn("no metric whose errors compare between groups", said)
+        for t in tables:
+            self.assertAlmostEqual(t["bpd_code"], 3, 1)
+
+    def test_refusals(self):
+        window, full = self.calibrate("gemma3_text", "mse", "m")
+        other, _ = self.calibrate("deepseek_v3", "mse", "d")
+        copy_of = os.path.join(self.folder, "copy.stats")
+        shutil.copy(full, copy_of)
+        for words, arguments in (("they are no groups of one model", (window, other)), ("are of the same layers", (full, copy_of)),
+                                 ("would have one name", (full, full)), ("--sweep is for one file", (window, full, "--sweep")),
+                                 ("--without is for one file", (window, full, "--without", "1")),
+                                 ("missing.stats", (window, os.path.join(self.folder, "missing.stats")))):
+            with self.subTest(words):
+                tables, said = self.solve(*arguments)
+                self.assertIsNone(tables)
+                self.assertIn(words, said)
+                self.assertEqual(os.listdir(os.path.join(self.folder, "tables")) if "for one" not in words else [], [], "no table is written")
 
 
 class Sharing(GroupsCase):
