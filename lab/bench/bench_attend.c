@@ -97,6 +97,32 @@ int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthe
     return 0;
 }
 
+void attend_synthetic_part(struct attend_synthetic *s, uint32_t fast_coords)
+{
+    const struct geometry *g = &s->table.geometry;
+    uint32_t n = 0;
+
+    while (n < g->n_rot / 2 && g->freq[n] > 0.1)
+        n++;
+    for (uint32_t h = 0; h < g->n_kv_heads; h++) {
+        struct codec *k = &s->codecs[2 * h];
+
+        k->fast_planes = (uint16_t) n;
+        k->fast_halves = (1u << fast_coords / 8) - 1;
+        for (uint32_t col = 0; col < k->r; col++) {
+            bool fast = col < fast_coords;
+            float size = sqrtf((float) k->r / (float) (fast ? fast_coords : k->r - fast_coords));
+
+            for (uint32_t i = 0; i < g->d; i++) {
+                float factor = geometry_in_planes(g, n, i) == fast ? size : 0;
+
+                ((float *) k->dec)[i * k->r_in + col] *= factor;
+                ((float *) k->enc)[col * g->d + i] *= factor;
+            }
+        }
+    }
+}
+
 void attend_synthetic_deinit(struct attend_synthetic *s)
 {
     free(s->codecs);

@@ -41,6 +41,11 @@ struct attend_synthetic_shape {
 int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthetic_shape *shape);
 void attend_synthetic_deinit(struct attend_synthetic *s);
 
+/* Gives K bases in two blocks: the first @fast_coords coordinates, a multiple of 8, become those of the
+ * planes that turn by more than 0.1 radians per token, as `solve` makes them. The keys of each block keep
+ * their size. */
+void attend_synthetic_part(struct attend_synthetic *s, uint32_t fast_coords);
+
 /* Allocates as many pages as give a binary16 cache of at least @f16_bytes, for one query token.
  * Return: 0; -ENOMEM. */
 int attend_case_init(struct attend_case *c, const char *name, const struct table *table, size_t f16_bytes);

@@ -34,8 +34,8 @@ enum {
     TOKENS_MAX = 4, /* numbers of tokens in one run */
     HOGS_MAX = 16,
     N_SETS = 4,
-    N_SYNTHETIC = 4,
-    N_CASES = 5
+    N_SYNTHETIC = 6,
+    N_CASES = 7
 };
 
 static const struct {
@@ -51,11 +51,14 @@ static const struct {
 static const struct {
     const char *name;
     struct attend_synthetic_shape shape;
+    uint32_t fast_coords; /* of K's bases in two blocks; 0: one block */
 } synthetic[N_SYNTHETIC] = {
-    {"d=128, K (32, 4 bits), V (128, 4 bits)", {128, 8, 4, 32, 128, false}},
-    {"the same, V predicted", {128, 8, 4, 32, 128, true}},
-    {"d=128, K and V (32, 4 bits)", {128, 8, 4, 32, 32, false}},
-    {"the same, V predicted", {128, 8, 4, 32, 32, true}},
+    {"d=128, K (32, 4 bits), V (128, 4 bits)", {128, 8, 4, 32, 128, false}, 0},
+    {"the same, V predicted", {128, 8, 4, 32, 128, true}, 0},
+    {"the same, K in two blocks (8 and 24)", {128, 8, 4, 32, 128, true}, 8},
+    {"d=128, K and V (32, 4 bits)", {128, 8, 4, 32, 32, false}, 0},
+    {"the same, V predicted", {128, 8, 4, 32, 32, true}, 0},
+    {"the same, K in two blocks (8 and 24)", {128, 8, 4, 32, 32, true}, 8},
 };
 
 struct bench_attend_options {
@@ -546,6 +549,8 @@ static int bench_attend_measure_all(struct bench_attend_state *b, const struct b
         if (attend_synthetic_init(&b->synthetic[i], &synthetic[i].shape) < 0)
             return command_fail("out of memory");
 
+        if (synthetic[i].fast_coords > 0)
+            attend_synthetic_part(&b->synthetic[i], synthetic[i].fast_coords);
         r = bench_attend_measure_case(b, i, synthetic[i].name, &b->synthetic[i].table, o);
         if (r != COMMAND_OK)
             return r;
