@@ -277,10 +277,8 @@ int model_table_follow(struct kvc_model *m)
             return 0;
 
         r = model_tables_refresh_control(m);
-        if (r < 0)
-            return r;
-
-        r = model_tables_follow_once(m);
+        if (r == 0)
+            r = model_tables_follow_once(m);
     }
 
     return r == -ENOTCONN ? 0 : r; /* the connection was lost: private sequences use the table that we have */

@@ -192,6 +192,25 @@ static void test_daemon_ends(void)
     embedded_free(&m);
 }
 
+/* Between two calls the daemon ends, and another one without the table takes its place. */
+static void test_daemon_is_replaced(void)
+{
+    struct scene sc;
+    struct embedded m;
+    kvc_seq *s = NULL;
+    size_t n = 7;
+
+    scene_start(&sc, small(), 3, 1, pool);
+    m = scene_client(&sc);
+    CU_ASSERT_FATAL(daemon_end(&sc.daemon));
+    CU_ASSERT_FATAL(daemon_start_again(&sc.daemon, pool));
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new(m.model, NULL, 0, &s), 0);
+    CU_ASSERT_EQUAL(scene_publish(&m, s, 0, 0, 200, 100, &n), 0);
+    CU_ASSERT_EQUAL(n, 0);
+    embedded_free(&m);
+    scene_end(&sc);
+}
+
 /* The session page has memory from the start: a full machine must not kill the process that writes it. */
 static void test_session_page_has_memory(void)
 {
@@ -298,6 +317,7 @@ const struct test_case test_cases[] = {
     TEST(test_killed_client),
     TEST(test_killed_daemon),
     TEST(test_daemon_ends),
+    TEST(test_daemon_is_replaced),
     TEST(test_stopped_daemon),
     TEST(test_free_beside_a_stopped_daemon),
     TEST_END,
