@@ -102,7 +102,7 @@ static void test_opening(void)
     CU_ASSERT_EQUAL(reply_err(ask_open(17, "", EXTENT_BYTES)), -EINVAL);
     CU_ASSERT_EQUAL(reply_err(ask_open(UINT32_MAX, "", EXTENT_BYTES)), -EINVAL);
     CU_ASSERT_EQUAL(reply_err(ask_open(0, "", 0)), -EINVAL);
-    CU_ASSERT_EQUAL(reply_err(ask_open(15, "", UINT64_MAX)), 0); /* capped at the device's memory */
+    CU_ASSERT_EQUAL(reply_err(ask_open(16, "", UINT64_MAX)), 0); /* capped at the device's memory */
     CU_ASSERT_EQUAL(ask_create(EXTENT_BYTES, NULL), -ENODEV);    /* device 0 is not open */
     CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
     CU_ASSERT_EQUAL(unsetenv("STANDIN_DEVICES"), 0);
@@ -166,9 +166,15 @@ static int extent_of_noise(uint8_t **ret_data)
 
 static void test_checking(void)
 {
-    /* empty, one byte, across pieces of a megabyte, all but both ends, at the end */
-    static const uint64_t ranges[][2] = {
-        {5, 0}, {7, 1}, {MIB - 3, MIB + 9}, {1, EXTENT_BYTES - 2}, {EXTENT_BYTES - 4, 4}, {EXTENT_BYTES, 0}};
+    /* empty, one byte, across pieces of a megabyte, all but both ends, at the end, one piece */
+    static const uint64_t ranges[][2] = {{5, 0},
+                                         {7, 1},
+                                         {MIB - 3, MIB + 9},
+                                         {1, EXTENT_BYTES - 2},
+                                         {EXTENT_BYTES - 4, 4},
+                                         {EXTENT_BYTES, 0},
+                                         {3, MIB - 1},
+                                         {3, MIB}};
     static const uint64_t beyond[][2] = {{0, 1}, {EXTENT_BYTES - 4, 5}};
     static const uint64_t wrapped[][2] = {{UINT64_MAX, 2}};
     uint32_t crc[8] = {0};
@@ -177,11 +183,12 @@ static void test_checking(void)
 
     start_open();
     fd = extent_of_noise(&data);
-    CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, ranges, 6, crc), 0);
-    for (size_t i = 0; i < 6; i++)
+    CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, ranges, 8, crc), 0);
+    for (size_t i = 0; i < 8; i++)
         CU_ASSERT_EQUAL(crc[i], crc_by_bits(data + ranges[i][0], ranges[i][1]));
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, NULL, 0, crc), 0);
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, beyond, 2, crc), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(reply_message, "the range of 5 bytes at"));
     CU_ASSERT_EQUAL(ask_check(&fd, 1, EXTENT_BYTES, wrapped, 1, crc), -EINVAL);
     /* more than the device was opened for */
     CU_ASSERT_EQUAL(ask_check(&fd, 1, 2 * EXTENT_BYTES, ranges, 1, crc), -ENOSPC);
