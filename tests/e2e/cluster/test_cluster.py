@@ -6,15 +6,17 @@
 Whatever a server does costs misses only: every request is answered, at its deadline at the latest, and memory stays bounded.
 Exit 77: there is no redis-server.
 """
+import errno
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 
 from checks import check, equal, key, name, value
-from daemon_side import (DEGRADED, EXISTS, GET, PUT, READY, REFUSED, TOUCH, VERSION, Daemon, Gone, JoiningDaemon)
+from daemon_side import (DEGRADED, EXISTS, GET, PUT, READY, REFUSED, STATUS, TOUCH, VERSION, Daemon, Gone, JoiningDaemon)
 from fake_servers import PORT, Liar, Store
 from servers import Cluster, Server, end_all, slot_of, wait_until
 
@@ -472,6 +474,52 @@ def test_reasons_of_joining(_):
         equal(d.stop(), 0)
 
 
+def test_unreachable_servers(_):
+    """The sentence says why there is no connection: the name, or the system's reason, without waiting for an answer."""
+    try:
+        socket.getaddrinfo("none.invalid", 1)
+        name_sentence = "cannot look up none.invalid"
+    except socket.gaierror as e:
+        is_unknown = e.errno == socket.EAI_NONAME
+        name_sentence = "cannot look up none.invalid: " + ("there is no such name" if is_unknown else os.strerror(errno.EAGAIN))
+    # connect() to the broadcast address fails at once
+    for server, sentence in (("none.invalid", name_sentence), ("255.255.255.255", "cannot connect: " + os.strerror(errno.ENETUNREACH))):
+        d = JoiningDaemon(PROGRAM, os.path.join(FOLDER, "to-" + server), f"{server}:6379", **{"connect-ms": 60000})
+        wait_until(sentence, lambda: sentence in d.status().sentence)
+        equal(d.exists([name(1)]).result, "EAGAIN")
+        equal(d.stop(), 0)
+
+
+def test_silent_fleet(_):
+    """A server that keeps the fleet's id to itself is asked again after a while, and joined when it answers."""
+    server = Store([[0, 16383, ["", PORT]]])
+    server.gives.clear()
+    d = JoiningDaemon(PROGRAM, os.path.join(FOLDER, "silent"), f"127.0.0.1:{server.port}", **{"stall-ms": 60000})
+    wait_until("the sentence", lambda: "did not answer within 2000 ms" in d.status().sentence)
+    equal(d.exists([name(1)]).result, "EAGAIN")
+    server.gives.set()
+    wait_until("it joins", lambda: d.status().counters["state"] == READY)
+    equal((d.put(name(1), value(1)).result, d.get(name(1))), (0, value(1)))
+    equal(d.status().counters["node_failures"], 0)
+    equal(d.stop(), 0)
+
+
+def test_unread_replies(_):
+    """A kvcobrad that reads no replies loses its connection, and the next one works: replies do not pile up."""
+    server = Store([[0, 16383, ["", PORT]]])
+    d = Daemon(PROGRAM, os.path.join(FOLDER, "unread"), f"127.0.0.1:{server.port}")
+    try:
+        for _ in range(200000):
+            d.send(STATUS)
+        check(False, "200000 replies wait")
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    d.greet()
+    equal(d.exists([name(1)]).bits, [0])
+    check("it does not read replies" in [e.get("message") for e in d.log()], d.log())
+    equal(d.stop(), 0)
+
+
 def test_clear_password(_):
     """A password is not sent to other hosts unless it is allowed; 192.0.2.1 exists nowhere (RFC 5737)."""
     password = os.path.join(FOLDER, "password")
@@ -521,7 +569,8 @@ def run(test, wanted, *arguments):
 
 def main(wanted):
     program = shutil.which("redis-server")
-    for test in (test_command_line, test_liars, test_question_beside_values, test_unusable_ranges, test_reasons_of_joining):
+    for test in (test_command_line, test_liars, test_question_beside_values, test_unusable_ranges, test_reasons_of_joining,
+                 test_unreachable_servers, test_silent_fleet, test_unread_replies):
         run(test, wanted, None)
     if not program:
         print("skipped: there is no redis-server (Debian package redis-server)")
