@@ -57,10 +57,14 @@ static void test_broken_libraries(void)
     CU_ASSERT_FALSE(reply->open->lists_processes);
     mover_reply_free(reply);
     CU_ASSERT_EQUAL(ask_lists(getpid()), -EOPNOTSUPP);
-    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
-    CU_ASSERT_EQUAL(setenv("LD_LIBRARY_PATH", before, 1), 0);
     CU_ASSERT_EQUAL(unlink(path), 0);
     (void) snprintf(path, sizeof(path), "%s/libnvidia-ml.so.1", folder);
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    put_library(folder, "libnvidia-ml.so.1", STANDIN_CUDA "/libnvidia-ml.so.1");
+    CU_ASSERT_EQUAL(ask_lists(mover.pid), 1); /* it is now */
+    CU_ASSERT_EQUAL(ask_lists(getppid()), 0);
+    CU_ASSERT_EQUAL(mover_process_stop(&mover), 0);
+    CU_ASSERT_EQUAL(setenv("LD_LIBRARY_PATH", before, 1), 0);
     CU_ASSERT_EQUAL(unlink(path), 0);
     CU_ASSERT_EQUAL(rmdir(folder), 0);
 }
