@@ -16,7 +16,7 @@ import time
 
 import engines
 import kvcobra
-from engines import Daemon
+from ladder_daemon import KeptDaemon
 from ladder_models import MODELS
 from ladder_subjects import SUBJECTS
 from ladder_workers import CHUNK, preload
@@ -73,11 +73,12 @@ class Ladder:
             return
         options = [*(options or ("--pool-bytes=1G",)), "--arena-bytes=64M", "--quota-bytes=8G", f"--state-dir={tempfile.mkdtemp(dir=self.folder)}"]
         if self.daemon is None:
-            self.daemon = Daemon(*options)
+            self.daemon = KeptDaemon(*options)
         else:
             if self.daemon.process.poll() is None:
                 self.stop()
-            self.daemon.options = options
+            self.daemon.forget()
+            self.daemon.options = ("--keep-pool=yes", *options)
             self.daemon.start()
         self.activate(self.subject.tables)
         self.subject.use(self.subject.tables)
@@ -253,12 +254,25 @@ def killed_neighbour(ladder):
         ladder.ask(ladder.first, [tokens], "whole")
 
 
-@row("restarted, empty", "kvcobrad ends with its pages and starts again; the engines stay", ["daemon"])
+@row("restarted", "kvcobrad ends, and then is killed; each time the next one gets its pool, and the engines go on", ["daemon"])
 def restarted(ladder):
     ladder.start()
     prompts = ladder.prompts(*SIZES)
     ladder.ask(ladder.first, prompts, 0)
+    for end in (ladder.stop, ladder.daemon.kill):
+        end()
+        ladder.start_again()
+        ladder.ask(ladder.second, prompts, "whole")
+        ladder.ask(ladder.first, prompts, "whole")
+
+
+@row("restarted, empty", "kvcobrad ends with its pages and starts again; the engines stay", ["daemon"])
+def restarted_empty(ladder):
+    ladder.start()
+    prompts = ladder.prompts(*SIZES)
+    ladder.ask(ladder.first, prompts, 0)
     ladder.stop()
+    ladder.daemon.forget()
     ladder.start_again()
     ladder.ask(ladder.second, prompts, 0)
     ladder.ask(ladder.first, prompts, "whole")
@@ -270,6 +284,7 @@ def killed(ladder):
     prompts = ladder.prompts(*SIZES)
     ladder.ask(ladder.first, prompts, 0)
     ladder.daemon.kill()
+    ladder.daemon.forget()
     if ladder.subject.has("alone"):
         ladder.ask(ladder.first, prompts, 0)
     ladder.start_again()
@@ -330,6 +345,7 @@ def restarted_from_disk(ladder):
     ladder.daemon.command("tier", "write")
     for end in (ladder.stop, ladder.daemon.kill):
         end()
+        ladder.daemon.forget()
         ladder.start_again()
         ladder.ask(ladder.second, prompts, "whole")
 

@@ -84,6 +84,7 @@ class Tiny(Model):
     bits = "3", "4"
 
     def __init__(self, folder):
+        from kvcobra.hf._geometry import model_groups
         from test_hf import make_model
         from test_vllm_tiny import Ids
 
@@ -93,6 +94,7 @@ class Tiny(Model):
         named = dict(hidden_size=256, intermediate_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, vocab_size=VOCABULARY,
                      max_position_embeddings=self.n_positions, **self.changes)
         model = make_model(self.kind, **named)
+        self.group_names = [group.name for group in model_groups(model)]
         self.exact_folder = self.folder = os.path.join(folder, "model")
         copy.deepcopy(model).bfloat16().save_pretrained(self.folder)
         self.model_id = (self.kind.encode() + bytes(32))[:32].hex()

@@ -85,15 +85,20 @@ class Daemon:
         """Returns when the daemon listens."""
         ready, write = os.pipe()
         with open(os.path.join(self.folder, "log"), "ab") as log:
-            self.process = subprocess.Popen(
+            self.process = self.launch(
                 [program("KVC_KVCOBRAD"), f"--socket={self.socket}", f"--operator-socket={self.operator_socket}",
-                 f"--ready-fd={write}", *(self.options or ("--pool-bytes=64M", "--arena-bytes=8M"))], pass_fds=(write,), stderr=log)
+                 f"--ready-fd={write}", *(self.options or ("--pool-bytes=64M", "--arena-bytes=8M"))], write, log)
         os.close(write)
         try:
             if not select.select([ready], [], [], TIMEOUT_S)[0] or os.read(ready, 1) == b"":
                 raise RuntimeError("kvcobrad did not get ready: " + self.log())
         finally:
             os.close(ready)
+
+    @staticmethod
+    def launch(command, ready, log):
+        """@ready: the descriptor that @command names."""
+        return subprocess.Popen(command, pass_fds=(ready,), stderr=log)
 
     def log(self):
         with open(os.path.join(self.folder, "log"), encoding="utf-8") as file:
