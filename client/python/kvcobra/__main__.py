@@ -46,9 +46,9 @@ def parser(program: str) -> argparse.ArgumentParser:
                    help=f"tokens of the texts to use (default {TEXT_TOKENS}; without texts, to write: {OWN_TOKENS})")
     c.add_argument("--window", metavar="N", type=int, default=1024,
                    help="tokens of a window; no window sees another (default %(default)s)")
-    c.add_argument("--metric", choices=METRICS, default=METRICS[0],
+    c.add_argument("--metric", choices=METRICS,
                    help="weight of errors: by the output of attention; by gradients (fisher), which costs more and is better; or none "
-                        "(default %(default)s)")
+                        "(default output, or fisher for a model that it does not describe)")
     c.add_argument("--seed", metavar="N", type=int, default=0, help="seed of all random choices (default %(default)s)")
     c.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
                    help="number type of the computation; the others need half the memory (default %(default)s)")
@@ -143,7 +143,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if done.repeated:
         print(f"kvcobra: {done.repeated} windows of the texts are left out: they repeat other windows", file=sys.stderr)
     print(f"{', '.join(done.outputs)}: {done.tokens} tokens of {done.windows} windows, {done.own_windows} of them written by the model, vectors of "
-          f"{done.samples}; {done.bytes / 2**20:.1f} MiB")
+          f"{done.samples}, metric {done.metric}; {done.bytes / 2**20:.1f} MiB")
     return 0
 
 

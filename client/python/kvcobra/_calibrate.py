@@ -16,6 +16,7 @@ from ._progress import Progress
 
 if TYPE_CHECKING:
     from ._alloc import Statistics
+    from .hf._recorder import Recorder
 
 METRICS = ("output", "fisher", "mse")
 N_SINK = 4
@@ -24,8 +25,12 @@ TEXT_TOKENS, OWN_TOKENS = 12288, 24576  # with texts, of these; without
 SOURCES_MAX = 8  # that statistics keep apart
 
 
+class Unsuitable(ValueError):
+    """A metric does not describe the model or the windows of text; another one may."""
+
+
 class Calibration(NamedTuple):
-    """The files that were written: one, or one for each group of layers. tokens: counted, without the first 4 of each window; samples:
+    """The files that were written: one, or one for each group of layers. metric: that of the statistics. tokens: counted, without the first 4 of each window; samples:
     tokens with stored vectors; bytes: of all files; own_windows: of those, windows that the model wrote; repeated: windows of texts
     that were left out, since they repeat others."""
 
@@ -36,6 +41,7 @@ class Calibration(NamedTuple):
     bytes: int
     own_windows: int
     repeated: int
+    metric: str
 
 
 def _update(line: Progress, n_windows: int, window: int, share: float) -> None:
@@ -43,7 +49,7 @@ def _update(line: Progress, n_windows: int, window: int, share: float) -> None:
 
 
 def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLike[str]", tokenizer: Any = None,
-              tokens: Optional[int] = None, window: int = 1024, metric: str = "output", seed: int = 0, progress: bool = True,
+              tokens: Optional[int] = None, window: int = 1024, metric: Optional[str] = None, seed: int = 0, progress: bool = True,
               model_id: Optional[Digest] = None, own_share: int = OWN_SHARE) -> Calibration:
     """Runs texts through a transformers model and writes statistics. `kvcobra solve` makes tables of any budget from them.
 
@@ -54,16 +60,16 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     window: tokens that the model reads together, each window afresh. Windows that repeat earlier ones are left out.
     own_share: percent of all tokens that the model writes beside texts, 0 to 90, so that tables are good on other input too.
     metric: "output" weighs errors by their effect on the output of attention. "fisher" weighs them by gradients of the model's
-    log-probabilities: better tables, for every model, and a backward pass. "mse" weighs all alike.
+    log-probabilities: better tables, for every model, and a backward pass. "mse" weighs all alike. None: "output", or "fisher" for a
+    model that it does not describe; the result says which.
     progress: lines on standard error. model_id: the digest that `kvcobra model-id` prints and the
     table is for; None: that of the model's folder, which must be the local one that the model was loaded from.
 
     Raises ValueError if the model does not fit (the sentence says why), kvcobra.Error for failures of the library.
     """
     from ._alloc import Statistics  # the second library and torch are loaded when they are used
-    from .hf._recorder import Recorder
 
-    if metric not in METRICS:
+    if metric is not None and metric not in METRICS:
         raise ValueError(f"metric is {metric!r}; expected one of {', '.join(METRICS)}")
     longest = getattr(model.config, "max_position_embeddings", None) or window
     if not N_SINK < window <= longest:
@@ -73,8 +79,7 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     if not 0 <= own_share <= 90:
         raise ValueError(f"own_share is {own_share}; expected 0 to 90 percent")
     path = os.fspath(output)
-    recorder = Recorder(model, metric)
-    recorder.check_window(window)
+    recorder = _recorder(model, metric, window)
     digest = _arrays.digest(model_id if model_id is not None else folder_model_id(model_folder(model)), "model_id")
     if tokenizer is None:
         from transformers import AutoTokenizer
@@ -88,7 +93,8 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
     groups = recorder.groups
     paths = tuple(_path_of(path, group.name, len(groups)) for group in groups)
     with contextlib.ExitStack() as stack:
-        statistics = [stack.enter_context(Statistics(group.geometry, group_digest(digest, group.name, len(groups)), name, metric, N_SINK, seed))
+        statistics = [stack.enter_context(Statistics(group.geometry, group_digest(digest, group.name, len(groups)), name, recorder.metric,
+                                                     N_SINK, seed))
                       for group in groups]
         for s in statistics:
             _add_sources(s, sources + own, cuts + own_cuts, window)
@@ -103,7 +109,21 @@ def calibrate(model: Any, texts: Items[_texts.Text], *, output: "str | os.PathLi
             s.save(output_path)
         infos = [s.info() for s in statistics]
     return Calibration(paths, infos[0].tokens, len(cuts) + len(own_cuts), infos[0].samples, sum(info.file_bytes for info in infos),
-                       len(own_cuts), repeated)
+                       len(own_cuts), repeated, recorder.metric)
+
+
+def _recorder(model: Any, metric: Optional[str], window: int) -> "Recorder":
+    """Raises ValueError if the metric, or any of two if none is asked for, does not suit the model or the windows."""
+    from .hf._recorder import Recorder
+
+    try:
+        recorder = Recorder(model, metric or METRICS[0])
+        recorder.check_window(window)
+    except Unsuitable:
+        if metric is not None:
+            raise
+        recorder = Recorder(model, "fisher")
+    return recorder
 
 
 def _path_of(path: str, group: str, n_groups: int) -> str:

@@ -402,6 +402,16 @@ class Files(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "no head that predicts tokens, which metric 'fisher'"):
             Recorder(model.model, "fisher")
 
+    def test_metric_that_suits_the_model(self):
+        text = random_text(1, 700)
+        for kind, metric, changes in (("llama", "output", {}), ("olmo2", "fisher", {}), ("mistral", "fisher", dict(sliding_window=64))):
+            with self.subTest(kind):
+                self.assertEqual(self.calibrate(make_model(kind, **changes), [text], tokens=500).metric, metric)
+        with self.assertRaisesRegex(ValueError, "fewer than a window of"):
+            self.calibrate(make_model("mistral", sliding_window=64), [text], tokens=500, metric="output")
+        with self.assertRaisesRegex(ValueError, "no head that predicts tokens"):  # no metric is left but mse, which must be asked for
+            self.calibrate(make_model("olmo2").model, [text], tokens=500)
+
     def test_the_same_bytes_again_and_other_seeds(self):
         text = random_text(1, 700)
         digests = []

@@ -22,7 +22,8 @@ from kvcobra.hf import KvCobraCache, model_geometry
 COMMON = dict(vocab_size=128, hidden_size=64, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
               num_key_value_heads=2, head_dim=64, max_position_embeddings=4096, pad_token_id=0, bos_token_id=1, eos_token_id=None)
 MOE = dict(num_local_experts=4, num_experts=4, n_routed_experts=4, num_experts_per_tok=2)
-PER_TYPE = {"granite": dict(attention_multiplier=0.1), "mistral": dict(sliding_window=None),
+PER_TYPE = {"gemma4_text": dict(vocab_size_per_layer_input=128, hidden_size_per_layer_input=32),
+            "granite": dict(attention_multiplier=0.1), "mistral": dict(sliding_window=None),
             "exaone4": dict(sliding_window=None, sliding_window_pattern=None, layer_types=["full_attention"] * 3),
             "dots1": dict(MOE, n_group=1, topk_group=1, sliding_window=None, first_k_dense_replace=1, n_shared_experts=1),
             "glm4_moe": dict(MOE, n_group=1, topk_group=1), "ernie4_5_moe": dict(moe_num_experts=4, moe_k=2, moe_num_shared_experts=1),

@@ -26,7 +26,7 @@ LINEAR = dict(num_hidden_layers=4, linear_num_value_heads=4, linear_num_key_head
 HYBRID = dict(MLA, num_hidden_layers=4, layer_types=3 * ["linear_attention"] + ["full_attention"])
 NAMES = {"apertus": "Apertus", "axk1": "A.X K1", "cohere": "Command R", "cohere2": "Command R7B (Cohere 2)", "deepseek_v2": "DeepSeek V2", "deepseek_v3":
          "DeepSeek V3, R1, Kimi K2", "deepseek_v32": "DeepSeek V3.2", "dots1": "dots.llm1", "ernie4_5": "Ernie 4.5", "ernie4_5_moe": "Ernie 4.5, experts", "exaone4":
-         "EXAONE 4, full attention", "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3_text": "Gemma 3", "glm4": "GLM-4", "glm4_moe":
+         "EXAONE 4, full attention", "gemma": "Gemma", "gemma2": "Gemma 2", "gemma3_text": "Gemma 3", "gemma4_text": "Gemma 4", "glm4": "GLM-4", "glm4_moe":
          "GLM-4.5", "glm4_moe_lite": "GLM-4.7-Flash", "glm_moe_dsa": "GLM-5", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "granite": "Granite 3", "granitemoe": "Granite 3, experts", "hunyuan_v1_dense":
          "Hunyuan, dense", "kimi_linear": "Kimi Linear", "longcat_flash": "LongCat-Flash", "llama": "Llama 2 and 3, SmolLM2", "llama4_text": "Llama 4", "minicpm3": "MiniCPM3", "minimax_m2": "MiniMax-M2", "ministral":
          "Ministral", "mistral": "Mistral without a window", "mixtral": "Mixtral", "nemotron": "Nemotron", "olmo2": "OLMo 2", "olmo3":
@@ -34,7 +34,7 @@ NAMES = {"apertus": "Apertus", "axk1": "A.X K1", "cohere": "Command R", "cohere2
          "qwen3": "Qwen3", "qwen3_5_text": "Qwen3.5", "qwen3_moe": "Qwen3, experts", "qwen3_next": "Qwen3-Next", "seed_oss": "Seed-OSS",
          "smollm3": "SmolLM3", "stablelm": "StableLM", "starcoder2": "StarCoder2", "youtu": "Youtu-LLM"}
 WINDOWED = {"mistral": "Mistral 0.1, a window in every layer", "qwen2": "Qwen2 with use_sliding_window"}
-REFUSED = {"deepseek_v32": MLA, "glm_moe_dsa": MLA, "kimi_linear": HYBRID, "qwen3_next": dict(LINEAR, **MOE), "qwen3_5_text": LINEAR,
+REFUSED = {"gemma4_text": {}, "deepseek_v32": MLA, "glm_moe_dsa": MLA, "kimi_linear": HYBRID, "qwen3_next": dict(LINEAR, **MOE), "qwen3_5_text": LINEAR,
            "llama4_text": dict(num_local_experts=2, attention_chunk_size=128), "gpt2": dict(n_embd=256, n_head=4)}
 
 

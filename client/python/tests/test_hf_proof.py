@@ -189,6 +189,14 @@ class Mistakes(ProofCase):
         with self.assertRaisesRegex(ValueError, "indexer"):
             self.layers("deepseek_v32", **MLA)
 
+    def test_code_that_fails(self):
+        """A model whose code fails with the copy's widths is refused, and the program that asks goes on."""
+        with mock.patch.object(modeling_llama.LlamaAttention, "forward", side_effect=IndexError("of nothing")), \
+                self.assertRaisesRegex(ValueError, "could not be measured on a small copy: IndexError: of nothing"):
+            self.layers("llama")
+        with self.assertRaisesRegex(ValueError, "differ in head_dim"):
+            self.layers("gemma4_text")
+
     def test_frequencies_of_the_model_changed(self):
         model = make_model()
         model.model.rotary_emb.inv_freq.mul_(1.001)

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import math
 import threading
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence as Items, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence as Items, Tuple
 
 import torch
 from transformers import MODEL_MAPPING, AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
+from ._fields import Fields, unread
 from ._latent import Probe, check_sufficient, has_latent, rank_of, shared_key
 
 NAME = "kvcobra_prove"
@@ -33,8 +33,6 @@ SEED = 20261
 TOLERANCE = 2e-4
 ATTENTION_TOLERANCE = 1e-4  # of the largest number of a layer's output, which has rounding of softmax in binary32
 HALF_SPLIT, INTERLEAVED = "half-split", "interleaved"
-# fields of a configuration that change attention
-WORDS = ("attention", "attn", "rope", "rotary", "window", "cap", "scale", "scaling", "alibi")
 EXPERTS = {"num_local_experts": 4, "num_experts": 4, "n_routed_experts": 4, "moe_num_experts": 4, "num_experts_per_tok": 2,
            "moe_k": 2, "moe_topk": 2, "experts_per_token": 2, "n_group": 1, "topk_group": 1}
 WINDOWS = ("sliding_window", "attention_chunk_size", "floor_scale", "sliding_window_size", "window_size")
@@ -128,46 +126,6 @@ def reference(seen: Any, layer: Layer) -> torch.Tensor:
 
 
 # ---- the copy ----
-
-class Fields:
-    """Names of the fields of a configuration that were read."""
-
-    def __init__(self) -> None:
-        self.read: Set[str] = set()
-
-    @contextlib.contextmanager
-    def watching(self, config: Any) -> Iterator[None]:
-        """Inside, what is read of @config is noted."""
-        kind, read = type(config), self.read
-
-        class Watched(kind):  # type: ignore[valid-type,misc]
-            def __getattribute__(self, name: str) -> Any:
-                read.add(name)
-                return super().__getattribute__(name)
-
-        config.__class__ = Watched
-        try:
-            yield
-        finally:
-            config.__class__ = kind
-
-
-def _declared(config: Any) -> Set[str]:
-    """The fields that the class of @config knows, which its own code may have turned into others."""
-    names = {name for kind in type(config).__mro__ for name in getattr(kind, "__annotations__", {})}
-    if dataclasses.is_dataclass(config):
-        names |= {f.name for f in dataclasses.fields(config)}
-    # transformers turns the first three into rope_parameters; the last is a list of names for its own checks
-    return names | {"rope_scaling", "rope_theta", "partial_rotary_factor", "ignore_keys_at_rope_validation"} | set(getattr(config, "attribute_map", ()))
-
-
-def unread(config: Any, read: Set[str]) -> List[str]:
-    """Fields of @config that name attention, and that neither its class nor the model has read."""
-    known = read | _declared(config) | set(vars(type(config)))
-    return sorted(name for name, value in vars(config).items()
-                  if not name.startswith("_") and name not in known and value not in (None, False, 0, "", [], {})
-                  and any(word in name.lower().split("_") for word in WORDS))
-
 
 def reduced(config: Any) -> Any:
     """A copy of the text configuration @config with small widths. Raises ValueError where widths are not single numbers."""
@@ -548,6 +506,9 @@ def _prove_attention(config: Any, kind: Any, real: Any, longest: int,
 
 def refuse(config: Any) -> None:
     """Raises ValueError for what the configuration alone tells."""
+    several = getattr(vars(config).get("_heterogeneity_spec"), "per_layer_attributes", None)
+    if several:
+        raise ValueError(f"the layers of the model differ in {', '.join(sorted(several))}, which is not supported")
     if getattr(config, "index_topk", None):
         raise ValueError("the model chooses the keys of each query by an indexer (index_topk), whose own keys pages do not hold")
     if getattr(config, "alibi", None) or getattr(config, "position_embedding_type", None) == "alibi":
@@ -573,6 +534,8 @@ def prove(config: Any, kind: Any) -> Proof:
             _proofs[key] = _prove(config, kind)
         except ValueError as e:
             _proofs[key] = str(e)
+        except Exception as e:  # of the model's own code, whose configuration it was not made for
+            _proofs[key] = f"its attention could not be measured on a small copy: {type(e).__name__}: {e}"
     proof = _proofs[key]
     if isinstance(proof, str):
         raise ValueError(proof)

@@ -18,6 +18,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from .._alloc import Statistics
+from .._calibrate import Unsuitable
 from .._groups import numbers, vectors
 from ._geometry import find_decoder, model_groups, model_proof
 from ._latent import has_latent
@@ -98,7 +99,7 @@ class Recorder:
         self._places = places(self.groups)
         self._model, self._decoder = model, find_decoder(model)
         self.reads_cache = has_latent(self._decoder.config)
-        self._wants_output, self._wants_gradients = metric == "output", metric == "fisher"
+        self.metric, self._wants_output, self._wants_gradients = metric, metric == "output", metric == "fisher"
         self._in_backward = False
         self._statistics: Items[Statistics] = ()
         self._taken: Optional[Rows] = None
@@ -113,26 +114,26 @@ class Recorder:
         """Raises ValueError unless windows of @window tokens of text suit the metric."""
         for group in self.groups if self._wants_output else ():
             if group.kind.window is not None and group.kind.window < window:
-                raise ValueError(f"layers {numbers(group.layers)} see {group.kind.window} tokens, fewer than a window of {window} tokens of "
+                raise Unsuitable(f"layers {numbers(group.layers)} see {group.kind.window} tokens, fewer than a window of {window} tokens of "
                                  "text: metric 'output' weighs hidden keys too. Use metric='fisher' or 'mse', or a smaller window")
 
     def _refuse(self) -> None:
         other = [i for i in self._places if i not in model_proof(self._model).plain]
         if other:
-            raise ValueError(f"layers {numbers(other)} of the model change the output of attention before it is added to the residual "
+            raise Unsuitable(f"layers {numbers(other)} of the model change the output of attention before it is added to the residual "
                              "stream, or add it in another place, which metric 'output' does not describe: use metric='fisher' or 'mse'")
         for group in self.groups:
             if group.kind.latent:
-                raise ValueError(f"layers {numbers(group.layers)} of the model have latent attention (MLA), which metric 'output' does not "
+                raise Unsuitable(f"layers {numbers(group.layers)} of the model have latent attention (MLA), which metric 'output' does not "
                                  "describe: use metric='fisher' or 'mse'")
             if group.kind.cap or group.kind.sinks:
-                raise ValueError(f"layers {numbers(group.layers)} of the model have {'capped scores' if group.kind.cap else 'learned sinks'}, "
+                raise Unsuitable(f"layers {numbers(group.layers)} of the model have {'capped scores' if group.kind.cap else 'learned sinks'}, "
                                  "which metric 'output' does not describe: use metric='fisher' or 'mse'")
         for i in self._places:
             layer = self._decoder.layers[i]
             weight = getattr(layer.self_attn.o_proj, "weight", None)
             if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.ndim != 2:
-                raise ValueError(f"the output projection of layer {i} is not a plain matrix (is the model quantised?): load the "
+                raise Unsuitable(f"the output projection of layer {i} is not a plain matrix (is the model quantised?): load the "
                                  "original weights, or use metric='fisher' or 'mse'")
 
     @contextlib.contextmanager
