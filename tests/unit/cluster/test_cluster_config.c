@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/errmsg.h"
 #include "base/fd_io.h"
+#include "cluster/request.h"
 #include "tests/lib/test.h"
 
 const char test_suite[] = "cluster_config";
@@ -85,13 +87,18 @@ static void test_long_servers(void)
     cluster_config_deinit(&c);
 }
 
-static void refused(const char *text, const char *word)
+static void refused_as(int err, const char *text, const char *word)
 {
-    CU_ASSERT(load(text) < 0);
+    CU_ASSERT_EQUAL(load(text), err);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, word));
     if (!strstr(e.text, word))
         fprintf(stderr, "%s -> %s\n", text, e.text);
     cluster_config_deinit(&c);
+}
+
+static void refused(const char *text, const char *word)
+{
+    refused_as(-EINVAL, text, word);
 }
 
 static void test_refusals(void)
@@ -122,8 +129,49 @@ static void test_refusals(void)
     refused("servers = a:1\nkey-prefix = 012345678901234567890123456789012\n", "key-prefix");
     refused("servers = a:1\nkey-prefix =\n", "key-prefix has no value");
     refused("servers = a:1\nuser = u\n", "user needs password-file");
-    refused("servers = a:1\npassword-file = /nonexistent/x\n", "/nonexistent/x");
-    refused("servers = a:1\npassword-file = x\n", "LoadCredential=x");
+    refused_as(-ENOENT, "servers = a:1\npassword-file = /nonexistent/x\n", "/nonexistent/x");
+    refused_as(-ENOENT, "servers = a:1\npassword-file = x\n", "LoadCredential=x");
+}
+
+/* Each setting of TLS alone, and half of a pair. */
+static void test_tls_refusals(void)
+{
+    static const char *const names[] = {"tls-ca-file", "tls-server-name", "tls-cert-file", "tls-key-file"};
+    char text[200];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void) snprintf(text, sizeof(text), "servers = a:1\n%s = x\n", names[i]);
+        refused(text, "need tls = yes");
+        (void) snprintf(text, sizeof(text), "servers = a:1\ntls = yes\n%s = x\n", names[i]);
+        if (i >= 2)
+            refused(text, "belong together");
+    }
+}
+
+/* The longest prefix and the longest path of a socket; one byte more. */
+static void test_lengths(void)
+{
+    char text[300], value[200];
+
+    memset(value, 'p', sizeof(value));
+    for (int more = 0; more <= 1; more++) {
+        (void) snprintf(text, sizeof(text), "servers = a:1\nkey-prefix = %.*s\n",
+                        REQUEST_PREFIX_BYTES_MAX + more, value);
+        if (more) {
+            refused(text, "key-prefix has 1 to");
+        } else {
+            CU_ASSERT_EQUAL(load(text), 0);
+            cluster_config_deinit(&c);
+        }
+        (void) snprintf(text, sizeof(text), "servers = a:1\nsocket = /%.*s\n",
+                        (int) sizeof(((struct sockaddr_un *) NULL)->sun_path) - 2 + more, value);
+        if (more) {
+            refused(text, "longer than a socket's path");
+        } else {
+            CU_ASSERT_EQUAL(load(text), 0);
+            cluster_config_deinit(&c);
+        }
+    }
 }
 
 static void test_many_servers(void)
@@ -213,7 +261,15 @@ static void test_credential(void)
 }
 
 const struct test_case test_cases[] = {
-    TEST(test_defaults),       TEST(test_values),       TEST(test_refusals),
-    TEST(test_long_servers),   TEST(test_many_servers), TEST(test_password),
-    TEST(test_clear_password), TEST(test_credential),   TEST_END,
+    TEST(test_defaults),
+    TEST(test_values),
+    TEST(test_refusals),
+    TEST(test_long_servers),
+    TEST(test_many_servers),
+    TEST(test_password),
+    TEST(test_clear_password),
+    TEST(test_credential),
+    TEST(test_tls_refusals),
+    TEST(test_lengths),
+    TEST_END,
 };
