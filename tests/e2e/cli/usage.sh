@@ -54,6 +54,20 @@ grep -qF "did you mean 'kvcobra calibrate'?" "$dir/err" && ok "the nearest is su
 expect "unknown bench" 2 "$KVCOBRA" bench nonsense
 expect "bench without a name" 2 "$KVCOBRA" bench
 
+# the sentence names what was said, and what can be said
+unknown_word() {
+    known=$1
+    shift
+    expect "an unknown word: $*" 2 "$KVCOBRA" "$@"
+    grep -q "nonsense" "$dir/err" && grep -qF "$known" "$dir/err" && ok "$*: the sentence has both" ||
+        not_ok "$*: the sentence has both: $(head -1 "$dir/err")"
+}
+unknown_word "list, disconnect" clients nonsense
+unknown_word "status, write, resume, drop" tier nonsense
+unknown_word "list, stage, fetch, shadow, canary, activate, rollback, retire" table nonsense
+unknown_word "list, alias, unalias" model nonsense
+unknown_word "auto, refit or solve" recalibrate m --stage nonsense
+
 expect "calibrate without a model" 2 "$KVCOBRA" calibrate -o x
 expect "calibrate: moments without vectors have no samples" 2 "$KVCOBRA" calibrate x.gguf --moments-only --samples 9 -o x
 expect "calibrate: a list of metrics that ends in a comma" 2 "$KVCOBRA" calibrate x.gguf --metric output, -o x
