@@ -11,6 +11,7 @@ import sys
 
 import places
 import source
+import tests
 
 FOLDERS = ("base", "alloc", "proto", "gpu", "client", "daemon", "mover", "cluster", "tools", "lab")
 # Programs of the build and of the tests, and code that only a compiler for GPUs builds.
@@ -131,6 +132,8 @@ class Copy:
             run(["meson", "setup", "--buildtype=debugoptimized", "-Dtests=enabled", *arguments, self.build, self.source])
 
     def compile_all(self):
+        if os.path.exists(os.path.join(self.build, tests.KEPT)):
+            os.unlink(os.path.join(self.build, tests.KEPT))
         run(["ninja", "-C", self.build, "-j", str(self.jobs), "--quiet"])
 
     def build_all(self, meson_arguments):

@@ -400,9 +400,10 @@ def main():
         store(path, stored)
     mutants = [(m[0], places.Place(*m[1:])) for m in stored["mutants"]]
     if not options.report:
-        baseline = baseline_of(work, tests_of(work, "build", options), options.jobs)
+        all_tests = tests_of(work, "build", options)
+        baseline = baseline_of(work, all_tests, options.jobs)
         campaign = Campaign(work, mutants, baseline, options)
-        all_tests = as_measured(tests_of(work, "build", options), baseline)
+        all_tests = as_measured(all_tests, baseline)
         campaign.run(all_tests, FIRST_TESTS_S)
         if options.sanitize:
             progress("building with sanitizers")

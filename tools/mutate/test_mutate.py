@@ -141,7 +141,7 @@ class Reach(unittest.TestCase):
                 targets.append({"id": kind, "type": kind, "filename": ["/nonexistent"], "target_sources": []})
             described = [{"name": depends, "cmd": ["sh"], "env": {}, "workdir": None, "suite": ["p:unit"], "depends": list(depends)}
                          for depends in ("a", "ab", "b")]
-            answers = {"--targets": targets, "--tests": described}
+            answers = {"targets": targets, "tests": described}
             before, test_runs.introspect = test_runs.introspect, lambda _build, what: answers[what]
             try:
                 return {t.name: t.may_reach for t in test_runs.tests_of(folder)}

@@ -16,6 +16,7 @@ SKIPPED = 77
 # The form of the sources is another matter, and a copy of them is none.
 NOT_RUN = {"form"}
 
+KEPT = "with-mutants.json"
 MARK = b"kvc_mutant_number"  # a symbol of every file with mutants (mutant.h)
 
 # source: of the program, from the root on; may_reach: whether a program that the test starts has mutants
@@ -25,13 +26,15 @@ Outcome = collections.namedtuple("Outcome", "status seconds cpu_s output")
 
 
 def introspect(build, what):
-    return json.loads(subprocess.run(["meson", "introspect", what, build], capture_output=True, text=True, check=True).stdout)
+    """What `meson introspect --WHAT` prints, which meson keeps in a file: a process of it takes a second, or a minute beside others."""
+    with open(os.path.join(build, "meson-info", f"intro-{what}.json"), encoding="utf-8") as file:
+        return json.load(file)
 
 
 def sources_of(build):
     """{path of a program: the file that has its tests, from the root of the sources on}."""
     found = {}
-    for target in introspect(build, "--targets"):
+    for target in introspect(build, "targets"):
         of_target = [s for group in target["target_sources"] for s in group.get("sources", ())
                      if os.path.basename(s).startswith("test_")]
         if target["type"] == "executable" and of_target:
@@ -40,9 +43,24 @@ def sources_of(build):
 
 
 def with_mutants(build):
-    """Ids of the targets whose files have mutants; None if a shared library has some, which any program may load."""
+    """Ids of the targets whose files have mutants; None if a shared library has some, which any program may load.
+
+    The programs are gigabytes, so the result is kept until the build changes (build.Copy.compile_all).
+    """
+    kept = os.path.join(build, KEPT)
+    if not os.path.exists(kept):
+        found = look_for_mutants(build)
+        with open(kept, "w", encoding="utf-8") as file:
+            json.dump(None if found is None else sorted(found), file)
+    with open(kept, encoding="utf-8") as file:
+        found = json.load(file)
+    return None if found is None else set(found)
+
+
+def look_for_mutants(build):
+    """See with_mutants()."""
     found = set()
-    for target in introspect(build, "--targets"):
+    for target in introspect(build, "targets"):
         if target["type"] not in ("executable", "shared library", "shared module"):
             continue
         for path in filter(os.path.exists, target["filename"]):  # some are built only when asked for
@@ -57,7 +75,7 @@ def with_mutants(build):
 
 def tests_of(build):
     """Every test of the folder @build, as meson describes it."""
-    described, sources, marked = introspect(build, "--tests"), sources_of(build), with_mutants(build)
+    described, sources, marked = introspect(build, "tests"), sources_of(build), with_mutants(build)
     times = collections.Counter(test["name"] for test in described)
     found = []
     for test in described:
