@@ -70,6 +70,7 @@ class Ladder:
         self.release()
         if not self.subject.has("daemon"):
             self._end_workers()
+            self.subject.has_small_cache = bool(options)
             return
         options = [*(options or ("--pool-bytes=1G",)), "--arena-bytes=64M", "--quota-bytes=8G", f"--state-dir={tempfile.mkdtemp(dir=self.folder)}"]
         if self.daemon is None:
@@ -104,7 +105,7 @@ class Ladder:
             probe, end = {"tokens": self.subject.model.prompt(3 * CHUNK)}, time.monotonic() + WAIT_S
             while worker.call("ask", [probe])[0]["found"] == 0:
                 if time.monotonic() > end:
-                    raise TimeoutError(f"a worker did not share again within {WAIT_S} s after kvcobrad was started")
+                    raise TimeoutError(f"a worker did not share again within {WAIT_S} s after kvcobrad was started: {self.daemon.log()[-600:]}")
 
     def _end_workers(self):
         for worker in self._workers.values():
@@ -292,7 +293,7 @@ def killed(ladder):
     ladder.ask(ladder.first, prompts, "whole")
 
 
-@row("evicted", "a pool that holds a quarter of the prompts; all are asked again, the newest first, and once more", ["daemon"])
+@row("evicted", "a cache with room for a quarter of the prompts; all are asked again, the newest first, once more, and eight at once", ["evicts"])
 def evicted(ladder):
     ladder.start(*ladder.subject.model.small_pool)
     prompts = ladder.prompts(*[200 + i for i in range(ladder.subject.model.n_flood[ladder.form])])
@@ -301,6 +302,7 @@ def evicted(ladder):
     for again in (prompts[::-1], prompts):  # the newest first: some of them are there
         ladder.ask(ladder.first, again)
     taken = ladder.found - before
+    ladder.ask(ladder.first, prompts[:8], at_once=True)()
     if not 0 < taken < 2 * sum(ladder.subject.whole(len(tokens)) for tokens in prompts):
         ladder.n_unexpected += 1
         ladder.note += "nothing or everything was evicted; "

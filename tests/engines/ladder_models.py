@@ -27,6 +27,7 @@ class Model:
     n_flood = {"short": 30, "long": 60}
     stride = {"short": 1, "long": 1}
     block_tokens = 64
+    n_measured = 48  # prompts that a bound is taken from
     engines = frozenset({"transformers", "vllm", "vllm-own"})
 
     def __init__(self, name):
@@ -45,6 +46,7 @@ class SmolLM2(Model):
     small_pool = "--pool-bytes=8M", "--extent-bytes=8M", "--span-bytes=1M"
     n_flood = {"short": 12, "long": 40}
     stride = {"short": 1, "long": 9}
+    n_measured = 12
     PAGES = "DESIGN.md", "CONVENTIONS.md", "README.md", "client/README.md", "daemon/README.md", "SECURITY.md"
 
     def __init__(self, folder):
@@ -108,11 +110,17 @@ class Tiny(Model):
         return [solve(path, FINE_BITS) for path in self._stats]
 
 
-class Gemma(Tiny):
+class Grouped(Tiny):
+    """Layers of several kinds have pages of their own, which need a span each."""
+
+    small_pool = "--pool-bytes=2M", "--extent-bytes=2M", "--span-bytes=128K"
+
+
+class Gemma(Grouped):
     kind, changes = "gemma3_text", {"num_hidden_layers": 6, "sliding_window": 128}
 
 
-class GptOss(Tiny):
+class GptOss(Grouped):
     kind, changes = "gpt_oss", {"num_hidden_layers": 4, "sliding_window": 128, "num_local_experts": 4, "num_experts_per_tok": 2}
     engines = frozenset({"vllm", "vllm-own"})
 

@@ -6,9 +6,10 @@ from ladder_workers import CHUNK, Codes, Transformers, Vllm, Worker
 
 class Subject:
     """has(): "daemon": its cache is kvcobrad's; "processes": several processes share it; "tables": an answer depends on the table; "alone":
-    answers without the daemon can be judged."""
+    answers without the daemon can be judged; "evicts": its cache can be made small."""
 
     features = frozenset()
+    has_small_cache = False  # of an engine with a cache of its own
     sequence = {}  # options of the sequences that find what the engine published
 
     def __init__(self, model):
@@ -37,7 +38,7 @@ class OnTransformers(Subject):
     """KvCobraCache(repeatable=True). Every answer must be, to the bit, that of a process which has the table and no daemon: a digest of the
     last layer's output at every position that was computed, and the log-probabilities of the next token."""
 
-    features = frozenset({"daemon", "processes", "tables"})
+    features = frozenset({"daemon", "processes", "tables", "evicts"})
     sequence = {"repeatable": True}
 
     def __init__(self, model):
@@ -52,8 +53,6 @@ class OnTransformers(Subject):
         return max(0, n - CHUNK) // CHUNK * CHUNK  # the newest chunk of tokens stays in the process
 
     def _table(self):
-        from kvcobra.hf._geometry import report
-
         if len(self._tables) == 1:
             return self._tables[0]
         return dict(zip(self.model.group_names, self._tables))
@@ -109,9 +108,8 @@ class OnVllm(Subject):
     the KL of the next token. It may differ by what the engine's rounding does, measured with plain vLLM and requests side by side, and
     behind a hit also by what the codes do, measured without vLLM, daemon and pages (Codes)."""
 
-    features = frozenset({"daemon", "processes", "alone"})
+    features = frozenset({"daemon", "processes", "alone", "evicts"})
     sequence = {"keys": "after", "publish_all": True}
-    n_measured = 12
     # The distances below are roots of KL, and the largest of as many others: another prompt's may be larger
     margin = 2.0
     # Of an engine that rounds alike in all of them: bfloat16 changes a logit of 8 by up to 2^-6, so that the KL, half the variance, is 4e-5
@@ -125,7 +123,7 @@ class OnVllm(Subject):
         self.rounding, self.codes, seen = self._bounds()
         self.name = f"{self.label}, {model.name}"
         self.measure = (f"The difference is the KL of the next token to plain vLLM's. It may be {self.rounding:.1e} where nothing was found and {self.codes:.1e} "
-                        f"behind a hit. {seen} of {self.n_measured} answers were beyond the latter when the last chunk of the hit was another text's.")
+                        f"behind a hit. {seen} of {self.model.n_measured} answers were beyond the latter when the last chunk of the hit was another text's.")
 
     label = "vLLM and kvcobrad"
 
@@ -140,13 +138,14 @@ class OnVllm(Subject):
 
     def _bounds(self):
         """What answers may differ by without a hit and behind one, and how many answers behind a wrong chunk are seen."""
-        prompts = [self.model.prompt(n) for n in numpy.linspace(90, 460, self.n_measured).astype(int).tolist()]
+        prompts = [self.model.prompt(n) for n in numpy.linspace(90, 460, self.model.n_measured).astype(int).tolist()]
         codes = Worker(Codes, self.model.folder, self._tables)
         rounding, coded, damaged = [], [], []
         together = self._plain.call("ask", [{"tokens": tokens} for tokens in prompts])
         for tokens, beside in zip(prompts, together):
             alone = self._control(tokens)
             rounding.append(divergence(alone, beside["logprobs"]))
+            rounding += [divergence(alone, answer["logprobs"]) for answer in self._plain.call("ask", 4 * [{"tokens": tokens}])]
             exact, behind, wrong = codes.call("ask", tokens, self.whole(len(tokens)), self.model.prompt(len(tokens)))
             coded.append(divergence(exact, behind))
             damaged.append(divergence(exact, wrong))
@@ -181,14 +180,15 @@ class OnVllmAlone(OnVllm):
     """vLLM's own prefix cache, for comparison: it has no codes, and no second process takes what it has."""
 
     label = "vLLM's own prefix cache"
-    features = frozenset()
+    features = frozenset({"evicts"})
+    small = {"num_gpu_blocks_override": 24, "max_model_len": 1024}
 
     def _bounds(self):
         rounding, _, seen = super()._bounds()
         return rounding, rounding, seen
 
     def worker(self, _):
-        return Worker(Vllm, self._engine(enable_prefix_caching=True))
+        return Worker(Vllm, self._engine(enable_prefix_caching=True, **(self.small if self.has_small_cache else {})))
 
 
 SUBJECTS = {"transformers": OnTransformers, "vllm": OnVllm, "vllm-own": OnVllmAlone}
