@@ -80,7 +80,9 @@ int geometry_complete(struct geometry *g, const void *freq, const uint8_t *diges
 /* Whether dimension @dim belongs to RoPE planes 0 .. @n - 1. */
 static inline bool geometry_in_planes(const struct geometry *g, uint32_t n, uint32_t dim)
 {
-    return n > 0 && dim < g->n_rot && dim % (g->n_rot / 2) < n;
+    uint32_t half = g->n_rot / 2;
+
+    return dim < half ? dim < n : dim < 2 * half && dim - half < n;
 }
 
 /* Head-sides are numbered (layer * n_kv_heads + head) * 2 + side everywhere. */

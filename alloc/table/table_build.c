@@ -115,9 +115,11 @@ static int table_build_lay_out_codec(struct builder *b, uint32_t i)
     en->n_half = (uint16_t) (stored + stored % 2);
     en->r = (uint16_t) (8 * en->n_half);
     for (uint32_t k = 0; k < stored; k++) {
-        en->bits[k] = c->bands[order[k]].bits;
-        en->code_bits = (uint16_t) (en->code_bits + 8 * en->bits[k]);
-        en->fast_halves |= (uint32_t) c->bands[order[k]].fast << k;
+        const struct band_spec *band = &c->bands[order[k]];
+
+        en->bits[k] = band->bits;
+        en->code_bits = (uint16_t) (en->code_bits + 8 * band->bits);
+        en->fast_halves |= (uint32_t) band->fast << k;
     }
     en->fast_planes = (uint16_t) c->fast_planes;
 

@@ -491,7 +491,7 @@ static void attend_decode_finish_keys(const struct decode *d, const struct codec
     const struct level_table *levels = d->args->layout->constants->levels[SIDE_K];
     struct coded coded = attend_decode_coded_side(d, SIDE_K, k);
     size_t lanes = d->ops->decode->lanes, n_wide = coded.n_wide, fast_wide, fast_narrow;
-    uint8_t place[TABLE_HALF_TILES_MAX];
+    uint8_t place[TABLE_HALF_TILES_MAX] = {0};
 
     attend_decode_sort_half_tiles(k, &coded, &fast_wide, &fast_narrow, place);
     for (size_t half = 0; half < n_wide; half++)
