@@ -30,9 +30,9 @@ class Unsuitable(ValueError):
 
 
 class Calibration(NamedTuple):
-    """The files that were written: one, or one for each group of layers. metric: that of the statistics. tokens: counted, without the first 4 of each window; samples:
+    """The files that were written: one, or one for each group of layers. tokens: counted, without the first 4 of each window; samples:
     tokens with stored vectors; bytes: of all files; own_windows: of those, windows that the model wrote; repeated: windows of texts
-    that were left out, since they repeat others."""
+    that were left out, since they repeat others; metric: that of the statistics."""
 
     outputs: Tuple[str, ...]
     tokens: int
