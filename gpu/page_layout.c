@@ -8,7 +8,12 @@
 
 #include "base/checked.h"
 #include "base/cleanup.h"
+#include "gpu/dtype.h"
 #include "gpu/page_constants.h"
+
+_Static_assert(EXACT_F32 == 1 + (int) DTYPE_F32 && EXACT_F16 == 1 + (int) DTYPE_F16 &&
+                   EXACT_BF16 == 1 + (int) DTYPE_BF16,
+               "number types of exact tables");
 
 static bool page_layout_sinks_bytes(const struct table *t, struct shard s, size_t *ret_bytes)
 {

@@ -6,6 +6,8 @@
  *     payload = for each layer, for each head of the shard: [K half-tiles][V half-tiles]
  *               class first: then the sinks, [layer][head][side][n_sink][d] binary16 of x - mean
  *
+ * In place of half-tiles a page of an exact table has the vectors, [64][d] numbers of the table's type.
+ *
  * Half-tile: 64 tokens x 8 coordinates at b bits, 64 b bytes: planes of 8, 4, 2, 1 bits, widest first,
  * holding the bits of the code from the most significant down (b = 7: 4, 2, 1). Inside a plane of width p,
  * for token n and coordinate c:
@@ -74,6 +76,12 @@ int page_layout_init(struct page_layout *l, const struct table *table, struct sh
 bool page_layout_lacks_heads(const struct table *table, struct shard shard);
 void page_layout_deinit(struct page_layout *l);
 
+/* enum dtype of the numbers of an exact table's pages. */
+static inline unsigned exact_dtype(const struct table *t)
+{
+    return (unsigned) t->exact.type - 1;
+}
+
 /* @head is counted from the first head of the shard. */
 static inline size_t page_block_off(const struct page_layout *l, uint32_t layer, uint32_t head)
 {
@@ -84,6 +92,14 @@ static inline size_t page_block_off(const struct page_layout *l, uint32_t layer,
 static inline size_t page_v_off(const struct codec *k)
 {
     return (size_t) k->code_bits * CHUNK_TOKENS / 8;
+}
+
+/* Offset of one head and side in the payload. */
+static inline size_t page_side_off(const struct page_layout *l, uint32_t layer, uint32_t head, enum side side)
+{
+    const struct codec *k = table_codec(l->table, layer, l->shard.first_head + head, SIDE_K);
+
+    return page_block_off(l, layer, head) + (side == SIDE_V ? page_v_off(k) : 0);
 }
 
 /* Offset, in a payload of class first, of the binary16 sink rows [n_sink, d] of one (layer, head, side). */

@@ -177,7 +177,8 @@ static int table_read_header(struct table *t, struct errmsg *e)
 {
     const struct table_header *h = table_header(t);
 
-    if ((h->version == TABLE_VERSION_SCALAR && h->matrix_form != MATRICES_SINGLE) ||
+    if ((h->version == TABLE_VERSION_SCALAR && (h->matrix_form != MATRICES_SINGLE || h->exact.type != 0)) ||
+        (h->exact.type == EXACT_NONE && (h->exact.after_rope != 0 || h->exact.interleaved != 0)) ||
         !table_all_zero(h->reserved1, sizeof(h->reserved1)))
         return fail(e, -EBADMSG, "its header uses unknown fields");
     if (h->matrix_form > MATRICES_HALF)
@@ -190,11 +191,12 @@ static int table_read_header(struct table *t, struct errmsg *e)
                     PREDICT_LAYER);
     if (h->n_sink > TABLE_SINKS_MAX)
         return fail(e, -EBADMSG, "it has %u sinks, at most %u are possible", h->n_sink, TABLE_SINKS_MAX);
-    if (h->n_golden != TABLE_GOLDEN_TOKENS)
+    if (h->n_golden != (h->exact.type == EXACT_NONE ? TABLE_GOLDEN_TOKENS : 0))
         return fail(e, -EBADMSG, "its golden vectors are not of this format");
 
     t->v_from = (enum prediction) h->v_from;
     t->n_sink = h->n_sink;
+    t->exact = h->exact;
     memcpy(t->model_digest, h->model_digest, DIGEST_BYTES);
     memcpy(t->digest, table_stored_digest(t), DIGEST_BYTES);
     return 0;
@@ -204,14 +206,23 @@ static int table_read_codecs(struct table_owner *o, bool with_numbers, struct er
 {
     size_t n = head_side_count(&o->table.geometry);
     const struct table_section_entry *sections = table_header(&o->table)->sections;
+    size_t n_entries = table_is_exact(&o->table) ? 0 : n;
 
     /* before the allocation: a small file must not make us allocate a large directory */
-    if (sections[SECTION_CODECS].bytes != n * sizeof(struct table_codec_entry))
+    if (sections[SECTION_CODECS].bytes != n_entries * sizeof(struct table_codec_entry))
         return fail(e, -EBADMSG, "its directory does not have one codec for each of %zu head-sides", n);
+    if (table_is_exact(&o->table)) {
+        int r = table_exact_check_size(&o->table.geometry, -EBADMSG, e);
+
+        if (r < 0)
+            return r;
+    }
 
     o->codecs = calloc(n, sizeof(*o->codecs));
     if (!o->codecs)
         return fail(e, -ENOMEM, "out of memory");
+    if (table_is_exact(&o->table))
+        return table_check_exact(&o->table, o->codecs, e);
     if (table_matrix_form_of(&o->table) == MATRICES_HALF) {
         size_t bytes = table_expanded_bytes(sections[SECTION_MATRICES].bytes, n);
 
@@ -240,7 +251,7 @@ static int table_read(struct table_owner *o, bool with_numbers, struct errmsg *e
     if (r < 0)
         return r;
 
-    r = table_check_levels(t, e);
+    r = table_is_exact(t) ? 0 : table_check_levels(t, e);
     if (r < 0)
         return r;
 
@@ -302,7 +313,7 @@ int table_parse(const void *bytes, size_t n_bytes, struct table **ret_table, str
     if (r == 0)
         r = table_read(o, true, e);
     if (r == 0)
-        r = table_check_golden(&o->table, e);
+        r = table_is_exact(&o->table) ? 0 : table_check_golden(&o->table, e);
     if (r < 0)
         return r;
 

@@ -24,7 +24,7 @@ uint32_t table_codec_rank(const struct codec *c, uint32_t d)
 
 uint32_t table_codec_nominal_bits(const struct codec *c, uint32_t d)
 {
-    uint32_t bits = 0;
+    uint32_t bits = c->r == 0 ? c->code_bits : 0; /* of an exact table: whole vectors */
 
     for (uint32_t row = 0; row < c->r; row++)
         bits += table_account_is_padding(c, row, d) ? 0 : c->bits[row / 8];
@@ -36,14 +36,17 @@ void table_account(const struct table *t, struct table_account *ret)
     const struct geometry *g = &t->geometry;
     double numbers = (double) g->n_layers * g->n_kv_heads * g->d;
 
-    *ret = (struct table_account){.fixed_bytes = sizeof(t->levels)};
+    *ret = (struct table_account){.fixed_bytes = table_is_exact(t) ? 0 : sizeof(t->levels)};
     for (uint32_t i = 0; i < head_side_count(g); i++) {
         const struct codec *c = &t->codecs[i];
 
         ret->nominal_bpd[i % 2] += table_codec_nominal_bits(c, g->d) / numbers;
         ret->code_bpd[i % 2] += c->code_bits / numbers;
         ret->fixed_bytes +=
-            (2ull * g->d + (uint64_t) c->r * (g->d + c->n_pred) + (uint64_t) c->r_in * g->d) * sizeof(float);
+            table_is_exact(t)
+                ? 0
+                : (2ull * g->d + (uint64_t) c->r * (g->d + c->n_pred) + (uint64_t) c->r_in * g->d) *
+                      sizeof(float);
     }
 
     ret->nominal = (ret->nominal_bpd[SIDE_K] + ret->nominal_bpd[SIDE_V]) / 2;

@@ -5,6 +5,8 @@
  *
  *     header | freq | levels | codecs | provenance | matrices | golden | SHA-256 of all before
  *
+ * An exact table has frequencies and provenance only; all other sections are empty.
+ *
  * Little-endian. Every section starts at the next multiple of 64; bytes between are zero. No other placement
  * is valid: a table has exactly one encoding, so its digest can be its name.
  */
@@ -20,8 +22,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tables are used in place, and they are little-endian");
 
 #define TABLE_MAGIC "KVCTABLE" /* without its NUL */
-/* Tables without a trellis, without matrices of binary16 and without bases in two blocks are written in
- * version 2, others in version 3; both are read. */
+/* Tables without a trellis, without matrices of binary16 and without bases in two blocks that are not exact
+ * are written in version 2, others in version 3; both are read. */
 #define TABLE_VERSION_SCALAR 2
 #define TABLE_VERSION 3
 #define TABLE_ALIGN 64
@@ -63,13 +65,14 @@ struct table_header {
     uint32_t v_from;  /* enum prediction */
     uint64_t n_bytes; /* of the file, digest included */
     uint32_t n_sink;
-    uint32_t n_golden; /* TABLE_GOLDEN_TOKENS */
+    uint32_t n_golden; /* TABLE_GOLDEN_TOKENS; 0 in an exact table */
     uint8_t model_digest[DIGEST_BYTES];
     uint32_t n_layers, n_heads, n_kv_heads, d, n_rot;
     uint32_t matrix_form; /* enum table_matrix_form */
     double attn_scale;
     struct table_section_entry sections[SECTION_COUNT];
-    uint8_t reserved1[64];
+    struct exact_form exact; /* version 3 */
+    uint8_t reserved1[61];
 };
 _Static_assert(sizeof(struct table_header) == 256, "no padding");
 
@@ -194,6 +197,15 @@ int table_check_codecs(struct table *t, struct codec *ret_codecs, float *room, b
                        struct errmsg *e);
 int table_check_provenance(struct table *t, struct errmsg *e);
 int table_check_golden(const struct table *t, struct errmsg *e);
+
+/* Most head-sides of an exact table: its file is small, and its reader makes a codec for each. */
+enum { EXACT_HEAD_SIDES_MAX = 1 << 16 };
+
+/* Return: 0; @error with a sentence: more head-sides. */
+int table_exact_check_size(const struct geometry *g, int error, struct errmsg *e);
+
+/* The same for an exact table, in place of levels, codecs and golden vectors. */
+int table_check_exact(struct table *t, struct codec *ret_codecs, struct errmsg *e);
 
 static inline const struct table_header *table_header(const struct table *t)
 {

@@ -56,6 +56,29 @@ static inline unsigned levels_count(const struct levels *l, unsigned b)
     return 1u << levels_index_bits(l, b);
 }
 
+/* The type of the numbers that pages of an exact table hold. The numbers are those of the file. */
+enum exact_type {
+    EXACT_NONE = 0, /* the table has codecs */
+    EXACT_F32 = 1,
+    EXACT_F16 = 2,
+    EXACT_BF16 = 3,
+};
+
+/*
+ * What pages of an exact table hold: the vectors of an engine's cache, byte for byte. Engines whose caches
+ * differ in one of these have tables of different digests, and share no page.
+ */
+struct exact_form {
+    uint8_t type;        /* enum exact_type */
+    uint8_t after_rope;  /* 1: keys are after RoPE, 0: before */
+    uint8_t interleaved; /* 1: RoPE rotates dimensions (2 i, 2 i + 1) together, 0: (i, i + n_rot / 2) */
+};
+
+static inline size_t exact_number_bytes(uint8_t type)
+{
+    return type == EXACT_F32 ? 4 : 2;
+}
+
 /* The K codes that a V codec reads. The numbers are those of the file. */
 enum prediction {
     PREDICT_NONE = 0,
@@ -100,6 +123,8 @@ struct table {
     uint8_t geometry_digest[DIGEST_BYTES];
     uint32_t n_sink; /* exact first tokens of a sequence, <= TABLE_SINKS_MAX */
     enum prediction v_from;
+    /* Without codecs: rank 0, means of 0, and code_bits of whole vectors. No sinks: all is exact */
+    struct exact_form exact;
     double bpd_code;        /* stored code bits per number, padding included */
     const char *provenance; /* JSON text, NUL-terminated: statistics and options it was solved with */
     struct levels levels[2][TABLE_BITS_MAX + 1]; /* [side][b], b in 1..8 */
@@ -114,6 +139,12 @@ static inline unsigned codec_coded(const struct codec *c)
     bool has_empty = c->n_half > 0 && c->bits[c->n_half - 1] == 0;
 
     return c->r - 8u * has_empty;
+}
+
+/* Whether pages hold the engine's bytes, which only reading understands. */
+static inline bool table_is_exact(const struct table *t)
+{
+    return t->exact.type != EXACT_NONE;
 }
 
 /* Whether widths of a side have trellis-coded levels: a table of format 3. */

@@ -72,7 +72,7 @@ static uint32_t device_table_largest_rank(const struct page_layout *l)
 
 bool device_table_has_kernels(const struct table *t)
 {
-    return !table_has_trellis(t);
+    return !table_has_trellis(t) && !table_is_exact(t);
 }
 
 int device_table_check(const struct page_layout *l, struct errmsg *e)

@@ -1,6 +1,7 @@
 /* Writes corpus/table: run once when the format changes. `make_table_corpus DIRECTORY` */
 #include <stdio.h>
 
+#include "alloc/table/table_exact.h"
 #include "alloc/table/table_half.h"
 #include "base/atomic_file.h"
 #include "base/cleanup.h"
@@ -42,6 +43,16 @@ static int write_format_3(const char *dir, const struct geometry *g)
     return write_bytes(dir, "trellis-binary16-3bpd", half, n);
 }
 
+static int write_exact(const char *dir, const struct geometry *g)
+{
+    const struct exact_form form = {.type = EXACT_BF16, .after_rope = 1};
+    _cleanup_(freep) void *bytes = NULL;
+    size_t n;
+
+    return table_exact_build(g, random_table_model_digest, &form, &bytes, &n, NULL) < 0 ||
+           write_bytes(dir, "exact-bf16", bytes, n);
+}
+
 int main(int argc, char **argv)
 {
     struct geometry plain = random_table_geometry(1, 1, 1, 32), gqa = random_table_geometry(1, 2, 1, 36),
@@ -54,5 +65,6 @@ int main(int argc, char **argv)
     return write_one(argv[1], "plain-2bpd", &plain, 2, PREDICT_NONE) ||
            write_one(argv[1], "v-from-head-3bpd", &gqa, 3, PREDICT_HEAD) ||
            write_one(argv[1], "v-from-layer-1bpd", &heads, 1, PREDICT_LAYER) ||
-           write_one(argv[1], "rank-0", &plain, 0, PREDICT_NONE) || write_format_3(argv[1], &gqa);
+           write_one(argv[1], "rank-0", &plain, 0, PREDICT_NONE) || write_format_3(argv[1], &gqa) ||
+           write_exact(argv[1], &gqa);
 }

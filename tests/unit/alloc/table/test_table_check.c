@@ -121,7 +121,7 @@ static void test_hostile_header(void)
     HOSTILE(x.h->v_from = 3, "predicts");
     HOSTILE(x.h->v_from = UINT32_MAX, "predicts");
     HOSTILE(x.h->matrix_form = 1, "fields");
-    HOSTILE(x.h->reserved1[63] = 1, "fields");
+    HOSTILE(x.h->reserved1[60] = 1, "fields");
     HOSTILE(x.h->n_sink = TABLE_SINKS_MAX + 1, "sinks");
     HOSTILE(x.h->n_golden = 1, "golden");
     HOSTILE(x.h->n_golden = UINT32_MAX, "golden");
