@@ -187,6 +187,15 @@ typedef struct kvc_geometry {
     const double *rope_freq; /* [n_rot/2] radians per position, with scaling; borrowed during the call */
 } kvc_geometry;
 
+/* What pages of an exact table hold: one of the number types, and flags. */
+enum kvc_exact {
+    KVC_EXACT_F32 = 1,
+    KVC_EXACT_F16 = 2,
+    KVC_EXACT_BF16 = 3,
+    KVC_EXACT_AFTER_ROPE = 4, /* as KVC_KEYS_AFTER_ROPE */
+    KVC_EXACT_INTERLEAVED = 8 /* as KVC_PAIRS_INTERLEAVED */
+};
+
 typedef struct kvc_model_id {
     size_t struct_bytes; /* sizeof(kvc_model_id) */
     kvc_geometry geometry;
@@ -194,7 +203,11 @@ typedef struct kvc_model_id {
     uint32_t first_kv_head;                 /* first KV head of this shard */
     uint32_t n_kv_heads_here;               /* KV heads of this shard; 0 = all heads */
     uint32_t n_positions;                   /* longest sequence; 0 = 65536 */
-    uint32_t unused;                        /* 0 */
+    /* 0: a table with codes only. Else the caller's number type and form of keys, a sum of enum kvc_exact:
+     * while no table is active, pages may hold the bytes of the caller's cache, if the daemon's configuration
+     * allows it. Sequences then have this type and form, and are appended to, published, matched and read,
+     * but not attended to */
+    uint32_t exact;
 } kvc_model_id;
 
 /**
@@ -254,6 +267,7 @@ typedef struct kvc_model_info {
     uint64_t page_bytes;                    /* a page of class "rest": header and payload of one chunk */
     uint64_t first_page_bytes;              /* a page of class "first", which also has the exact sinks */
     uint32_t n_sink;                        /* first tokens that stay exact */
+    uint32_t exact;     /* 0: a table with codes; KVC_EXACT(...): an exact table, see kvc_model_id */
     const char *kernel; /* name of the kernels: an instruction set, or "cuda " and the name of a kernel */
 } kvc_model_info;
 

@@ -15,10 +15,11 @@ struct errmsg;
 #define PAGE_MAGIC 0x4750564bu /* "KVPG" little-endian */
 #define PAGE_FORMAT_VERSION 1
 #define PAGE_CODEC_HALF_TILES 1 /* the at-rest layout of gpu/page_layout.h */
+#define PAGE_CODEC_BYTES 2      /* the vectors of an engine's cache, as its exact table says */
 #define CHUNK_KEY_BYTES 16
 #define INDEX_KEY_BYTES 32
 
-enum { PAGE_FLAG_FIRST = 1 }; /* class first: sinks at the end of the payload */
+enum { PAGE_FLAG_FIRST = 1 }; /* class first: sinks at the end of the payload, if the table has sinks */
 
 struct chunk_key {
     uint8_t bytes[CHUNK_KEY_BYTES];

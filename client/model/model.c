@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/table/table_exact.h"
 #include "base/options.h"
 #include "client/connection/clock.h"
 #include "client/model/model_remote.h"
@@ -99,6 +100,7 @@ static int model_read_shard(const kvc_model_id *id, const struct geometry *g, st
 /* A model without a table. It is in the client's list and has one reference. */
 static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **ret)
 {
+    struct exact_form exact = {EXACT_NONE};
     kvc_model_id local;
     struct kvc_model *m;
     int r;
@@ -107,8 +109,10 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
                      &c->error);
     if (r < 0)
         return r;
-    if (local.unused != 0)
-        return fail(&c->error, -EINVAL, "kvc_model_id.unused is %u, must be 0", local.unused);
+    if (local.exact != 0 && !exact_form_unpack(local.exact, &exact))
+        return fail(&c->error, -EINVAL,
+                    "kvc_model_id.exact is %u, must be 0, or a number type and flags of enum kvc_exact",
+                    local.exact);
 
     m = calloc(1, sizeof(*m));
     if (!m)
@@ -118,6 +122,7 @@ static int model_new(kvc_client *c, const kvc_model_id *id, struct kvc_model **r
     m->refs = 1;
     m->next = c->models;
     c->models = m;
+    m->exact = exact;
     m->n_positions = local.n_positions ? local.n_positions : GEOMETRY_POSITIONS;
     memcpy(m->opened_digest, local.model_digest, DIGEST_BYTES);
     memcpy(m->model_digest, local.model_digest, DIGEST_BYTES);
@@ -241,6 +246,7 @@ int kvc_model_get_info(kvc_model *m, kvc_model_info *ret_info)
         .page_bytes = t->layout.page_bytes[PAGE_REST],
         .first_page_bytes = t->layout.page_bytes[PAGE_FIRST],
         .n_sink = t->table->n_sink,
+        .exact = exact_form_pack(&t->table->exact),
         .kernel = m->client->ops->kernel_name(m->client, t),
     };
     memcpy(info.table_digest, t->table->digest, DIGEST_BYTES);

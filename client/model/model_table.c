@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/table/table_exact.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "client/model/model_table.h"
@@ -19,7 +20,7 @@ static void model_table_free(struct kvc_model *m, struct model_table *t)
 
 static int model_table_check(const struct kvc_model *m, const struct table *t, struct errmsg *e)
 {
-    char of_table[DIGEST_HEX_BYTES], of_model[DIGEST_HEX_BYTES];
+    char of_table[DIGEST_HEX_BYTES], of_model[DIGEST_HEX_BYTES], form[EXACT_FORM_TEXT_BYTES];
     int r;
 
     if (memcmp(t->model_digest, m->model_digest, DIGEST_BYTES) != 0)
@@ -32,6 +33,11 @@ static int model_table_check(const struct kvc_model *m, const struct table *t, s
     r = geometry_check_same(&m->geometry, &t->geometry, m->current ? 0 : m->n_positions, e);
     if (r < 0)
         return r;
+    if (table_is_exact(t) && m->remote.opened && memcmp(&t->exact, &m->exact, sizeof(t->exact)) != 0)
+        return fail(e, -EINVAL,
+                    "the table is an exact one (%s), which this model was not opened for: activate a "
+                    "calibrated table",
+                    exact_form_print(&t->exact, form));
     if (page_layout_lacks_heads(t, m->shard))
         return fail(e, -EINVAL,
                     "the table predicts values from the keys of all %u KV heads of a layer, heads %u..%u are "
@@ -52,6 +58,8 @@ static bool model_table_is_padding(const struct codec *c, unsigned coord, uint32
 
 static void model_table_count_codec(struct model_table *t, const struct codec *c)
 {
+    if (table_is_exact(t->table))
+        t->code_bits += c->code_bits;
     for (unsigned i = 0; i < c->r; i++) {
         if (model_table_is_padding(c, i, t->table->geometry.d))
             t->padding_bits += c->bits[i / 8];

@@ -64,6 +64,7 @@ struct kvc_model {
     struct kvc_client *client;
     unsigned refs;
     struct geometry geometry;            /* the caller's, and from the first table on that table's */
+    struct exact_form exact;             /* asked for while no table is active; EXACT_NONE: not */
     uint32_t n_positions;                /* longest sequence */
     uint8_t opened_digest[DIGEST_BYTES]; /* as the caller passed it */
     /* in chunk keys, page headers and tables; not opened_digest if that is an alias */

@@ -258,7 +258,7 @@ bool watch_samples(const struct kvc_model *m, const struct model_table *t, uint6
     const struct watch *w = &m->watch;
     uint32_t ppm = w->report_ppm > w->shadow_ppm ? w->report_ppm : w->shadow_ppm;
 
-    if (ppm == 0 || chunk == 0 || !watch_measures(m, t))
+    if (ppm == 0 || chunk == 0 || table_is_exact(t->table) || !watch_measures(m, t))
         return false;
     if (m->remote.opened && w->tokens >= WATCH_TOKENS_MAX)
         return false;

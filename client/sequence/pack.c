@@ -14,6 +14,12 @@ void pack_head(const struct pack_head *p, float *x, uint8_t *payload, struct enc
     uint32_t d = l->table->geometry.d;
     int r;
 
+    if (table_is_exact(l->table)) {
+        memcpy(payload + page_side_off(l, p->layer, p->head, p->side), p->rows,
+               (size_t) c->code_bits * CHUNK_TOKENS / 8);
+        return;
+    }
+
     if (p->n_sink > 0)
         memcpy(payload + page_sink_off(l, p->layer, p->head, p->side), p->rows,
                (size_t) p->n_sink * d * sizeof(*p->rows));

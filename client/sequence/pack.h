@@ -14,7 +14,7 @@ struct pack_head {
     const struct page_layout *layout;
     uint32_t layer, head; /* the head is counted from the shard's first */
     enum side side;
-    const uint16_t *rows; /* [64, d] binary16 of x - mean, finite */
+    const uint16_t *rows; /* [64, d] binary16 of x - mean, finite; of an exact table its numbers */
     uint32_t n_sink;      /* of this chunk: 0 for all but the first */
 };
 

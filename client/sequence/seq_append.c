@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "alloc/table/table_exact.h"
 #include "base/cleanup.h"
 #include "base/options.h"
 #include "client/sequence/seq.h"
@@ -50,6 +51,9 @@ static int seq_append_check_item(const struct seq_append_call *call, const kvc_a
         return fail(e, -EINVAL, "layer %u: the model has %u layers", call->layer, seq_n_layers(s));
     if (dtype_bytes(call->dtype) == 0)
         return fail(e, -EINVAL, "unknown number type %d", (int) call->dtype);
+    if (table_is_exact(s->table->table) && call->dtype != (enum kvc_dtype) exact_dtype(s->table->table))
+        return fail(e, -EINVAL, "the exact table of this sequence holds %s, which these vectors are not",
+                    exact_type_name(s->table->table->exact.type));
     if (item->n_new > 0 && (!item->k || !item->v))
         return fail(e, -EINVAL, "k or v of %zu new tokens is NULL", item->n_new);
     if (item->n_new > KVC_APPEND_TOKENS_MAX)

@@ -52,6 +52,11 @@ static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_it
     if (layer >= seq_n_layers(item->seq))
         return fail(e, -EINVAL, "layer %u: the model has %u layers", layer, seq_n_layers(item->seq));
 
+    if (table_is_exact(item->seq->table->table))
+        return fail(e, -EOPNOTSUPP,
+                    "the sequence has an exact table, whose pages are not attended to: read it into the "
+                    "engine's cache with kvc_seq_read_blocks() and attend there, or calibrate a table");
+
     length = item->seq->ops->attended_length(item->seq, layer);
     if (item->n_q > length)
         return fail(e, -EINVAL, "%zu queries, but layer %u has %zu tokens: append before attending",

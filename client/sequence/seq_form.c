@@ -87,7 +87,8 @@ int seq_form_prepare(struct kvc_seq *s, size_t first, size_t n)
 {
     struct kvc_model *m = s->model;
 
-    if (s->keys != KVC_KEYS_AFTER_ROPE || rope_table_cover(&m->scratch.angles, &m->geometry, first, n) == 0)
+    if (s->keys != KVC_KEYS_AFTER_ROPE || table_is_exact(s->table->table) ||
+        rope_table_cover(&m->scratch.angles, &m->geometry, first, n) == 0)
         return 0;
 
     return fail(&m->client->error, -ENOMEM, "out of memory for RoPE's angles of %zu positions", n);
@@ -98,7 +99,7 @@ struct vector_form seq_form_of(const struct kvc_seq *s, enum side side, unsigned
     const struct rope_table *angles = &s->model->scratch.angles;
     struct vector_form f = {.geometry = &s->model->geometry, .dtype = dtype};
 
-    if (side == SIDE_V)
+    if (side == SIDE_V || table_is_exact(s->table->table)) /* exact rows are the caller's */
         return f;
 
     f.interleaved = s->pairs == KVC_PAIRS_INTERLEAVED;

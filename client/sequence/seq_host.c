@@ -28,14 +28,15 @@ void seq_host_deinit(struct kvc_seq *s)
 static void seq_host_drop_rows(struct kvc_seq *s, uint32_t layer, size_t n_chunks)
 {
     struct layer *l = &s->layers[layer];
-    uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d;
+    uint32_t n_heads = s->model->shard.n_heads;
     size_t dropped = (n_chunks - l->n_packed) * CHUNK_TOKENS, left = seq_tail_n_rows(l) - dropped;
+    size_t width = seq_tail_width(s);
 
     for (unsigned side = SIDE_K; side <= SIDE_V; side++)
         for (uint32_t h = 0; h < n_heads; h++) {
             uint16_t *rows = l->rows[side] + seq_tail_row(s, h, 0);
 
-            memmove(rows, rows + dropped * d, left * d * sizeof(*rows));
+            memmove(rows, rows + dropped * width, left * width * sizeof(*rows));
         }
     l->n_packed = n_chunks;
     l->n_ahead = 0;

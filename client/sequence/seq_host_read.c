@@ -38,9 +38,25 @@ static void seq_host_read_packed(const struct kvc_seq *s, const struct seq_rows 
     }
 }
 
+/* Rows of an exact table as binary32, which has all their numbers. */
+static void seq_host_read_exact(const struct kvc_seq *s, const struct seq_rows *r, float *rows)
+{
+    const struct layer *l = &s->layers[r->layer];
+    const struct page_layout *layout = &s->table->layout;
+    size_t packed = l->n_packed * CHUNK_TOKENS, d = s->model->geometry.d;
+    unsigned dtype = exact_dtype(s->table->table);
+
+    if (r->first < packed)
+        dtype_load(dtype,
+                   s->payloads[r->first / CHUNK_TOKENS] + page_side_off(layout, r->layer, r->head, r->side),
+                   r->first % CHUNK_TOKENS * d, r->n * d, rows);
+    else
+        dtype_load(dtype, l->rows[r->side] + seq_tail_row(s, r->head, r->first - packed), 0, r->n * d, rows);
+}
+
 void seq_host_read_chunk(const struct kvc_seq *s, uint32_t layer, size_t chunk, struct chunk_work *w)
 {
-    if (chunk < s->layers[layer].n_packed)
+    if (chunk < s->layers[layer].n_packed && !table_is_exact(s->table->table))
         chunk_load_keys(&s->table->layout, s->payloads[chunk], layer, w);
 }
 
@@ -51,7 +67,9 @@ void seq_host_read_rows(const struct kvc_seq *s, const struct seq_rows *r, float
     const float *mean = table_codec(s->table->table, r->layer, shard->first_head + r->head, r->side)->mean;
     size_t packed = l->n_packed * CHUNK_TOKENS, d = s->model->geometry.d;
 
-    if (r->first < packed)
+    if (table_is_exact(s->table->table))
+        seq_host_read_exact(s, r, rows);
+    else if (r->first < packed)
         seq_host_read_packed(s, r, mean, rows, w);
     else
         vectors_add_mean(l->rows[r->side] + seq_tail_row(s, r->head, r->first - packed), r->n, d, mean, rows,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/table/table_exact.h"
 #include "client/model/model_table.h"
 #include "client/model/model_tables.h"
 #include "client/sequence/seq_eval.h"
@@ -30,6 +31,22 @@ static void seq_life_remove_from_model(struct kvc_seq *s)
         s->model->seqs = s->next;
     if (s->next)
         s->next->prev = s->prev;
+}
+
+/* Whether the sequence is of the form that its table holds, if this is an exact one. */
+static int seq_life_check_exact(const struct kvc_seq *s)
+{
+    const struct exact_form *f = &s->table->table->exact;
+    char form[EXACT_FORM_TEXT_BYTES];
+
+    if (f->type == EXACT_NONE || (s->ops->is_shareable && (unsigned) s->keys == f->after_rope &&
+                                  (unsigned) s->pairs == f->interleaved && !seq_codes_at_once(s)))
+        return 0;
+
+    return fail(&s->model->client->error, -EINVAL,
+                "the table is an exact one (%s): its sequences have keys and pairs of this form, and neither "
+                "KVC_SEQ_REPEATABLE nor evaluation",
+                exact_form_print(f, form));
 }
 
 /* An empty sequence with table @t, on which it takes a reference. Without room in the tail. */
@@ -66,7 +83,9 @@ static int seq_life_new(struct kvc_model *m, struct model_table *t, const struct
     s->fetch_ms = seq_options_fetch_ms(o);
     s->compute_tokens_per_s = o->compute_tokens_per_s;
 
-    r = ops->init(s);
+    r = seq_life_check_exact(s);
+    if (r == 0)
+        r = ops->init(s);
     if (r < 0) {
         seq_free(s);
         return r;

@@ -55,7 +55,7 @@ void seq_page_header(const struct kvc_seq *s, size_t chunk, const struct chunk_k
     const struct kvc_model *m = s->model;
     struct page_header h = {
         .format_version = PAGE_FORMAT_VERSION,
-        .codec_id = PAGE_CODEC_HALF_TILES,
+        .codec_id = table_is_exact(s->table->table) ? PAGE_CODEC_BYTES : PAGE_CODEC_HALF_TILES,
         .key = *key,
         .first_head = m->shard.first_head,
         .n_heads = m->shard.n_heads,

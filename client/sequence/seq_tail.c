@@ -50,14 +50,15 @@ static void seq_tail_buffers_deinit(struct tail_buffers *b)
 
 int seq_tail_resize(struct kvc_seq *s, size_t rows)
 {
-    uint32_t n_heads = s->model->shard.n_heads, d = s->model->geometry.d, n = 2 * seq_n_layers(s);
+    uint32_t n_heads = s->model->shard.n_heads, n = 2 * seq_n_layers(s);
+    size_t width = seq_tail_width(s);
     _cleanup_(seq_tail_buffers_deinit) struct tail_buffers fresh = {calloc(n, sizeof(uint16_t *)), n};
 
     if (!fresh.at)
         return -ENOMEM;
 
     for (uint32_t i = 0; i < n; i++) {
-        fresh.at[i] = calloc((size_t) n_heads * rows, d * sizeof(uint16_t));
+        fresh.at[i] = calloc((size_t) n_heads * rows, width * sizeof(uint16_t));
         if (!fresh.at[i])
             return -ENOMEM;
     }
@@ -67,8 +68,8 @@ int seq_tail_resize(struct kvc_seq *s, size_t rows)
         uint16_t *old = l->rows[i % 2];
 
         for (uint32_t h = 0; old && h < n_heads; h++)
-            memcpy(fresh.at[i] + (size_t) h * rows * d, old + seq_tail_row(s, h, 0),
-                   seq_tail_n_rows(l) * d * sizeof(uint16_t));
+            memcpy(fresh.at[i] + (size_t) h * rows * width, old + seq_tail_row(s, h, 0),
+                   seq_tail_n_rows(l) * width * sizeof(uint16_t));
         l->rows[i % 2] = fresh.at[i];
         fresh.at[i] = old;
     }
@@ -103,6 +104,26 @@ static float seq_tail_bad_number(const float *x, const float *mean, uint32_t d)
         if (!isfinite(f16_to_f32(f32_to_f16(x[i] - mean[i]))))
             return x[i];
     return x[d - 1];
+}
+
+/* seq_tail_store_head() for an exact table: rows are the caller's bytes. */
+static size_t seq_tail_copy_head(const char *from, const struct seq_vectors *v, uint16_t *rows,
+                                 float *ret_bad)
+{
+    size_t bytes = dtype_bytes(v->dtype), row = v->d * bytes;
+
+    for (size_t t = 0; t < v->n_tokens; t++, from += v->token_stride * bytes) {
+        uint32_t i = 0;
+
+        memcpy((char *) rows + t * row, from, row);
+        if (dtype_all_finite(v->dtype, (char *) rows + t * row, v->d))
+            continue;
+        do
+            dtype_load(v->dtype, (char *) rows + t * row, i++, 1, ret_bad);
+        while (isfinite(*ret_bad));
+        return t;
+    }
+    return v->n_tokens;
 }
 
 /* Rows of one head. Return: the first token whose row cannot be stored, with a number of it; all: none. */
@@ -141,7 +162,8 @@ int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, size_t n_s
         const char *head = (const char *) from + h * v->head_stride * bytes;
         uint16_t *rows = l->rows[side] + seq_tail_row(s, h, at);
         float bad = 0;
-        size_t good = seq_tail_store_head(form, head, v, mean, rows, &bad);
+        size_t good = table_is_exact(s->table->table) ? seq_tail_copy_head(head, v, rows, &bad)
+                                                      : seq_tail_store_head(form, head, v, mean, rows, &bad);
 
         if (good < v->n_tokens)
             return seq_tail_refuse_number(s, layer, h, side, n_stored + good, bad);
@@ -151,7 +173,8 @@ int seq_tail_store(struct kvc_seq *s, uint32_t layer, enum side side, size_t n_s
 
 int seq_tail_copy(struct kvc_seq *to, const struct kvc_seq *from)
 {
-    uint32_t n_heads = from->model->shard.n_heads, d = from->model->geometry.d;
+    uint32_t n_heads = from->model->shard.n_heads;
+    size_t width = seq_tail_width(from);
 
     for (uint32_t i = 0; i < seq_n_layers(from); i++) {
         const struct layer *l = &from->layers[i];
@@ -161,7 +184,8 @@ int seq_tail_copy(struct kvc_seq *to, const struct kvc_seq *from)
         for (uint32_t h = 0; h < n_heads; h++)
             for (unsigned side = 0; side < 2; side++)
                 memcpy(to->layers[i].rows[side] + seq_tail_row(to, h, 0),
-                       l->rows[side] + seq_tail_row(from, h, 0), seq_tail_n_rows(l) * d * sizeof(uint16_t));
+                       l->rows[side] + seq_tail_row(from, h, 0),
+                       seq_tail_n_rows(l) * width * sizeof(uint16_t));
     }
 
     return 0;

@@ -1,6 +1,6 @@
 /*
  * The exact tail of a sequence: binary16 of x - mean of the tokens that are not
- * packed, per layer, side and head.
+ * packed, or the caller's numbers if the table is exact, per layer, side and head.
  *
  * seq_grow_tail() and seq_trim_tail() are for every kind of sequence that has a tail; the other functions are
  * the host's, whose rows lie in struct layer.
@@ -16,10 +16,19 @@
 /* A decode step holds at most this: 127 rows and the one being appended. */
 #define TAIL_ROWS_MIN (2 * CHUNK_TOKENS)
 
+/* Numbers of struct layer.rows that a row has: binary16 of x - mean, or those of an exact table, of which
+ * binary32 takes two places. */
+static inline size_t seq_tail_width(const struct kvc_seq *s)
+{
+    bool wide = s->table->table->exact.type == EXACT_F32;
+
+    return (size_t) s->model->geometry.d << wide;
+}
+
 /* Index of a row in struct layer.rows of one side. */
 static inline size_t seq_tail_row(const struct kvc_seq *s, uint32_t head, size_t row)
 {
-    return ((size_t) head * s->tail_rows + row) * s->model->geometry.d;
+    return ((size_t) head * s->tail_rows + row) * seq_tail_width(s);
 }
 
 /* Rows that a layer has in its tail. */

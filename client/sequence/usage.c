@@ -5,10 +5,11 @@
 
 #include "base/options.h"
 #include "client/sequence/seq_ops.h"
+#include "client/sequence/seq_tail.h"
 
 uint64_t usage_exact_bytes(const struct kvc_seq *s, uint64_t tokens)
 {
-    return tokens * seq_n_layers(s) * s->model->shard.n_heads * s->model->geometry.d * 2 * sizeof(uint16_t);
+    return tokens * seq_n_layers(s) * s->model->shard.n_heads * seq_tail_width(s) * 2 * sizeof(uint16_t);
 }
 
 void usage_count_pages(const struct kvc_seq *s, kvc_usage *u)

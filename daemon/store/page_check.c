@@ -7,14 +7,16 @@
 #include <string.h>
 
 #include "base/errmsg.h"
+#include "gpu/dtype.h"
 
 static int page_check_identity(const struct page_header *h, const struct page_expectation *x,
                                struct errmsg *e)
 {
     const struct shard *shard = &x->layout->shard;
+    unsigned codec = table_is_exact(x->layout->table) ? PAGE_CODEC_BYTES : PAGE_CODEC_HALF_TILES;
 
-    if (h->codec_id != PAGE_CODEC_HALF_TILES)
-        return fail(e, -EBADMSG, "page header: codec %u is not %d", h->codec_id, PAGE_CODEC_HALF_TILES);
+    if (h->codec_id != codec)
+        return fail(e, -EBADMSG, "page header: codec %u is not %u", h->codec_id, codec);
     if (memcmp(h->table_digest, x->layout->table->digest, DIGEST_BYTES) != 0)
         return fail(e, -EBADMSG, "page header: another table than the reservation's");
     if (memcmp(h->model_digest, x->model_digest, DIGEST_BYTES) != 0)
@@ -68,6 +70,21 @@ static int page_check_sinks(const uint8_t *payload, const struct page_expectatio
     return 0;
 }
 
+/* The vectors of an exact table, for the same reason. */
+static int page_check_vectors(const uint8_t *payload, const struct page_expectation *x, struct errmsg *e)
+{
+    const struct table *t = x->layout->table;
+    size_t n;
+
+    if (!table_is_exact(t))
+        return 0;
+
+    n = x->layout->payload_bytes[x->page_class] / exact_number_bytes(t->exact.type);
+    return dtype_all_finite(exact_dtype(t), payload, n)
+               ? 0
+               : fail(e, -EBADMSG, "page: the vectors hold a number that is not finite");
+}
+
 int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *ret_payload_crc32c,
                struct errmsg *e)
 {
@@ -89,6 +106,8 @@ int page_check(const uint8_t *page, const struct page_expectation *x, uint32_t *
         return fail(e, -EBADMSG, "page: the payload's checksum is wrong");
 
     r = page_check_sinks(payload, x, e);
+    if (r == 0)
+        r = page_check_vectors(payload, x, e);
     if (r < 0)
         return r;
 

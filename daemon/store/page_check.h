@@ -21,8 +21,8 @@ struct page_expectation {
 /**
  * page_check() - check header, length, checksum and sinks of @page, layout->page_bytes[class] bytes
  *
- * Every header field must equal what table, shard, reservation and chunk say; sinks must be finite. Codes
- * need no check: every bit pattern is a code.
+ * Every header field must equal what table, shard, reservation and chunk say; sinks and the vectors of an
+ * exact table must be finite. Codes need no check: every bit pattern is a code.
  *
  * Return: 0; -EBADMSG with a sentence that names the field.
  */

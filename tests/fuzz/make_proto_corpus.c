@@ -130,9 +130,18 @@ static int page(const char *root)
                             .flags = PAGE_FLAG_FIRST,
                             .payload_bytes = 100000};
     uint8_t b[128];
+    int r;
 
     page_header_store(&h, b);
-    return save(root, "page_header", "first", b, sizeof(b));
+    r = save(root, "page_header", "first", b, sizeof(b));
+    if (r != 0)
+        return r;
+
+    h.codec_id = PAGE_CODEC_BYTES;
+    h.flags = 0;
+    h.first_position = 64;
+    page_header_store(&h, b);
+    return save(root, "page_header", "bytes", b, sizeof(b));
 }
 
 /* One page, sealed with another key than that of fuzz_page_file.c. */

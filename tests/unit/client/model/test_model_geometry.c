@@ -138,7 +138,7 @@ static void test_other_models_are_refused(void)
         strstr(kvc_last_error(m.client), "abababababababababababababababababababababababababababababababab"));
     CU_ASSERT_PTR_NOT_NULL(strstr(kvc_last_error(m.client), "61206d6f64656c")); /* "a model" */
     id = embedded_id(&m);
-    id.unused = 1;
+    id.exact = KVC_EXACT_AFTER_ROPE; /* without a number type */
     CU_ASSERT_EQUAL(kvc_model_open_table(m.client, &id, m.bytes, m.n_bytes, &model), -EINVAL);
     CU_ASSERT_PTR_NULL(model);
     embedded_free(&m);

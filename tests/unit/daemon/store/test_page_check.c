@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "alloc/table/table.h"
+#include "alloc/table/table_exact.h"
 #include "base/errmsg.h"
 #include "daemon/store/page_check.h"
 #include "tests/lib/random_table.h"
@@ -154,9 +155,41 @@ static void test_sinks(void)
     teardown();
 }
 
+static void last_number_is_nan(uint8_t *payload)
+{
+    payload[layout.payload_bytes[PAGE_REST] - 1] = 0x7f; /* 0x7fc00000 */
+    payload[layout.payload_bytes[PAGE_REST] - 2] = 0xc0;
+}
+
+/* A page of an exact table has codec 2, exactly the bytes of its vectors, and finite numbers. */
+static void test_exact(void)
+{
+    const struct exact_form form = {.type = EXACT_F32};
+    struct geometry g = random_table_geometry(2, 8, 4, 32);
+    struct page_header h;
+    void *bytes;
+    size_t n;
+
+    assert(table_exact_build(&g, model, &form, &bytes, &n, NULL) == 0);
+    assert(table_parse(bytes, n, &table, NULL) == 0);
+    free(bytes);
+    assert(page_layout_init(&layout, table, (struct shard){1, 2}) == 0);
+    for (unsigned class = 0; class < 2; class ++) {
+        h = good_header(class);
+        CU_ASSERT_EQUAL(check(h, class, NULL, "codec 1 is not 2"), -EBADMSG);
+        h.codec_id = PAGE_CODEC_BYTES;
+        CU_ASSERT_EQUAL(check(h, class, NULL, NULL), 0);
+        CU_ASSERT_EQUAL(check(h, class, last_number_is_nan, "finite"), -EBADMSG);
+        h.payload_bytes -= 4;
+        CU_ASSERT_EQUAL(check(h, class, NULL, "payload bytes"), -EBADMSG);
+        h.payload_bytes += 4;
+        h.payload_crc32c = 1;
+        CU_ASSERT_EQUAL(check(h, class, NULL, "checksum"), -EBADMSG);
+    }
+    CU_ASSERT_EQUAL(layout.payload_bytes[PAGE_FIRST], 2 * 2 * 2 * 64 * 32 * 4);
+    teardown();
+}
+
 const struct test_case test_cases[] = {
-    TEST(test_good_pages),
-    TEST(test_every_field),
-    TEST(test_sinks),
-    TEST_END,
+    TEST(test_good_pages), TEST(test_every_field), TEST(test_sinks), TEST(test_exact), TEST_END,
 };
