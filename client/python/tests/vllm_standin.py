@@ -1,5 +1,6 @@
 """Stand-ins for kvcobrad's client and for vLLM's objects, with the members that the connector uses."""
 import os
+import threading
 import time
 import types
 
@@ -26,15 +27,17 @@ class FakePool:
         self.held = held
         self.n_open = 0
         self.n_asked = 0
+        self.lock = threading.Lock()  # a test answers while the scheduler's thread gives up and closes
         self.fetches = []
         self.tables = set()
         self.info = types.SimpleNamespace(table_digest=self.table)
 
     def answer(self):
         """What was held is answered."""
-        self.held = False
-        for fetch in self.fetches:
-            fetch.ring()
+        with self.lock:
+            self.held = False
+            for fetch in self.fetches:
+                fetch.ring()
 
 
 class FakeFetch:
@@ -43,10 +46,11 @@ class FakeFetch:
     def __init__(self, pool, tokens):
         self.pool, self.tokens = pool, tokens
         self.ear, self.bell = os.pipe()
-        pool.fetches.append(self)
-        pool.n_asked += 1
-        if not pool.held:
-            self.ring()
+        with pool.lock:
+            pool.fetches.append(self)
+            pool.n_asked += 1
+            if not pool.held:
+                self.ring()
 
     def ring(self):
         os.write(self.bell, b"!")
@@ -65,10 +69,11 @@ class FakeFetch:
         return min(self.pool.n_published, (len(self.tokens) - 1) // 64 * 64)
 
     def close(self):
-        if self in self.pool.fetches:
-            self.pool.fetches.remove(self)
-            os.close(self.ear)
-            os.close(self.bell)
+        with self.pool.lock:
+            if self in self.pool.fetches:
+                self.pool.fetches.remove(self)
+                os.close(self.ear)
+                os.close(self.bell)
 
 
 class FakeSequence:
