@@ -6,8 +6,8 @@
 
 A test program that ends with such a line counts with its cases; any other test counts as one. A program that failed without
 a failed case (a crash, a time-out, a leak found at exit) counts as one more failure. Of a test that ran twice the second run
-counts; if it passed then, its name is printed. After the name of a test that failed stands the end of its output, four spaces
-in.
+counts; if it passed then, its name is printed. After the name of a test that failed stand its failed cases and the end of its
+output, four spaces in.
 """
 import json
 import os
@@ -16,7 +16,9 @@ import sys
 
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
 PASSED, SKIPPED = {"OK", "EXPECTEDFAIL"}, {"SKIP"}
+FAILED_CASE = re.compile(r"(FAIL|ERROR|not ok)\b")
 SHOWN_LINES = 30
+CASE_LINES = 12  # of a failed case that stands before the shown end
 
 
 def count(test):
@@ -41,7 +43,12 @@ def read_log(path):
 def print_failed(name, folder, test):
     print(f"failed: {name} ({folder}), {test['result']}")
     for stream in ("stdout", "stderr"):
-        for line in (test.get(stream) or "").splitlines()[-SHOWN_LINES:]:
+        lines = (test.get(stream) or "").splitlines()
+        before = lines[:-SHOWN_LINES]
+        for i, line in enumerate(before):
+            if FAILED_CASE.match(line):
+                print("\n".join("    " + shown for shown in before[i:i + CASE_LINES]))
+        for line in lines[-SHOWN_LINES:]:
             print("    " + line)
 
 
