@@ -15,8 +15,8 @@ extern "C" {
 
 /**
  * kvc_model_peek_tiers() - kvc_model_peek() with two numbers
- * @ret_memory: tokens of the leading chunks in memory
- * @ret_all:    of those in memory or probably on a disk, which is wrong for one chunk in a thousand
+ * @ret_memory: tokens that a match would find in memory
+ * @ret_all:    those in memory or probably on a disk, which is wrong for one chunk in a thousand
  *
  * Sends one message more than kvc_model_peek() after the daemon has made another list of the chunks on the
  * disk, which is rare.
@@ -70,8 +70,8 @@ KVC_EXPORT int kvc_model_prefetch_cancel(kvc_model *m, uint64_t prefetch);
  * file. For a prompt, match it first, with kvc_fetch_start() and n_leave 0 if its last token belongs to a
  * whole chunk.
  *
- * Return: 0; -ENODATA: no page is published; -ESTALE: see kvc_seq_append(); the errno of write(2), with some
- * bytes written.
+ * Return: 0; -ENODATA: no page is published; -EINVAL: a match of a window left out the first pages; -ESTALE:
+ * see kvc_seq_append(); the errno of write(2), with some bytes written.
  */
 KVC_EXPORT int kvc_seq_export(kvc_seq *s, int fd, size_t *ret_tokens);
 

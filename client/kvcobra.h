@@ -339,7 +339,7 @@ typedef struct kvc_seq_options {
     uint32_t flags;              /* KVC_SEQ_* */
     uint32_t fetch_ms;           /* a match waits so long for pages of slower tiers; at most 8000; 0: 1000 */
     uint32_t compute_tokens_per_s; /* at which the engine computes a prompt; 0: unknown */
-    uint32_t unused;               /* 0 */
+    uint32_t window;               /* that the layers attend to, in tokens; 0: all tokens */
 } kvc_seq_options;
 
 /**
@@ -360,6 +360,10 @@ typedef struct kvc_seq_options {
  *
  * KVC_SEQ_COUNTED: for an engine that matches one request in several processes, in all but the first.
  *
+ * window: a query at position m attends to positions n > m - window only. A match needs only the chunks of
+ * the last window - 1 tokens, and finds the longest text that has all of these. Earlier chunks cannot be read
+ * or attended to (-EINVAL); kvc_seq_truncate() goes to 0 if they would be in the window before its end.
+ *
  * compute_tokens_per_s: a match does not wait for a disk or other hosts whose pages come later than the
  * engine computes them, by the rate at which they came lately; once a minute it waits all the same, to
  * measure. The fetches of a prompt ahead of its match (kvcobra-tiers.h) do the same.
@@ -378,9 +382,9 @@ KVC_EXPORT kvc_seq *kvc_seq_free(kvc_seq *s);
 
 /**
  * kvc_model_peek() - estimate how many leading tokens are published
- * @o:     salt, table_digest and flags of the sequence that would match; NULL = all members 0. Without a
+ * @o:     salt, table_digest, flags and window of the sequence; NULL = all members 0. Without a
  *         table_digest chunks of the active table are looked up, also where a new sequence would get a canary
- * @ret_n: tokens of the leading chunks that the index has: a multiple of 64, at most @n_tokens
+ * @ret_n: tokens that a match would find: a multiple of 64, at most @n_tokens
  *
  * Leases nothing, so the pages may be gone when a sequence matches, and counts neither hits nor misses. Sends
  * no message, except one after the daemon has built a larger index or another control page, which is rare.
@@ -617,8 +621,8 @@ KVC_EXPORT size_t kvc_seq_length(const kvc_seq *s);
 typedef struct kvc_usage {
     size_t struct_bytes; /* sizeof(kvc_usage) */
     uint64_t tokens;
-    uint64_t numbers;       /* tokens x layers x KV heads x head_dim x 2 */
-    uint64_t code_bytes;    /* codes of packed tokens, without padding coordinates */
+    uint64_t numbers;    /* tokens x layers x KV heads x head_dim x 2, of tokens that a match left out none */
+    uint64_t code_bytes; /* codes of packed tokens, without padding coordinates */
     uint64_t padding_bytes; /* padding coordinates, and rounding to slots */
     uint64_t header_bytes;
     uint64_t sink_bytes;

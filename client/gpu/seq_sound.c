@@ -36,12 +36,13 @@ int seq_sound_copy(struct gpu *g, struct seq_sound *to, const struct seq_sound *
     return gpu_copy(g, gpu_flag_address(g, to->flag), gpu_flag_address(g, from->flag), sizeof(uint32_t), e);
 }
 
-/* Tokens in leading pages of the pool: their inputs were checked before they were published. */
+/* Tokens in leading pages of the pool: their inputs were checked before they were published. Absent pages
+ * have no inputs. */
 static size_t seq_sound_n_published_tokens(const struct kvc_seq *s)
 {
     size_t n = 0, packed = seq_n_packed(s);
 
-    while (n < packed && page_is_shared(s->pages[n]))
+    while (n < packed && !page_is_private(s->pages[n]))
         n++;
     return n * CHUNK_TOKENS;
 }

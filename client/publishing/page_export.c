@@ -69,6 +69,8 @@ int kvc_seq_export(kvc_seq *s, int fd, size_t *ret_tokens)
 
     if (r == 0)
         r = seq_check_whole(s);
+    if (r == 0)
+        r = seq_check_position(s, 0); /* an import begins with the first chunk */
     if (r < 0)
         return r;
 

@@ -15,11 +15,12 @@
 
 enum { WAIT_MS = 1000 }; /* for extents that the daemon creates */
 
+/* Leading chunks that are published, or that a match left out. */
 static size_t seq_publish_n_published(const struct kvc_seq *s)
 {
     size_t n = 0;
 
-    while (n < s->n_pages && page_is_shared(s->pages[n]))
+    while (n < s->n_pages && !page_is_private(s->pages[n]))
         n++;
     return n;
 }
@@ -29,7 +30,7 @@ static size_t seq_publish_count_private(const struct kvc_seq *s, size_t at, size
 {
     size_t batch = s->model->client->connection.items_per_message, n = 0;
 
-    while (n < batch && at + n < n_chunks && !page_is_shared(s->pages[at + n]))
+    while (n < batch && at + n < n_chunks && page_is_private(s->pages[at + n]))
         n++;
     return n;
 }

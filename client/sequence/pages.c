@@ -110,9 +110,28 @@ int page_leased(struct kvc_client *c, struct model_table *t, enum page_class cla
     return 0;
 }
 
+int page_absent(struct kvc_client *c, struct model_table *t, enum page_class class,
+                const struct chunk_key *key, struct page **ret)
+{
+    struct page *p = pages_handle_new(c);
+
+    if (!p)
+        return -ENOMEM;
+
+    *p = (struct page){
+        .table = t, .refs = 1, .class = class, .place = PAGE_ABSENT, .has_key = true, .key = *key};
+    *ret = p;
+    return 0;
+}
+
 bool page_is_shared(const struct page *p)
 {
     return p->place == PAGE_POOL && !p->lease->forgotten && !p->extent->orphan;
+}
+
+bool page_is_private(const struct page *p)
+{
+    return p->place != PAGE_ABSENT && !page_is_shared(p);
 }
 
 /* Frees the bytes in the heap or arena, or releases the page in the pool. */
@@ -128,6 +147,8 @@ static void pages_give_bytes(struct kvc_client *c, struct page *p)
     case PAGE_POOL:
         extents_put(&c->extents, p->extent);
         client_lease_drop(p->lease, p->lease_item, 1);
+        break;
+    case PAGE_ABSENT:
         break;
     }
 

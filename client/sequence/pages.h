@@ -23,7 +23,8 @@ struct model_table;
 enum page_place {
     PAGE_HEAP = 0, /* memory of this process: embedded, on a GPU, or the daemon refused the page or is gone */
     PAGE_ARENA = 1,
-    PAGE_POOL = 2, /* mapped read-only; page_is_shared(): still leased, in a pool that still exists */
+    PAGE_POOL = 2,   /* mapped read-only; page_is_shared(): still leased, in a pool that still exists */
+    PAGE_ABSENT = 3, /* before the window of a match: only its key is known, and nothing reads it */
 };
 
 struct page {
@@ -79,11 +80,18 @@ int page_claim(struct kvc_client *c, struct model_table *t, enum page_class clas
 int page_leased(struct kvc_client *c, struct model_table *t, enum page_class class,
                 const struct chunk_key *key, const struct page_grant *grant, struct page **ret);
 
+/* A page without bytes, in the place of a chunk that a match left out. Return: 0; -ENOMEM. */
+int page_absent(struct kvc_client *c, struct model_table *t, enum page_class class,
+                const struct chunk_key *key, struct page **ret);
+
 /* Reads a private page from the pool from now on, after it was published or leased again. */
 void page_move_to_pool(struct kvc_client *c, struct page *p, const struct page_grant *grant);
 
 /* Whether it lies in the daemon's pool, held by a lease that the daemon has. */
 bool page_is_shared(const struct page *p);
+
+/* Whether there is something to publish: it is neither shared nor absent. */
+bool page_is_private(const struct page *p);
 
 /* Moves a page from the arena or the pool into memory of this process.
  * Return: 0; -ENOMEM, nothing changed. */
@@ -98,8 +106,10 @@ static inline struct page *page_ref(struct page *p)
 /* The last reference gives the bytes back; client_leases_flush() sends the releases. */
 void page_unref(struct kvc_client *c, struct page *p);
 
-/* On a GPU a device address, which only kernels may read. */
+/* On a GPU a device address, which only kernels may read. NULL: the page is absent. */
 static inline uint8_t *page_payload(const struct page *p)
 {
+    if (p->place == PAGE_ABSENT)
+        return NULL;
     return (p->bytes ? p->bytes : (uint8_t *) (uintptr_t) p->device) + PAGE_HEADER_BYTES;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "client/sequence/seq_ops.h"
+#include "client/sequence/seq_window.h"
 
 int seq_enter(struct kvc_seq *s)
 {
@@ -30,6 +31,17 @@ int seq_check_whole(const struct kvc_seq *s)
                 "pages of this sequence were lost with the daemon from token %zu on: truncate it to that or "
                 "less and compute the rest again",
                 s->first_lost * CHUNK_TOKENS);
+}
+
+int seq_check_position(const struct kvc_seq *s, size_t position)
+{
+    if (position >= s->first_read * CHUNK_TOKENS)
+        return 0;
+
+    return fail(
+        &s->model->client->error, -EINVAL,
+        "position %zu: the sequence was matched for a window of %u tokens and has no tokens before %zu",
+        position, s->window, s->first_read * CHUNK_TOKENS);
 }
 
 size_t seq_length(const struct kvc_seq *s)
@@ -95,6 +107,10 @@ size_t seq_cut(struct kvc_seq *s, size_t n)
         n = n / CHUNK_TOKENS * CHUNK_TOKENS;
         n_packed = n / CHUNK_TOKENS;
     }
+    if (seq_window_first(s->window, n) < s->first_read)
+        n = n_packed = 0;
+    if (n == 0)
+        s->first_read = 0;
 
     for (uint32_t i = 0; i < seq_n_layers(s); i++) {
         s->layers[i].length = n;

@@ -46,11 +46,13 @@ struct kvc_seq {
     uint32_t flags;                /* KVC_SEQ_* */
     uint32_t fetch_ms;             /* a match waits so long for pages of slower tiers; 0: not at all */
     uint32_t compute_tokens_per_s; /* of the caller; 0: unknown */
+    uint32_t window;               /* that a match needs; 0: all tokens */
     bool on_heap;     /* the daemon refused its pages: private ones come from the heap until it accepts one */
     size_t tail_rows; /* rows that each layer's tail has room for */
     struct layer *layers;
     size_t n_pages, n_pages_max;
-    size_t n_matched; /* leading chunks that were matched */
+    size_t n_matched;  /* leading chunks that were matched */
+    size_t first_read; /* chunk before which nothing is read: a match of a window left those out */
     struct page **pages;
     const uint8_t **payloads; /* of pages, for the kernels: addresses on the GPU if it lives there */
     uint64_t number;          /* within its model, for sampling */
@@ -113,6 +115,9 @@ int seq_check_no_fetch(const struct kvc_seq *s);
  * Return: 0; -ESTALE with a sentence: pages were lost with the daemon; -EINVAL: see seq_ops.check_sound. */
 int seq_check_whole(const struct kvc_seq *s);
 
+/* Return: 0; -EINVAL with a sentence: @position is of a chunk that a match left out. */
+int seq_check_position(const struct kvc_seq *s, size_t position);
+
 /* Length of the shortest layer. */
 size_t seq_length(const struct kvc_seq *s);
 
@@ -135,7 +140,8 @@ size_t seq_n_encoded_most(const struct kvc_seq *s);
  * seq_cut() - bring all layers to length @n or less; pages stay
  *
  * Exact as long as the cut lies in every layer's tail. Rows before the tail exist as codes only, so a deeper
- * cut goes to the chunk boundary and drops the rows of the tails.
+ * cut goes to the chunk boundary and drops the rows of the tails. If the window before the cut would have
+ * chunks that a match left out, it goes to 0.
  * Return: the new length.
  */
 size_t seq_cut(struct kvc_seq *s, size_t n);

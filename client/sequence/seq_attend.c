@@ -39,8 +39,16 @@ static int seq_attend_check_form(const kvc_attend_item *item, struct errmsg *e)
     return 0;
 }
 
+/* Whether the sequence has all positions that the first query sees. */
+static int seq_attend_check_window(const kvc_attend_item *item, size_t length, uint32_t window)
+{
+    size_t first = length - item->n_q;
+
+    return seq_check_position(item->seq, window == 0 || first < window ? 0 : first + 1 - window);
+}
+
 static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_item *item, uint32_t layer,
-                                 struct errmsg *e)
+                                 uint32_t window, struct errmsg *e)
 {
     size_t length;
     int r;
@@ -71,6 +79,8 @@ static int seq_attend_check_item(const struct kvc_client *c, const kvc_attend_it
         return fail(e, -EINVAL, "q or out of %zu queries is NULL", item->n_q);
 
     r = seq_attend_check_form(item, e);
+    if (r == 0 && item->n_q > 0)
+        r = seq_attend_check_window(item, length, window);
     return r < 0 ? r : seq_check_whole(item->seq);
 }
 
@@ -78,7 +88,7 @@ static int seq_attend_items(struct kvc_client *c, const kvc_attend_item *items, 
                             const kvc_attend_options *o)
 {
     for (size_t i = 0; i < n; i++) {
-        int r = seq_attend_check_item(c, &items[i], layer, &c->error);
+        int r = seq_attend_check_item(c, &items[i], layer, o->window, &c->error);
 
         if (r < 0)
             return r;

@@ -82,6 +82,7 @@ static int seq_life_new(struct kvc_model *m, struct model_table *t, const struct
     s->flags = o->flags;
     s->fetch_ms = seq_options_fetch_ms(o);
     s->compute_tokens_per_s = o->compute_tokens_per_s;
+    s->window = o->window;
 
     r = seq_life_check_exact(s);
     if (r == 0)
@@ -294,6 +295,7 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
 
     to->on_heap = from->on_heap;
     to->n_matched = from->n_matched;
+    to->first_read = from->first_read;
     r = seq_grow_tail(to, from->tail_rows);
     if (r < 0)
         return r;
@@ -314,7 +316,13 @@ static int seq_life_fill_fork(struct kvc_seq *to, const struct kvc_seq *from)
 static int seq_life_fork(struct kvc_seq *s, struct kvc_seq **ret)
 {
     const kvc_seq_options o = {
-        .salt = s->salt, .salt_bytes = s->salt_bytes, .keys = s->keys, .pairs = s->pairs, .flags = s->flags};
+        .salt = s->salt,
+        .salt_bytes = s->salt_bytes,
+        .keys = s->keys,
+        .pairs = s->pairs,
+        .flags = s->flags,
+        .window = s->window,
+    };
     struct kvc_seq *t;
     int r;
 

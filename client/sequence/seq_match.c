@@ -11,6 +11,9 @@
 #include "client/sequence/seq_ops.h"
 #include "client/sequence/seq_pages.h"
 #include "client/sequence/seq_pool.h"
+#include "client/sequence/seq_window.h"
+
+enum { MATCH_LOOKUPS_MAX = 4 }; /* after LEASEs that granted a part of a window: each costs a message */
 
 /* ---- checks and memory ---- */
 
@@ -62,7 +65,7 @@ int seq_match_init(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens, s
     if (r < 0)
         return r;
 
-    ret->first = ret->n_found = ret->n_chunks = s->n_matched;
+    ret->first = ret->needed = ret->n_found = ret->n_chunks = s->n_matched;
     if (n_tokens > n_leave && (n_tokens - n_leave) / CHUNK_TOKENS > ret->first)
         ret->n_chunks = (n_tokens - n_leave) / CHUNK_TOKENS;
     if (ret->n_chunks == ret->first)
@@ -98,76 +101,152 @@ void seq_match_deinit(struct seq_match *m)
 
 /* ---- the index ---- */
 
-/* Whether the chunk after those found is published. @result: of the index. */
-static bool seq_match_is_found(struct seq_match *m, struct seq_match_found *f, enum index_result result)
+/* Whether chunk @i, whose key is known, is published. A moved index is opened again, once. */
+static bool seq_match_has(struct seq_match *m, size_t i)
 {
+    struct kvc_model *model = m->seq->model;
+    struct seq_match_found *f = &m->found[i - m->first];
+    enum index_result result = index_lookup(&model->remote.reader, &f->key, &f->hit);
+
+    if (result == INDEX_MOVED && !m->has_reopened) {
+        m->err = model_remote_open(model);
+        if (m->err < 0)
+            return false;
+
+        m->has_reopened = true;
+        result = index_lookup(&model->remote.reader, &f->key, &f->hit);
+    }
+
     if (result == INDEX_FOUND)
-        return f->hit.page_class == (uint32_t) class_of_chunk(m->n_found);
-    if (m->seq->fetch_ms == 0 || !model_filter_asks(m->seq->model, &f->key))
+        return f->hit.page_class == (uint32_t) class_of_chunk(i);
+    if (m->seq->fetch_ms == 0 || !model_filter_asks(model, &f->key))
         return false;
 
     f->hit = (struct index_hit){.slot = UINT32_MAX};
-    m->fetches = true;
     return true;
+}
+
+static void seq_match_derive_key(struct seq_match *m, size_t i)
+{
+    const struct chunk_key *parent = NULL;
+
+    if (i > m->first)
+        parent = &m->found[i - m->first - 1].key;
+    else if (i > 0)
+        parent = &m->seq->pages[i - 1]->key;
+    seq_chunk_key(m->seq, parent, m->tokens + i * CHUNK_TOKENS, &m->found[i - m->first].key);
+}
+
+static bool seq_match_has_next(void *ctx, size_t i)
+{
+    struct seq_match *m = ctx;
+
+    seq_match_derive_key(m, i);
+    return m->err == 0 && seq_match_has(m, i);
+}
+
+static bool seq_match_has_in_window(void *ctx, size_t i)
+{
+    struct seq_match *m = ctx;
+
+    return m->err == 0 && seq_match_has(m, i);
+}
+
+/* Finds the longest text of at most @n_chunks. Return: 0; as model_remote_open(). */
+static int seq_match_search(struct seq_match *m, size_t n_chunks)
+{
+    uint32_t window = m->seq->window;
+
+    m->err = 0;
+    m->has_reopened = false;
+    m->n_found = seq_window_longest(window, m->first, n_chunks,
+                                    window > 0 ? seq_match_has_in_window : seq_match_has_next, m, &m->needed);
+    m->fetches = false;
+    for (size_t i = m->needed; i < m->n_found; i++)
+        m->fetches |= m->found[i - m->first].hit.slot == UINT32_MAX;
+    return m->err;
 }
 
 int seq_match_look_up(struct seq_match *m, const uint32_t *tokens)
 {
     struct kvc_seq *s = m->seq;
-    struct kvc_model *model = s->model;
-    const struct chunk_key *parent = NULL;
-    bool reopened = false;
     int r;
 
-    m->n_found = m->first;
+    m->n_found = m->needed = m->first;
+    m->n_lookups = 0;
     m->fetches = false;
     r = seq_check_whole(s); /* opening the connection again may have lost pages, and changed the keys */
     if (r == 0)
         r = seq_derive_keys(s, tokens, m->first);
-    if (r != 0 || m->n_chunks == m->first || reclaim_yield(model))
+    if (r != 0 || m->n_chunks == m->first || reclaim_yield(s->model))
         return r;
 
-    if (m->first > 0)
-        parent = &s->pages[m->first - 1]->key;
-    while (m->n_found < m->n_chunks) {
-        size_t i = m->n_found;
-        struct seq_match_found *f = &m->found[i - m->first];
-        enum index_result result;
-
-        seq_chunk_key(s, parent, tokens + i * CHUNK_TOKENS, &f->key);
-        result = index_lookup(&model->remote.reader, &f->key, &f->hit);
-        if (result == INDEX_MOVED && !reopened) {
-            r = model_remote_open(model);
-            if (r < 0)
-                return r;
-
-            reopened = true;
-            continue;
-        }
-
-        if (!seq_match_is_found(m, f, result))
-            break;
-
-        parent = &f->key;
-        m->n_found++;
-    }
-
-    return 0;
+    m->tokens = tokens;
+    for (size_t i = m->first; s->window > 0 && i < m->n_chunks; i++)
+        seq_match_derive_key(m, i);
+    r = seq_match_search(m, m->n_chunks);
+    m->tokens = NULL;
+    return r;
 }
 
 /* ---- leases ---- */
+
+/* Whether the sequence has a part of a window. A query needs all of it. */
+static bool seq_match_is_partial(const struct seq_match *m)
+{
+    size_t n = m->seq->n_pages;
+
+    return m->needed > m->first && n > m->first && n < m->n_found &&
+           seq_window_first(m->seq->window, n * CHUNK_TOKENS) < m->needed;
+}
+
+/* Gives up the granted part of a window, and finds a text that does without the chunk behind it. */
+static int seq_match_shorten(struct seq_match *m)
+{
+    size_t n = m->seq->n_pages;
+
+    seq_drop_pages(m->seq, m->first);
+    m->has_ended = ++m->n_lookups >= MATCH_LOOKUPS_MAX;
+    m->n_found = m->needed = m->first;
+    return m->has_ended ? 0 : seq_match_search(m, n);
+}
+
+/* Pages without bytes in place of the chunks that are left out. */
+static int seq_match_leave_out(struct seq_match *m)
+{
+    struct kvc_seq *s = m->seq;
+
+    while (s->n_pages < m->needed) {
+        struct page *p;
+
+        if (page_absent(s->model->client, s->table, class_of_chunk(s->n_pages),
+                        &m->found[s->n_pages - m->first].key, &p) < 0)
+            return fail(&s->model->client->error, -ENOMEM, "out of memory while matching %zu chunks",
+                        m->n_found);
+
+        seq_add_page(s, p);
+    }
+    return 0;
+}
 
 int seq_match_request(struct seq_match *m, Kvcobra__Lease *ret)
 {
     struct kvc_seq *s = m->seq;
     struct kvc_client *c = s->model->client;
-    size_t batch = c->connection.items_per_message, n = m->n_found - s->n_pages, n_items;
+    size_t batch = c->connection.items_per_message, n, n_items;
+    int r = m->has_ended && seq_match_is_partial(m) ? seq_match_shorten(m) : 0;
 
+    if (r == 0)
+        r = seq_match_leave_out(m);
+    if (r < 0)
+        return r;
+
+    n = m->n_found - s->n_pages;
     if (m->has_ended || n == 0)
         return 0;
 
     m->n_asked = n < batch ? n : batch;
-    n_items = m->n_asked + (n < batch && m->n_found < m->n_chunks);
+    n_items = m->n_asked + (n < batch && m->n_found < m->n_chunks && m->n_lookups == 0);
     seq_match_forget_request(m);
     m->lease = client_leases_add(&c->leases);
     if (!m->lease)
@@ -243,10 +322,11 @@ int seq_match_add_reply(struct seq_match *m, const Kvcobra__LeaseReply *reply)
 static void seq_match_count_chunks(const struct seq_match *m)
 {
     struct session_page *page = session_page(&m->seq->model->client->session);
+    size_t n_hit = m->seq->n_pages > m->first ? m->seq->n_pages - m->needed : 0;
 
     if (!page || m->seq->flags & KVC_SEQ_COUNTED)
         return;
-    atomic_fetch_add_explicit(&page->chunks_hit, m->seq->n_pages - m->first, memory_order_relaxed);
+    atomic_fetch_add_explicit(&page->chunks_hit, n_hit, memory_order_relaxed);
     atomic_fetch_add_explicit(&page->chunks_missed, m->n_chunks - m->seq->n_pages, memory_order_relaxed);
 }
 
@@ -254,9 +334,14 @@ int seq_match_finish(struct seq_match *m, int r)
 {
     struct kvc_seq *s = m->seq;
     struct kvc_client *c = s->model->client;
-    bool added = s->n_pages > m->first;
+    bool added;
 
+    if (seq_match_is_partial(m))
+        seq_drop_pages(s, m->first);
+    added = s->n_pages > m->first;
     s->n_matched = s->n_pages;
+    if (added && m->needed > m->first)
+        s->first_read = m->needed;
     for (uint32_t i = 0; added && i < seq_n_layers(s); i++) {
         s->layers[i].n_packed = s->n_pages;
         s->layers[i].length = s->n_pages * CHUNK_TOKENS;
@@ -311,6 +396,8 @@ static int seq_match_run(struct seq_match *m, const uint32_t *tokens)
     }
 
     r = seq_match_lease(m, tokens);
+    if (r == -ENOTCONN && seq_match_is_partial(m))
+        seq_drop_pages(s, m->first);
     if (r == -ENOTCONN && s->n_pages == m->first && model_connect(s->model) == 0) /* lost, and open again */
         r = seq_match_lease(m, tokens);
     return seq_match_finish(m, r);

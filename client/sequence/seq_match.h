@@ -3,7 +3,8 @@
  * of pages. kvc_seq_match() waits for each reply; an asynchronous fetch runs the same steps without waiting.
  *
  *     seq_match_init()             checks, memory
- *     seq_match_look_up()          the leading chunks that a tier has; the model must be connected
+ *     seq_match_look_up()          the chunks that a tier has and the match needs (seq_window.h); the model
+ *                                  must be connected
  *     while seq_match_request()    fills in a LEASE
  *         seq_match_add_reply()    adds the granted pages
  *     seq_match_finish()           the new length
@@ -31,17 +32,22 @@ struct seq_match_found {
 /* Zeros: empty. */
 struct seq_match {
     struct kvc_seq *seq;
-    size_t first;    /* chunks that the sequence had before */
-    size_t n_chunks; /* whole chunks of the text that may be matched, the first ones included */
-    size_t n_found;  /* leading chunks that the sequence or the index has */
-    struct seq_match_found
-        *found;                /* [n_chunks - first] chunks first .. n_found - 1, and the key of the next */
+    const uint32_t *tokens; /* during a look-up */
+    size_t first;           /* chunks that the sequence had before */
+    size_t n_chunks;        /* whole chunks of the text that may be matched, the first ones included */
+    size_t n_found;         /* chunks of the text that the look-up found: those from @needed on */
+    size_t needed;          /* chunks from @first on before it are left out, since no window has them */
+    /* [n_chunks - first] chunks first .. n_found - 1, and the key of the next one; with a window all keys */
+    struct seq_match_found *found;
+    unsigned n_lookups;        /* that a LEASE led to which granted too little for the window */
     Kvcobra__LeaseItem *items; /* of one LEASE */
     Kvcobra__LeaseItem **pointers;
     size_t n_asked; /* found chunks in the LEASE */
     bool fetches;   /* some of the found chunks are in a slower tier only: their slot is UINT32_MAX */
     struct client_lease *lease; /* of the LEASE whose reply is awaited; NULL: none */
     bool has_ended;             /* a LEASE was granted only in part */
+    bool has_reopened;          /* the index had moved, and was opened again */
+    int err;                    /* of opening it */
 };
 
 /**
@@ -56,7 +62,7 @@ int seq_match_init(struct kvc_seq *s, const uint32_t *tokens, size_t n_tokens, s
                    struct seq_match *ret);
 void seq_match_deinit(struct seq_match *m);
 
-/* Finds the leading chunks that the index or a slower tier has; may be repeated until a page was added. A
+/* Finds the chunks that the index or a slower tier has; may be repeated until a page was added. A
  * moved index is opened again, once. While the daemon reclaims memory nothing is found. Return: 0; -ESTALE,
  * -EINVAL: the pages that the sequence had were lost with the connection, or have other tokens; as
  * model_remote_open(). */
@@ -65,6 +71,8 @@ int seq_match_look_up(struct seq_match *m, const uint32_t *tokens);
 /**
  * seq_match_request() - the LEASE of the next batch of found chunks
  * @ret: the items belong to @m
+ *
+ * If the daemon granted only a part of a window, that part is given up, and a shorter text is looked for.
  *
  * The first missing chunk is added to the last batch if there is room: the daemon counts the reason why it is
  * missing, and that costs no message of its own.
@@ -81,8 +89,8 @@ int seq_match_add_reply(struct seq_match *m, const Kvcobra__LeaseReply *reply);
  * seq_match_finish() - give all layers the length of the pages
  * @r: the error that ended the match; 0: none
  *
- * Granted pages are used also after an error. Return: 0; @r if the match added nothing and the caller should
- * know why; -EIO: the GPU is lost.
+ * Granted pages are used also after an error, but not a part of a window. Return: 0; @r if the match added
+ * nothing and the caller should know why; -EIO: the GPU is lost.
  */
 int seq_match_finish(struct seq_match *m, int r);
 

@@ -25,8 +25,6 @@ static int seq_options_check(const struct kvc_client *c, const kvc_seq_options *
     if (o->fetch_ms > SEQ_FETCH_MS_MAX && o->fetch_ms != KVC_FETCH_NEVER)
         return fail(e, -EINVAL, "kvc_seq_options: fetch_ms is %u, it must be at most %d, or KVC_FETCH_NEVER",
                     o->fetch_ms, SEQ_FETCH_MS_MAX);
-    if (o->unused != 0)
-        return fail(e, -EINVAL, "kvc_seq_options: unused is %u, it must be 0", o->unused);
     if (!ops->takes_forms && (o->keys || o->pairs || o->flags & ~ops->flags))
         return fail(
             e, -EOPNOTSUPP,

@@ -18,6 +18,7 @@
 #include "client/sequence/reclaim.h"
 #include "client/sequence/seq_options.h"
 #include "client/sequence/seq_pool.h"
+#include "client/sequence/seq_window.h"
 #include "proto/index.h"
 
 /* ---- peek ---- */
@@ -48,34 +49,72 @@ static bool seq_peek_in_memory(struct kvc_model *m, const struct chunk_key *key,
            ret_hit->page_class == (uint32_t) class_of_chunk(chunk);
 }
 
-/* Leading chunks: in memory, and in any tier. */
-struct seq_peek_counts {
-    size_t memory, all;
-    bool wants_all; /* else the count ends with memory */
+/* Chunks of a text, whose keys are derived as they are needed. */
+struct seq_peek_text {
+    struct kvc_model *model;
+    const struct seq_peek_subject *subject;
+    const uint32_t *tokens;
+    struct chunk_key *keys; /* [chunks of the text] */
+    size_t n_keys;          /* derived */
 };
 
-/* Counts the leading chunks of @tokens. */
-static void seq_peek_count(struct kvc_model *m, const struct chunk_identity *id, const uint32_t *tokens,
-                           size_t n_chunks, struct seq_peek_counts *ret)
+static int seq_peek_text_init(struct seq_peek_text *x, struct kvc_model *m, const struct seq_peek_subject *s,
+                              const uint32_t *tokens, size_t n_chunks)
 {
-    struct chunk_key parent;
-    size_t n = 0;
+    *x = (struct seq_peek_text){.model = m, .subject = s, .tokens = tokens};
+    x->keys = calloc(n_chunks > 0 ? n_chunks : 1, sizeof(*x->keys));
+    return x->keys ? 0
+                   : fail(&m->client->error, -ENOMEM, "out of memory for the keys of %zu chunks", n_chunks);
+}
 
-    for (; n < n_chunks; n++) {
-        struct chunk_key key;
-        struct index_hit hit;
-        bool in_memory;
+static void seq_peek_text_deinit(struct seq_peek_text *x)
+{
+    free(x->keys);
+}
 
-        chunk_key_derive(m->remote.index_key, id, n > 0 ? &parent : NULL, tokens + n * CHUNK_TOKENS, &key);
-        in_memory = seq_peek_in_memory(m, &key, n, &hit);
-        if (!in_memory && (!ret->wants_all || !model_filter_has(m, &key)))
-            break;
+static const struct chunk_key *seq_peek_key(struct seq_peek_text *x, size_t chunk)
+{
+    for (; x->n_keys <= chunk; x->n_keys++) {
+        struct chunk_key *key = &x->keys[x->n_keys];
 
-        ret->memory += in_memory && ret->memory == n;
-        parent = key;
+        chunk_key_derive(x->model->remote.index_key, &x->subject->identity, x->n_keys > 0 ? key - 1 : NULL,
+                         x->tokens + x->n_keys * CHUNK_TOKENS, key);
     }
+    return &x->keys[chunk];
+}
 
-    ret->all = n;
+/* Chunks of the longest text that a match finds: in memory, and in any tier. */
+struct seq_peek_counts {
+    size_t memory, all;
+    bool wants_all; /* else @all is not counted */
+};
+
+static bool seq_peek_memory_has(void *ctx, size_t chunk)
+{
+    struct seq_peek_text *x = ctx;
+    struct index_hit hit;
+
+    return seq_peek_in_memory(x->model, seq_peek_key(x, chunk), chunk, &hit);
+}
+
+static bool seq_peek_tier_has(void *ctx, size_t chunk)
+{
+    struct seq_peek_text *x = ctx;
+
+    return seq_peek_memory_has(ctx, chunk) || model_filter_has(x->model, seq_peek_key(x, chunk));
+}
+
+/* Counts the chunks of @x, a text of @n_chunks. Without a window what is in memory is at the beginning of
+ * what any tier has, so that no chunk is looked up twice. */
+static void seq_peek_count(struct seq_peek_text *x, uint32_t window, size_t n_chunks,
+                           struct seq_peek_counts *ret)
+{
+    size_t first;
+
+    ret->memory = seq_window_longest(window, 0, n_chunks, seq_peek_memory_has, x, &first);
+    if (ret->wants_all)
+        ret->all =
+            seq_window_longest(window, window > 0 ? 0 : ret->memory, n_chunks, seq_peek_tier_has, x, &first);
 }
 
 /*
@@ -98,12 +137,16 @@ static int seq_peek_subject(struct kvc_model *m, const kvc_seq_options *o, struc
 static int seq_peek_chunks(struct kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens,
                            size_t n_chunks, struct seq_peek_counts *ret)
 {
+    _cleanup_(seq_peek_text_deinit) struct seq_peek_text text = {.keys = NULL};
     struct seq_peek_subject subject;
     int r = seq_peek_subject(m, o, &subject);
 
-    /* a match finds nothing while the daemon reclaims memory */
-    if (r == 0 && reclaim_extent(m) == 0)
-        seq_peek_count(m, &subject.identity, tokens, n_chunks, ret);
+    if (r < 0 || reclaim_extent(m) != 0) /* a match finds nothing while the daemon reclaims memory */
+        return r;
+
+    r = seq_peek_text_init(&text, m, &subject, tokens, n_chunks);
+    if (r == 0)
+        seq_peek_count(&text, o->window, n_chunks, ret);
     return r;
 }
 
@@ -183,18 +226,18 @@ struct seq_prefetch {
     uint64_t number;         /* of the call */
 };
 
-/* The leading chunks of a prompt that a tier has. */
+/* The chunks of a prompt that a tier has, and a match needs. */
 struct seq_prefetch_run {
     struct seq_peek_subject subject;
-    size_t n;
+    size_t first, n;   /* chunks first .. n - 1 */
     size_t first_slow; /* n: all are in memory */
-    struct chunk_key *keys;
-    struct index_hit *hits;
+    struct seq_peek_text text;
+    struct index_hit *hits; /* [chunks of the text] */
 };
 
 static void seq_prefetch_run_deinit(struct seq_prefetch_run *run)
 {
-    free(run->keys);
+    seq_peek_text_deinit(&run->text);
     free(run->hits);
 }
 
@@ -258,7 +301,7 @@ static int seq_prefetch_part(struct kvc_model *m, const struct seq_prefetch_run 
         size_t chunk = first + i;
 
         kvcobra__lease_item__init(&items[i]);
-        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, run->keys[chunk].bytes};
+        items[i].key = (ProtobufCBinaryData){CHUNK_KEY_BYTES, run->text.keys[chunk].bytes};
         items[i].slot = run->hits[chunk].slot;
         items[i].generation = run->hits[chunk].generation;
         items[i].page_class = (uint32_t) class_of_chunk(chunk);
@@ -278,32 +321,36 @@ static int seq_prefetch_part(struct kvc_model *m, const struct seq_prefetch_run 
 
 /* ---- prefetch: the prompt ---- */
 
-static int seq_prefetch_find(struct kvc_model *m, const uint32_t *tokens, size_t n_chunks,
-                             struct seq_prefetch_run *run)
+/* Whether a match would find the chunk, and where. */
+static bool seq_prefetch_has(void *ctx, size_t chunk)
 {
-    run->keys = calloc(n_chunks, sizeof(*run->keys));
+    struct seq_prefetch_run *run = ctx;
+    struct kvc_model *m = run->text.model;
+    const struct chunk_key *key = seq_peek_key(&run->text, chunk);
+
+    if (seq_peek_in_memory(m, key, chunk, &run->hits[chunk]))
+        return true;
+
+    run->hits[chunk] = (struct index_hit){.slot = UINT32_MAX};
+    return model_filter_asks(m, key);
+}
+
+static int seq_prefetch_find(struct kvc_model *m, const kvc_seq_options *o, const uint32_t *tokens,
+                             size_t n_chunks, struct seq_prefetch_run *run)
+{
+    int r = seq_peek_text_init(&run->text, m, &run->subject, tokens, n_chunks);
+
+    if (r < 0)
+        return r;
+
     run->hits = calloc(n_chunks, sizeof(*run->hits));
-    if (!run->keys || !run->hits)
-        return fail(&m->client->error, -ENOMEM, "out of memory for the keys of %zu chunks", n_chunks);
+    if (!run->hits)
+        return fail(&m->client->error, -ENOMEM, "out of memory for the places of %zu chunks", n_chunks);
 
-    run->first_slow = n_chunks;
-    for (; run->n < n_chunks; run->n++) {
-        struct chunk_key *key = &run->keys[run->n];
-
-        chunk_key_derive(m->remote.index_key, &run->subject.identity, run->n > 0 ? key - 1 : NULL,
-                         tokens + run->n * CHUNK_TOKENS, key);
-        if (seq_peek_in_memory(m, key, run->n, &run->hits[run->n]))
-            continue;
-        if (!model_filter_asks(m, key))
-            break;
-
-        run->hits[run->n] = (struct index_hit){.slot = UINT32_MAX};
-        if (run->first_slow == n_chunks)
-            run->first_slow = run->n;
-    }
-
-    if (run->first_slow > run->n)
-        run->first_slow = run->n;
+    run->n = seq_window_longest(o->window, 0, n_chunks, seq_prefetch_has, run, &run->first);
+    run->first_slow = run->first;
+    while (run->first_slow < run->n && run->hits[run->first_slow].slot != UINT32_MAX)
+        run->first_slow++;
     return 0;
 }
 
@@ -313,7 +360,8 @@ static int seq_prefetch_start(struct kvc_model *m, const struct seq_prefetch_run
 {
     struct kvc_client *c = m->client;
     size_t batch = c->connection.items_per_message, n_running = seq_prefetch_count(c);
-    size_t first = run->first_slow / batch * batch, n_parts = (run->n - first + batch - 1) / batch;
+    size_t first = run->first + (run->first_slow - run->first) / batch * batch;
+    size_t n_parts = (run->n - first + batch - 1) / batch;
     uint64_t number = c->n_prefetches + 1;
     int r = 0;
 
@@ -346,7 +394,7 @@ static int seq_prefetch(struct kvc_model *m, const kvc_seq_options *o, const uin
     if (r < 0 || reclaim_extent(m) != 0) /* a match finds nothing while the daemon reclaims memory */
         return r;
 
-    r = seq_prefetch_find(m, tokens, n_chunks, &run);
+    r = seq_prefetch_find(m, o, tokens, n_chunks, &run);
     if (r < 0 || run.first_slow == run.n)
         return r;
 

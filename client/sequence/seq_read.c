@@ -12,7 +12,7 @@ static int seq_read_check_positions(const struct kvc_seq *s, uint32_t layer, siz
     size_t length = s->layers[layer].length;
 
     if (first <= length && n <= length - first)
-        return 0;
+        return n > 0 ? seq_check_position(s, first) : 0;
 
     return fail(&s->model->client->error, -EINVAL, "%zu positions from %zu on: layer %u has %zu tokens", n,
                 first, layer, length);

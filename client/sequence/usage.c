@@ -16,17 +16,26 @@ void usage_count_pages(const struct kvc_seq *s, kvc_usage *u)
 {
     const struct page_layout *l = &s->table->layout;
     uint64_t slots = 0;
-    size_t n_coded = seq_n_coded(s), n_packed = seq_n_packed(s);
+    size_t n_coded = seq_n_coded(s), n_packed = seq_n_packed(s), n_absent = 0;
 
     for (size_t i = 0; i < s->n_pages; i++) {
+        if (s->pages[i]->place == PAGE_ABSENT) {
+            n_absent++;
+            continue;
+        }
+
         slots += l->slot_bytes[s->pages[i]->class];
         if (page_is_shared(s->pages[i]))
             u->shared_bytes += l->slot_bytes[s->pages[i]->class];
     }
 
+    n_coded -= n_absent;
+    if (n_absent > 0)
+        u->numbers -= u->numbers / u->tokens * n_absent * CHUNK_TOKENS;
     u->code_bytes = n_coded * CHUNK_TOKENS / 8 * s->table->code_bits;
     u->header_bytes = n_coded * PAGE_HEADER_BYTES;
-    u->sink_bytes = n_coded > 0 ? usage_exact_bytes(s, s->table->table->n_sink) : 0;
+    u->sink_bytes =
+        n_coded > 0 && s->pages[0]->place != PAGE_ABSENT ? usage_exact_bytes(s, s->table->table->n_sink) : 0;
     u->padding_bytes = slots - u->code_bytes - u->header_bytes - u->sink_bytes;
     u->tail_bytes = usage_exact_bytes(s, u->tokens - n_packed * CHUNK_TOKENS);
 }

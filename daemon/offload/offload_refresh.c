@@ -1,9 +1,10 @@
 /*
  * Times to live in a shared tier. A page that clients hold, or that was leased since, is refreshed by a pass
- * over the pool in each quarter of its time. Who writes or reads a chunk holds its ancestors or leased them,
- * so the pass refreshes them too, and the cluster forgets a chunk that stays in memory at the earliest three
- * quarters of the time after its last use. A fetched page is refreshed when it arrives, since it may leave
- * memory before the next pass, unless a refresh is on its way.
+ * over the pool in each quarter of its time. Who writes or reads a chunk holds its ancestors or leased them
+ * (of layers with a window, those that the window has), so the pass refreshes them too, and the cluster
+ * forgets a chunk that stays in memory at the earliest three quarters of the time after its last use. A
+ * fetched page is refreshed when it arrives, since it may leave memory before the next pass, unless a refresh
+ * is on its way.
  */
 #include <stddef.h>
 #include <string.h>

@@ -1,8 +1,10 @@
 /* Prompts that are brought from the disk to memory before a sequence matches them. */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/e2e/tier_fixture.h"
 #include "tests/lib/test.h"
@@ -165,4 +167,92 @@ static void test_prefetch_limit(void)
     tier_finish(&t);
 }
 
-const struct test_case test_cases[] = {TEST(test_prefetch), TEST(test_prefetch_limit), TEST_END};
+/* ---- layers with a window ---- */
+
+enum { WINDOW = 128, IN_WINDOW = TIER_SHARED - WINDOW };
+
+static const kvc_seq_options windowed = {
+    .struct_bytes = sizeof(windowed), .fetch_ms = 8000, .window = WINDOW};
+
+static size_t match_windowed(const struct embedded *m)
+{
+    uint32_t *tokens = scene_tokens(0, TIER_TOKENS);
+    kvc_seq *s = NULL;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &windowed, &s), 0);
+    CU_ASSERT_EQUAL(kvc_seq_match(s, tokens, TIER_TOKENS, &n), 0);
+    kvc_seq_free(s);
+    free(tokens);
+    return n;
+}
+
+/* Chunk @chunk of text 0 is nowhere. The filter over the disk still promises it. */
+static void forget(struct tier *t, size_t chunk)
+{
+    uint32_t *tokens = scene_tokens(0, TIER_TOKENS);
+    Kvcobra__Prefix prefix = KVCOBRA__PREFIX__INIT;
+    Kvcobra__ListTablesReply *tables = NULL;
+    char tenant[32];
+
+    (void) snprintf(tenant, sizeof(tenant), "uid-%lu", (unsigned long) geteuid());
+    CU_ASSERT_EQUAL_FATAL(operator_list_tables(t->scene.control, &tables, NULL), 0);
+    prefix.tenant = tenant;
+    prefix.table_digest = tables->tables[0]->digest;
+    CU_ASSERT_EQUAL(operator_flush(t->scene.control, &prefix, tokens, (chunk + 1) * 64, 64, NULL, NULL), 0);
+    operator_message_freep(&tables);
+    free(tokens);
+}
+
+static uint64_t pages_in_memory(struct tier *t)
+{
+    Kvcobra__StatusReply *s = scene_status(&t->scene);
+    uint64_t n = s->tenants[0]->pages;
+
+    s = scene_status_free(s);
+    return n;
+}
+
+/* Only the window comes from the disk, for a prefetch and for a match. */
+static void test_window(void)
+{
+    struct tier t;
+    struct embedded m;
+    uint32_t *tokens = scene_tokens(0, TIER_TOKENS);
+    uint64_t number = 77;
+    size_t memory = 0, all = 0;
+
+    tier_begin(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    m = scene_client(&t.scene);
+    tier_publish(&m, 0);
+    (void) tier_write_all(&t);
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT(is_on_disk_only(&m, 0));
+
+    CU_ASSERT_EQUAL(kvc_model_prefetch(m.model, &windowed, tokens, TIER_TOKENS, &number), 0);
+    CU_ASSERT_EQUAL(number, 1);
+    for (struct wait w = wait_begin(); memory != TIER_SHARED && wait_again(&w);)
+        CU_ASSERT_EQUAL(kvc_model_peek_tiers(m.model, &windowed, tokens, TIER_TOKENS, &memory, &all), 0);
+    CU_ASSERT(memory == TIER_SHARED && all == TIER_SHARED);
+    CU_ASSERT_EQUAL(pages_in_memory(&t), WINDOW / 64);
+    CU_ASSERT_EQUAL(peek_memory(&m, 0), 0);
+    CU_ASSERT_EQUAL(kvc_model_prefetch(m.model, &windowed, tokens, TIER_TOKENS, &number), 0);
+    CU_ASSERT_EQUAL(number, 0); /* all that a match needs is in memory */
+
+    CU_ASSERT_EQUAL(operator_evict(t.scene.control, NULL, NULL, NULL, NULL), 0);
+    CU_ASSERT_EQUAL(match_windowed(&m), TIER_SHARED);
+    CU_ASSERT_EQUAL(pages_in_memory(&t), WINDOW / 64);
+
+    /* a chunk that does not come: the match gives the rest up, and finds a shorter text */
+    forget(&t, IN_WINDOW / 64 + 1);
+    CU_ASSERT_EQUAL(match_windowed(&m), TIER_SHARED - 64);
+    forget(&t, IN_WINDOW / 64 - 1);
+    CU_ASSERT_EQUAL(match_windowed(&m), IN_WINDOW - 64);
+    embedded_free(&m);
+    free(tokens);
+    tier_finish(&t);
+}
+
+const struct test_case test_cases[] = {TEST(test_prefetch), TEST(test_prefetch_limit), TEST(test_window),
+                                       TEST_END};

@@ -17,8 +17,9 @@ enum { OPT_FROM = 1 };
 static const char doc[] =
     "Make a prompt unfindable: no client of the tenant finds its pages in memory, on the disk or in the "
     "cluster, nor anything that continues it. Pages at its beginning stay if other prompts begin with them, "
-    "and the command says which; --from forgets them, too. Running sequences keep the pages that they hold. "
-    "Pins of the pages end. The exit status is 1 if no page was forgotten.\v" PROMPT_OPTIONS_DOC
+    "and the command says which; --from forgets them, too. Layers with a window still find what goes on "
+    "for more than the window. Running sequences keep the pages that they hold. Pins of the pages end. The "
+    "exit status is 1 if no page was forgotten.\v" PROMPT_OPTIONS_DOC
     " If a client computes and publishes the prompt again, what continued it and was not evicted since is "
     "found again: 'kvcobra evict' removes pages themselves. Prompts that only the cluster or another host "
     "has "

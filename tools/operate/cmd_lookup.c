@@ -23,7 +23,8 @@ enum { TRIES_MAX = 256 };
 static const char doc[] =
     "Show which tokens of a prompt have pages in memory, on the disk, in the cluster or nowhere, and why. "
     "Nothing is fetched or counted, and no eviction changes. A client finds the tokens up to the first page "
-    "that is nowhere. If "
+    "that is nowhere; one whose layers attend to a window needs only the pages of the window before the "
+    "token with which it goes on. If "
     "the first page is nowhere, other tables, other tenants and no salt are tried. A user who is no operator "
     "asks about the own tenant, without --tenant.\v" PROMPT_OPTIONS_DOC "\n\n"
     "Of a page that is nowhere, kvcobrad knows that it was evicted, or that its table was retired, as long "
