@@ -40,9 +40,10 @@ struct attend_args {
     void *scratch;   /* attend_scratch_bytes(), aligned to 64 */
     size_t window;   /* query m sees only n > m - window, sinks included; 0 = all */
     bool exact_rope; /* rotate every key in every plane: slow planes are not folded (attend_decode.c) */
+    bool all_values; /* also add the values of pages whose weights do not count (cpu/attend_rows.h) */
     /* The bits of a query's result depend on the query and the keys that it sees alone, not on the other
      * queries of the call: the phase of each row is computed from its position, and few rows take the loops
-     * for many, not those in whole numbers (gpu/cpu/decode.h). */
+     * for many, not those in whole numbers (gpu/cpu/decode.h). Includes all_values. */
     bool repeatable;
 };
 
@@ -55,6 +56,9 @@ void attend(const struct attend_args *a);
 
 /* attend() with any variant of gpu/cpu/ops.h; the plain C one is the oracle of the others. */
 void attend_with(const struct attend_args *a, const struct ops *ops);
+
+/* attend_with() that returns how many pages' values it skipped, counted once for each query row. */
+size_t attend_skips_with(const struct attend_args *a, const struct ops *ops);
 
 /**
  * attend_share() - attention over a share of the keys, for threads that divide a long sequence

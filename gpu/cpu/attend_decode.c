@@ -381,6 +381,7 @@ static void attend_decode_softmax(struct decode *d, size_t i, size_t n, size_t f
     d->ops->decode->softmax(n, d->scores, d->rows->state + i, n_exact, d->wide, factor, d->weights);
     for (size_t x = 0; x < n; x++)
         if (factor[x] != 1) {
+            d->rows->state[i + x].skipped *= factor[x];
             attend_decode_scale(d->rows->acc_cols, factor[x], d->rows->acc + (i + x) * d->rows->acc_cols);
             attend_decode_scale(d->sums_cols, factor[x], d->sums + (i + x) * d->sums_cols);
         }
@@ -396,7 +397,8 @@ static ptrdiff_t attend_decode_next_page(const struct attend_args *a, size_t pag
 
 /* Adds weights times the levels of the keys that V is predicted from. Those of
  * the head itself are already unpacked. */
-static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, float *sums)
+static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, const struct row_weights *weights,
+                                   float *sums)
 {
     const struct attend_args *a = d->args;
     uint8_t place[TABLE_HALF_TILES_MAX];
@@ -418,22 +420,33 @@ static void attend_decode_add_keys(struct decode *d, size_t page, size_t n, floa
             d->ops->decode->unpack_keys(&k, &d->other);
         }
 
-        d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, d->weights, sums,
+        d->ops->decode->key_values(head == d->head.head ? &d->codes : &d->other, n, weights, sums,
                                    d->sums_cols);
         sums += (size_t) codec->r * KEY_SUMS;
     }
 }
 
-/* Adds weights of rows i .. i + n - 1 times everything that the page holds. */
+/* Adds weights of rows i .. i + n - 1 times everything that the page holds, to the rows that need it. */
 static void attend_decode_add_values(struct decode *d, size_t page, size_t i, size_t n, const uint8_t *block)
 {
     struct coded v = d->v;
-    float *sums = d->sums + i * d->sums_cols;
+    float page_weights[DECODE_ROWS_MAX];
+    const struct row_weights *weights;
+    size_t needing;
+    float *sums;
 
+    for (size_t x = 0; x < n; x++)
+        page_weights[x] = d->weights[x].sum;
+    n = rows_needing_values(d->rows, i, n, page_weights, &needing);
+    if (n == 0)
+        return;
+
+    weights = d->weights + needing;
+    sums = d->sums + (i + needing) * d->sums_cols;
     v.at = block + page_v_off(d->head.k);
     v.next_page = attend_decode_next_page(d->args, page);
-    attend_decode_add_keys(d, page, n, sums);
-    d->ops->decode->values(&v, n, d->weights, sums + d->v_sums, d->sums_cols);
+    attend_decode_add_keys(d, page, n, weights, sums);
+    d->ops->decode->values(&v, n, weights, sums + d->v_sums, d->sums_cols);
 }
 
 /* Half-tiles of the block of the fast planes, or of the other one, which has all without such a block. */

@@ -182,7 +182,7 @@ static void attend_dense_block(struct attend_dense_work *w, size_t i, size_t n, 
                                      w->scores[x]);
     if (both)
         attend_dense_merge_scores(w, i, n, first);
-    rows_softmax(w->ops, &w->rows, i, n, first, CHUNK_TOKENS, w->scores[main]);
+    rows_softmax(w->ops, &w->rows, i, n, first, CHUNK_TOKENS, w->scores[main], NULL);
     if (both)
         attend_dense_part_weights(w, i, n, first);
     for (int x = EXACT; x <= DECODED; x++)

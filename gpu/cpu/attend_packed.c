@@ -263,17 +263,17 @@ static size_t attend_packed_load_exact_block(struct attend_packed_work *w, size_
 
 /* ---- rows over a block ---- */
 
-/* Adds the weights of @n rows from row @i times the values of the block: its first @n_exact keys are exact,
- * the rest packed. */
-static void attend_packed_accumulate(struct attend_packed_work *w, size_t i, size_t n, size_t n_exact,
-                                     size_t n_keys)
+/* Adds the weights of @n rows from row @i, in @weights, times the values of the block: its first @n_exact
+ * keys are exact, the rest packed. */
+static void attend_packed_accumulate(struct attend_packed_work *w, size_t i, size_t n, const float *weights,
+                                     size_t n_exact, size_t n_keys)
 {
     size_t r_in = w->head.v->r_in, cols = w->rows.acc_cols;
     float *acc = w->rows.acc + i * cols;
 
-    w->ops->matmul(n, w->d_lanes, n_exact, (struct matrix_in){w->scores, CHUNK_TOKENS},
+    w->ops->matmul(n, w->d_lanes, n_exact, (struct matrix_in){weights, CHUNK_TOKENS},
                    (struct matrix_in){w->exact, w->d_lanes}, (struct matrix_out){acc, cols});
-    w->ops->matmul(n, r_in, n_keys - n_exact, (struct matrix_in){w->scores + n_exact, CHUNK_TOKENS},
+    w->ops->matmul(n, r_in, n_keys - n_exact, (struct matrix_in){weights + n_exact, CHUNK_TOKENS},
                    (struct matrix_in){w->values + n_exact * r_in, r_in},
                    (struct matrix_out){acc + w->d_lanes, cols});
 }
@@ -289,13 +289,16 @@ static void attend_packed_block(struct attend_packed_work *w, size_t first, size
     if (w->args->repeatable) /* not advanced from the block before, which other queries may not see */
         rope_phase_at(g, w->origin - (double) first, &w->frame);
     for (size_t i = rows_first_seeing(&w->rows, first); i < end; i += ROWS_BATCH) {
-        size_t n = end - i < ROWS_BATCH ? end - i : ROWS_BATCH;
+        size_t n = end - i < ROWS_BATCH ? end - i : ROWS_BATCH, needing;
+        float weights[ROWS_BATCH];
 
         for (size_t x = 0; x < n; x++)
             rope_rotate(g, &w->frame, w->rows.q + (i + x) * g->d, w->q + x * g->d);
         attend_rows_block_scores(w->ops, w->q, n, g->d, w->kt, w->scores);
-        rows_softmax(w->ops, &w->rows, i, n, first, n_keys, w->scores);
-        attend_packed_accumulate(w, i, n, n_exact, n_keys);
+        rows_softmax(w->ops, &w->rows, i, n, first, n_keys, w->scores, weights);
+        n = rows_needing_values(&w->rows, i, n, weights, &needing);
+        if (n > 0)
+            attend_packed_accumulate(w, i + needing, n, w->scores + needing * CHUNK_TOKENS, n_exact, n_keys);
     }
 
     rope_phase_advance(g, &w->frame, &w->args->layout->constants->page_back);
@@ -429,6 +432,7 @@ static void attend_packed_work_init(struct attend_packed_work *w, const struct a
     w->rows.first = a->q_first;
     w->rows.window = a->window;
     w->rows.direct_phases = a->repeatable;
+    w->rows.all_values = a->all_values || a->repeatable; /* skipping depends on other rows and on shares */
     w->origin = (double) (a->repeatable ? a->exact_first : a->q_first);
     w->rows.acc_cols = w->d_lanes + w->head.v->r_in;
     w->decode.ops = ops;
@@ -454,13 +458,19 @@ static void attend_packed_store_all(struct attend_packed_work *w)
         attend_packed_store_rows(w, i, w->rows.n - i < OPS_LANES ? w->rows.n - i : OPS_LANES);
 }
 
-void attend_with(const struct attend_args *a, const struct ops *ops)
+size_t attend_skips_with(const struct attend_args *a, const struct ops *ops)
 {
     struct attend_packed_work w;
 
     attend_packed_work_init(&w, a, ops);
     attend_packed_accumulate_share(&w, 0, a->n_pages, true);
     attend_packed_store_all(&w);
+    return w.rows.n_skipped;
+}
+
+void attend_with(const struct attend_args *a, const struct ops *ops)
+{
+    (void) attend_skips_with(a, ops);
 }
 
 /* ---- shares ---- */

@@ -97,23 +97,60 @@ void rows_hide(const struct attend_rows *rows, size_t i, size_t block, size_t n_
         scores[t] = -INFINITY;
 }
 
-float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block,
-                   size_t n_keys, float *scores)
+/* Sum of the weights of one row over a block. @growth: by how much they made the sum of the row grow, which
+ * has an error of up to 2^-23 of that sum. */
+static float attend_rows_weights(float sum, float growth, const float weights[CHUNK_TOKENS])
 {
-    float factor = 1;
+    float ret = 0;
 
+    if (growth > 0x1p-20f * sum)
+        return growth;
+
+    for (size_t t = 0; t < CHUNK_TOKENS; t++)
+        ret += weights[t];
+    return ret;
+}
+
+void rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block,
+                  size_t n_keys, float *scores, float *ret_weights)
+{
     for (size_t x = 0; x < n; x++) {
         float *s = scores + x * CHUNK_TOKENS;
         float *acc = rows->acc + (i + x) * rows->acc_cols;
+        struct softmax_row *state = &rows->state[i + x];
+        float before = state->sum, factor;
 
         rows_hide(rows, i + x, block, n_keys, s);
-        factor = ops->softmax(&rows->state[i + x], s);
+        factor = ops->softmax(state, s);
+        if (ret_weights)
+            ret_weights[x] = attend_rows_weights(state->sum, state->sum - before * factor, s);
         if (factor == 1)
             continue;
 
+        state->skipped *= factor;
         for (size_t c = 0; c < rows->acc_cols; c++)
             acc[c] *= factor;
     }
+}
 
-    return factor;
+static bool attend_rows_needs_values(const struct softmax_row *state, float weights)
+{
+    return !(weights < 0x1p-24f * state->sum && state->skipped + weights < 0x1p-20f * state->sum);
+}
+
+size_t rows_needing_values(struct attend_rows *rows, size_t i, size_t n, const float *weights,
+                           size_t *ret_first)
+{
+    struct softmax_row *state = rows->state + i;
+    size_t first = 0, end = n;
+
+    for (; !rows->all_values && first < end && !attend_rows_needs_values(&state[first], weights[first]);
+         first++)
+        state[first].skipped += weights[first];
+    for (; !rows->all_values && first < end && !attend_rows_needs_values(&state[end - 1], weights[end - 1]);
+         end--)
+        state[end - 1].skipped += weights[end - 1];
+    rows->n_skipped += n - (end - first);
+    *ret_first = first;
+    return end - first;
 }

@@ -22,6 +22,8 @@ struct attend_rows {
     size_t first;       /* position of the token of row 0 */
     size_t window;      /* a row at position p sees n > p - window; 0 = all */
     bool direct_phases; /* the phase of a row is not advanced from the row before */
+    bool all_values;    /* rows_needing_values() skips nothing */
+    size_t n_skipped;   /* what it skipped: blocks, counted once for each row */
     float *q;           /* [n, d] scaled, rotated by rows_load() */
     float *acc;         /* [n, acc_cols] */
     size_t acc_cols;
@@ -69,6 +71,18 @@ void attend_rows_block_scores(const struct ops *ops, const float *q, size_t n, s
 
 /* Softmax of rows i .. i + n - 1 over one block: scores in, weights out, accumulators rescaled. Only the
  * first rows_keys_seen() keys of a row that are inside its window count; there must be at least one.
- * Returns the factor of the last row, 1 if its maximum did not change. */
-float rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block,
-                   size_t n_keys, float *scores);
+ * @ret_weights [n]: sum of the weights of each row over the block, as part of its sum; NULL: not needed. */
+void rows_softmax(const struct ops *ops, struct attend_rows *rows, size_t i, size_t n, size_t block,
+                  size_t n_keys, float *scores, float *ret_weights);
+
+/*
+ * Chooses the rows of i .. i + n - 1 to which the values of a block are added: from the first that needs
+ * them to the last. Returns their number; @ret_first is counted from @i.
+ *
+ * A row can do without them if the weights of the block, @weights [n] as rows_softmax() returns them, are
+ * less than 2^-24 of its sum so far, while everything that it skipped stays below 2^-20 of that sum. The sum
+ * never falls, so the result misses less than 2^-20 of the weights; those of a share less than that part of
+ * the sum of the share.
+ */
+size_t rows_needing_values(struct attend_rows *rows, size_t i, size_t n, const float *weights,
+                           size_t *ret_first);

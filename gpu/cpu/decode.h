@@ -116,6 +116,7 @@ struct row_weights {
     uint8_t bytes[CHUNK_TOKENS];
     int16_t whole[CHUNK_TOKENS]; /* for wide half-tiles */
     float step, whole_step;
+    float sum; /* of the weights of all keys of the page, as part of the sum of the row */
 };
 
 struct decode_ops {

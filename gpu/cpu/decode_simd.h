@@ -308,7 +308,8 @@ static void softmax(size_t n_rows, float *scores, struct softmax_row *state, siz
         vec_store(old + i, exp_vec(vec_load(old + i)));
     }
     for (size_t i = 0; i < n_rows; i++) {
-        state[i].sum = state[i].sum * old[i] + sum[i] * page[i];
+        ret[i].sum = sum[i] * page[i];
+        state[i].sum = state[i].sum * old[i] + ret[i].sum;
         ret_factor[i] = old[i];
         ret[i].step = page[i] / WEIGHT_MAX;
         ret[i].whole_step = page[i] / WEIGHT_WIDE_MAX;

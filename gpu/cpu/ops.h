@@ -19,8 +19,9 @@
 
 /* State of one softmax row over blocks of 64 keys. */
 struct softmax_row {
-    float max; /* largest score so far; -INFINITY before the first */
-    float sum; /* of exp(score - max) */
+    float max;     /* largest score so far; -INFINITY before the first */
+    float sum;     /* of exp(score - max) */
+    float skipped; /* part of sum whose values were not added: attend_rows.c, not the loops */
 };
 
 struct matrix_in {
