@@ -267,7 +267,7 @@ typedef struct kvc_model_info {
     uint64_t page_bytes;                    /* a page of class "rest": header and payload of one chunk */
     uint64_t first_page_bytes;              /* a page of class "first", which also has the exact sinks */
     uint32_t n_sink;                        /* first tokens that stay exact */
-    uint32_t exact;     /* 0: a table with codes; KVC_EXACT(...): an exact table, see kvc_model_id */
+    uint32_t exact;     /* 0: a table with codes; else an exact one: a sum of enum kvc_exact */
     const char *kernel; /* name of the kernels: an instruction set, or "cuda " and the name of a kernel */
 } kvc_model_info;
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "alloc/table/table_exact.h"
 #include "base/cleanup.h"
 #include "client/model/model_filter.h"
 #include "client/model/model_remote.h"
@@ -118,6 +119,7 @@ static int model_remote_request_open(struct kvc_model *m, struct reply *ret)
     open.first_head = m->shard.first_head;
     open.n_heads = m->shard.n_heads;
     open.n_positions = m->n_positions;
+    open.exact = exact_form_pack(&m->exact);
 
     return connection_call(&m->client->connection, KVCOBRA__REQUEST__BODY_OPEN_MODEL, &open,
                            KVCOBRA__REPLY__BODY_OPEN_MODEL, ret, &m->client->error);

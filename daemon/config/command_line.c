@@ -34,7 +34,7 @@ static const struct argp_option command_line_only[] = {
     {"user", KEY_USER, NULL, 0,
      "Serve this user's programs: sockets in $XDG_RUNTIME_DIR/kvcobra or, without that variable, in "
      "/run/user/UID/kvcobra or /tmp/kvcobra-UID; state in ~/.local/state/kvcobra, settings in "
-     "~/.config/kvcobra/kvcobrad.conf, a pool of a quarter of the memory",
+     "~/.config/kvcobra/kvcobrad.conf, a pool of a quarter of the memory, exact = yes",
      0},
     {"config", KEY_CONFIG, "FILE", 0,
      "Read settings from FILE, then from FILE.d/*.conf, see kvcobrad.conf(5); options override them", 0},

@@ -44,6 +44,7 @@ struct config {
     uint64_t moments_bytes_max;
     uint32_t ghosts_per_tenant;
     uint64_t table_bytes_max;
+    bool exact;
 
     /* GPUs */
     const char *gpu; /* UUIDs separated by commas, or "first"; NULL: none */

@@ -216,6 +216,19 @@ const struct setting settings[] = {
         .details = "\"kvcobra recalibrate\" makes a table from these moments.",
     },
     {
+        .name = "exact",
+        .kind = SETTING_BOOL,
+        .group = SETTINGS_MEMORY,
+        .reloads = true,
+        MEMBER(bool, exact),
+        .argument = "yes|no",
+        .help = "Whether engines of a model without an active table share the bytes of their own caches",
+        .details =
+            "Such pages take as many bytes as the engine's cache, five times those of 3 bits per number, "
+            "within the quota of the tenant. They are for engines of the same number type, and are "
+            "dropped when a table is activated. no makes no new ones.",
+    },
+    {
         .name = "ghosts",
         .kind = SETTING_U32,
         .group = SETTINGS_MEMORY,

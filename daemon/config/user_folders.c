@@ -142,6 +142,10 @@ int user_folders_apply(struct config *c, char **ret_file, struct errmsg *e)
     if (r < 0)
         return r;
 
+    r = config_set(c, "exact", "yes", e); /* who starts a daemon of their own has no table at first */
+    if (r < 0)
+        return r;
+
     r = user_folders_set_pool(c, e);
     if (r < 0)
         return r;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/loop/ev.h"
 #include "daemon/offload/offload.h"
 #include "daemon/requests/request.h"
 #include "daemon/requests/request_row.h"
@@ -14,6 +15,7 @@
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/table_entry.h"
 #include "daemon/tables/tables.h"
+#include "daemon/tables/tables_exact.h"
 #include "daemon/tables/trial.h"
 #include "gpu/device.h"
 
@@ -44,6 +46,7 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
 {
     struct table_model *active;
     const uint8_t *digest;
+    uint32_t n_positions;
     struct geometry g;
     int r;
 
@@ -56,12 +59,16 @@ static int models_check(struct request *rq, const Kvcobra__OpenModel *m, struct 
         return r;
 
     digest = aliases_resolve(rq->server->tables, digest);
-    active = table_model_find(rq->server->tables, digest);
-    if (!active)
-        return fail(&rq->error, -ENODATA, "no table is active for this model: stage and activate one");
+    n_positions = m->n_positions ? m->n_positions : GEOMETRY_POSITIONS;
+    r = tables_exact_open(
+        rq->server->tables,
+        &(struct exact_request){
+            .model_digest = digest, .geometry = &g, .n_positions = n_positions, .form = m->exact},
+        ev_now_ms(rq->server->ev), &active, &rq->error);
+    if (r < 0)
+        return r;
 
-    r = geometry_check_same(&g, &active->active->table->geometry,
-                            m->n_positions ? m->n_positions : GEOMETRY_POSITIONS, &rq->error);
+    r = geometry_check_same(&g, &active->active->table->geometry, n_positions, &rq->error);
     if (r < 0)
         return r;
 

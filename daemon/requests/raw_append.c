@@ -96,6 +96,11 @@ static int raw_append_check_vectors(struct request *rq, const Kvcobra__AppendRaw
     unsigned dtype = (unsigned) m->type;
     int r;
 
+    if (table_is_exact(l->table))
+        return fail(
+            &rq->error, -EOPNOTSUPP,
+            "the model has an exact table, whose pages hold an engine's own bytes: reserve and commit "
+            "them, or activate a calibrated table");
     if (dtype_bytes(dtype) == 0)
         return fail(&rq->error, -EINVAL, "number type %d is unknown", (int) m->type);
 

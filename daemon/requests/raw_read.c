@@ -84,6 +84,9 @@ static int raw_read_fill(struct request *rq, const Kvcobra__ReadRaw *m, const st
 
     if (!l->table)
         return fail(&rq->error, -ESTALE, "the page's table is missing");
+    if (table_is_exact(l->table))
+        return fail(&rq->error, -EOPNOTSUPP,
+                    "the page has the bytes of an engine's cache: lease it and read them");
     if (m->layer >= l->table->geometry.n_layers || m->side > SIDE_V)
         return fail(&rq->error, -EINVAL,
                     "layer %" PRIu32 ", side %" PRIu32 ": the model has %" PRIu32 " layers and two sides",

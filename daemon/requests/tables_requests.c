@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "alloc/table/table_exact.h"
 #include "alloc/table/table_format.h"
 #include "base/digest.h"
 #include "daemon/loop/ev.h"
@@ -70,6 +71,7 @@ static int tables_requests_handle_list(struct request *rq)
         info->model_digest = bytes_view(t->model_digest, DIGEST_BYTES);
         info->state = (Kvcobra__TableState) t->state;
         info->bpd_code = t->bpd_code;
+        info->exact = t->table ? exact_form_pack(&t->table->exact) : 0;
         info->file_bytes = t->file_bytes;
         info->references = t->n_refs;
         info->pages = table_entry_pages(t);

@@ -212,6 +212,18 @@ int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t
     return 0;
 }
 
+void control_withdraw(struct tenant *t, const uint8_t *model_digest)
+{
+    int model = control_find(t, model_digest);
+
+    if (model < 0)
+        return;
+
+    atomic_store_explicit(&t->control->shadow[model], 0, memory_order_release);
+    atomic_store_explicit(&t->control->models[model].word,
+                          control_word(0, CONTROL_NO_TABLE, CONTROL_NO_TABLE, 0), memory_order_release);
+}
+
 void control_model_ref(struct tenant *t, uint32_t slot)
 {
     t->n_model_users[slot]++;

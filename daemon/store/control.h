@@ -39,6 +39,9 @@ struct control_tables {
 int control_publish(struct tenant *t, const uint8_t *model_digest, const uint8_t *geometry_digest,
                     const struct control_tables *tables, uint32_t *ret_slot, struct errmsg *e);
 
+/* New sequences of the model have no table. A page without the model stays as it is. */
+void control_withdraw(struct tenant *t, const uint8_t *model_digest);
+
 /* A user of the model in entry @slot, which control_publish() returned: the entry stays until it ends. */
 void control_model_ref(struct tenant *t, uint32_t slot);
 void control_model_unref(struct tenant *t, const uint8_t *model_digest);

@@ -22,10 +22,8 @@ struct state_text {
 };
 
 static const char *const state_writer_names[STATE_FILES_MAX] = {
-    [STATE_ACTIVE] = "active",
-    [STATE_TRIALS] = "trials",
-    [STATE_ALIASES] = "aliases",
-    [STATE_QUOTAS] = "quotas",
+    [STATE_ACTIVE] = "active", [STATE_TRIALS] = "trials", [STATE_ALIASES] = "aliases",
+    [STATE_QUOTAS] = "quotas", [STATE_EXACT] = "exact",
 };
 
 void state_writer_set_printer(struct state_writer *w, enum state_file f,

@@ -1,5 +1,6 @@
 /*
- * Replaces the text files of the state folder: the active set, trials, aliases, quotas. Syncing a file can
+ * Replaces the text files of the state folder: the active set, trials, aliases, quotas, exact
+ * tables. Syncing a file can
  * take seconds, so a thread does it, one file after the other in the order of the calls.
  *
  * A file is written before what it says is true, so a change of the state runs several times
@@ -19,7 +20,7 @@
 #include "base/errmsg.h"
 #include "daemon/loop/work.h"
 
-enum state_file { STATE_ACTIVE, STATE_TRIALS, STATE_ALIASES, STATE_QUOTAS, STATE_FILES_MAX };
+enum state_file { STATE_ACTIVE, STATE_TRIALS, STATE_ALIASES, STATE_QUOTAS, STATE_EXACT, STATE_FILES_MAX };
 
 struct state_folder;
 struct state_text; /* a file that waits for the thread */

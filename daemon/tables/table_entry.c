@@ -196,6 +196,49 @@ void table_set_state(struct tables *ts, struct table_entry *t, enum table_state 
     t->state = state;
 }
 
+/* A space without the layout of @table: sizes and shard stay. */
+static void table_entry_lose_layout(struct space *s)
+{
+    struct page_layout lost = {.shard = s->layout.shard};
+
+    for (unsigned class = 0; class < 2; class ++) {
+        lost.page_bytes[class] = s->layout.page_bytes[class];
+        lost.slot_bytes[class] = s->layout.slot_bytes[class];
+    }
+    page_layout_deinit(&s->layout);
+    s->layout = lost;
+}
+
+/* Gives the layout of @table to a space whose pages a restart found without it. */
+static int table_entry_find_layout(struct space *s, const struct table *table, struct errmsg *e)
+{
+    const struct page_layout *lost = &s->layout;
+    struct page_layout l;
+
+    if (page_layout_init(&l, table, lost->shard) < 0)
+        return fail(e, -EBADMSG, "stored pages name a shard that this table does not have");
+    if (lost->page_bytes[PAGE_FIRST] != l.page_bytes[PAGE_FIRST] &&
+        lost->page_bytes[PAGE_REST] != l.page_bytes[PAGE_REST]) {
+        page_layout_deinit(&l);
+        return fail(e, -EBADMSG, "stored pages have other sizes than those of this table");
+    }
+    s->layout = l;
+    return 0;
+}
+
+static int table_entry_find_layouts(struct table_entry *t, const struct table *table, struct errmsg *e)
+{
+    int r = 0;
+
+    for (struct space *s = t->spaces; s && r == 0; s = s->next)
+        if (!s->layout.table)
+            r = table_entry_find_layout(s, table, e);
+    for (struct space *s = t->spaces; s && r < 0; s = s->next)
+        if (s->layout.table == table)
+            table_entry_lose_layout(s);
+    return r;
+}
+
 /* Takes over the reference on @table, and @copy. */
 static void table_entry_set(struct table_entry *t, struct table *table, int copy)
 {
@@ -217,6 +260,8 @@ int table_accept(struct tables *ts, struct table *table, int copy, struct table_
 
     if (!t)
         r = table_entry_new(ts, table->digest, &t, e);
+    if (r == 0 && !t->table)
+        r = table_entry_find_layouts(t, table, e);
     if (r < 0)
         return r;
 
@@ -254,7 +299,25 @@ void table_model_drop(struct tables *ts, struct table_model *m)
 
 int table_check_geometry(const struct table_model *m, const struct table_entry *t, struct errmsg *e)
 {
-    return m && m->active ? geometry_check_same(&m->active->table->geometry, &t->table->geometry, 0, e) : 0;
+    if (!m || !m->active || table_model_is_exact(m)) /* any client may have made an exact one */
+        return 0;
+
+    return geometry_check_same(&m->active->table->geometry, &t->table->geometry, 0, e);
+}
+
+bool table_model_is_exact(const struct table_model *m)
+{
+    return m && m->active && table_is_exact(m->active->table);
+}
+
+int table_check_calibrated(const struct table_entry *t, struct errmsg *e)
+{
+    if (!t->table || !table_is_exact(t->table))
+        return 0;
+
+    return fail(e, -EINVAL,
+                "it is an exact table, which kvcobrad makes for clients while no table of their model is "
+                "active (setting exact): operators activate and try calibrated tables only");
 }
 
 struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m)

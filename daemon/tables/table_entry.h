@@ -147,9 +147,16 @@ void table_model_drop(struct tables *ts, struct table_model *m);
 
 /*
  * Whether @t has exactly the geometry of the model's active table: clients compute attention of all tables of
- * a model with one geometry. @m: NULL for a new model. Return: 0; -EINVAL with both values.
+ * a model with one geometry, which an exact table does not decide. @m: NULL for a new model. Return: 0;
+ * -EINVAL with both values.
  */
 int table_check_geometry(const struct table_model *m, const struct table_entry *t, struct errmsg *e);
+
+/* Whether the model's active table is an exact one (tables_exact.h). @m: may be NULL. */
+bool table_model_is_exact(const struct table_model *m);
+
+/* Refuses an exact table where operators name one. Return: 0; -EINVAL with a sentence. */
+int table_check_calibrated(const struct table_entry *t, struct errmsg *e);
 
 /* The table that ROLLBACK from @m's active one returns to, or NULL. */
 struct table_entry *table_model_previous(const struct tables *ts, const struct table_model *m);

@@ -30,6 +30,7 @@
 #include "daemon/tables/aliases.h"
 #include "daemon/tables/fit.h"
 #include "daemon/tables/table_copy.h"
+#include "daemon/tables/tables_exact.h"
 #include "daemon/tables/tables_files.h"
 #include "daemon/tables/trial.h"
 
@@ -201,6 +202,8 @@ static bool tables_may_return(const struct tables *ts, const struct table_entry 
         return false;
     if (t->from_before && now_ms < ts->returns_until_ms)
         return true;
+    if (table_is_exact(t->table))
+        return false;
     /* 0: only its pages survived a restart */
     return t->activated == 0 || t->rolled_back || (m && table_model_previous(ts, m) == t);
 }
@@ -267,6 +270,13 @@ int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, u
 
     if (!t)
         return fail(e, -ENOENT, "no such table");
+    if (t->state == TABLE_ACTIVE && table_model_is_exact(m)) {
+        tables_exact_withdraw(ts, table_model_find(ts, t->model_digest), now_ms);
+        tables_retire_idle(ts, now_ms);
+        *ret_entry = t;
+        *ret_outcome = OUTCOME_APPLIED;
+        return 0;
+    }
     if (t->state == TABLE_ACTIVE)
         return fail(e, -EBUSY,
                     "the table is active: activate another one, or roll back, before you retire it");
@@ -374,6 +384,7 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
     state_writer_set_printer(&ts->state, STATE_ACTIVE, tables_files_print_active_set, ts);
     state_writer_set_printer(&ts->state, STATE_TRIALS, trial_print_all, ts);
     state_writer_set_printer(&ts->state, STATE_ALIASES, aliases_print_all, ts);
+    state_writer_set_printer(&ts->state, STATE_EXACT, tables_exact_print_all, ts);
 
     r = tables_files_init(config, e);
     if (r < 0)
@@ -382,6 +393,8 @@ int tables_init(struct tables *ts, const struct config *config, struct devices *
     r = tables_files_load(config, tables_load_file, ts, e);
     if (r == 0)
         r = tables_files_load_active(config, tables_load_active, ts, e);
+    if (r == 0)
+        r = tables_exact_load(ts, e);
     if (r == 0)
         r = trial_load(ts, e);
     return r == 0 ? aliases_load(ts, e) : r;

@@ -39,10 +39,10 @@ void tables_deinit(struct tables *ts); /* when the stores have no page */
 
 /**
  * tables_retire() - retire a table that is not active as soon as no session references it and no page of it
- * is held
+ * is held. An exact table may be active: then its model has none
  * @revision: 0, or the lowest revision of the model that the operator expects
  *
- * Return: 0, see *ret_outcome and the entry's state; -ENOENT; -EBUSY: it is active.
+ * Return: 0, see *ret_outcome and the entry's state; -ENOENT; -EBUSY: it is active, and not exact.
  */
 int tables_retire(struct tables *ts, const uint8_t *digest, uint64_t revision, uint64_t now_ms,
                   enum table_outcome *ret_outcome, struct table_entry **ret_entry, struct errmsg *e);

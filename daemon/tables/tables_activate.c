@@ -12,6 +12,7 @@
 #include "daemon/store/control.h"
 #include "daemon/store/space.h"
 #include "daemon/store/store.h"
+#include "daemon/tables/tables_exact.h"
 #include "daemon/tables/trial.h"
 #include "proto/protocol.h"
 
@@ -21,7 +22,7 @@ static enum table_outcome tables_activate_compare_revision(const struct table_mo
                                                            const struct table_entry *t, uint64_t *revision)
 {
     bool same = m && m->active == t;
-    uint64_t present = m ? m->revision : 0;
+    uint64_t present = m ? m->revision : 0; /* 0 too if the active table is exact */
 
     if (*revision == 0) {
         *revision = same ? present : present + 1;
@@ -109,8 +110,11 @@ static void tables_activate_announce(struct tables *ts, const struct tables_acti
     trial_end_all(ts, w->t); /* an active table is not tried */
     table_set_state(ts, w->t, TABLE_ACTIVE);
     trial_publish(ts, w->m);
-    if (w->old && w->old != w->t)
+    if (w->old && w->old != w->t) {
         table_set_state(ts, w->old, TABLE_DRAINING);
+        if (table_is_exact(w->old->table))
+            tables_exact_replaced(ts);
+    }
 }
 
 static int tables_activate_add_model(struct tables *ts, struct tables_activate_switch *w, struct errmsg *e)
@@ -156,6 +160,9 @@ static int tables_activate_check(struct tables *ts, struct table_activation *set
         return fail(e, -ENOENT, "no such table is staged");
     if (!t->table)
         return fail(e, -EBADMSG, "the table is %s: stage it again", table_state_name(t->state));
+    r = table_check_calibrated(t, e);
+    if (r < 0)
+        return r;
     for (size_t j = 0; j < i; j++)
         if (memcmp(all[j].t->model_digest, t->model_digest, DIGEST_BYTES) == 0)
             return fail(e, -EINVAL, "two of the tables are of one model, which has one active table");

@@ -142,7 +142,8 @@ void tables_files_print_active_set(const void *ctx, FILE *f)
 
     (void) fputs(ACTIVE_TITLE, f);
     for (const struct table_model *m = ts->models; m; m = m->next)
-        tables_files_print_active(m, f);
+        if (!table_is_exact(m->active->table)) /* tables_exact.h has a file of its own */
+            tables_files_print_active(m, f);
     for (const struct table_entry *t = ts->entries; t; t = t->next)
         if (tables_files_is_remembered(t))
             tables_files_print_draining(t, offset_ms, f);

@@ -90,6 +90,10 @@ int tables_stage_decide(struct tables *ts, struct staging *s, enum table_outcome
         return 0;
     }
 
+    if (table_is_exact(s->table))
+        return fail(e, -EINVAL,
+                    "it is an exact table, which kvcobrad makes itself for clients that ask for one (setting "
+                    "exact): stage calibrated tables");
     r = tables_stage_check_alias(ts, s->table, e);
     if (r < 0)
         return r;

@@ -129,6 +129,16 @@ static int trial_find(struct tables *ts, const uint8_t *digest, bool ends, struc
         return fail(e, -ENOENT, "no such table is staged");
     if (!m)
         return fail(e, -ENODATA, "no table of this model is active: activate one first");
+    if (!ends) {
+        int r = table_check_calibrated(t, e);
+
+        if (r < 0)
+            return r;
+    }
+    if (!ends && table_model_is_exact(m))
+        return fail(
+            e, -EBUSY,
+            "only an exact table of this model is active, beside which nothing is tried: activate one");
     if (!ends && t->state != TABLE_VERIFIED && t->state != TABLE_SHADOW)
         return fail(e, -EBUSY, "the table is %s: only one that is verified and not in use can be tried",
                     table_state_name(t->state));
