@@ -215,7 +215,7 @@ static int cmd_recalibrate_find_active(struct recalibration *x, struct errmsg *e
     for (size_t i = 0; i < list->n_tables; i++) {
         const Kvcobra__TableInfo *t = list->tables[i];
 
-        if (t->state != KVCOBRA__TABLE_STATE__TABLE_ACTIVE)
+        if (t->state != KVCOBRA__TABLE_STATE__TABLE_ACTIVE || t->exact != 0)
             continue;
         if (x->o->model && !operator_digest_matches(t->model_digest.data, x->o->model))
             continue;

@@ -6,6 +6,7 @@
 #include "alloc/solve/metric.h"
 #include "alloc/solve/spectrum.h"
 #include "alloc/table/table_account.h"
+#include "alloc/table/table_exact.h"
 #include "base/digest.h"
 #include "tools/command/utf8_json.h"
 #include "tools/inspect/inspect.h"
@@ -162,15 +163,18 @@ static json_t *inspect_json_table(const struct inspection *x, bool *failed)
 {
     const struct table *t = x->table;
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES], geometry[DIGEST_HEX_BYTES];
+    char form[EXACT_FORM_TEXT_BYTES];
     double k_bpd = inspect_side_bpd(t, SIDE_K), v_bpd = inspect_side_bpd(t, SIDE_V);
 
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:i, s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
-        "kind", "table", "digest", digest_hex(t->digest, digest), "model_digest",
-        digest_hex(t->model_digest, model), "geometry_digest", digest_hex(t->geometry_digest, geometry),
-        "geometry", geometry_json(&t->geometry), "n_sink", (int) t->n_sink, "predict",
-        solve_prediction_name(t->v_from), "bpd_code", t->bpd_code, "k_bpd", k_bpd, "v_bpd", v_bpd,
-        "file_bytes", (json_int_t) t->n_bytes, "code_bytes_per_token",
+        "{s:s, s:o, s:s, s:s, s:s, s:o, s:i, s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, "
+        "s:o}",
+        "kind", "table", "exact",
+        table_is_exact(t) ? json_string(exact_form_print(&t->exact, form)) : json_null(), "digest",
+        digest_hex(t->digest, digest), "model_digest", digest_hex(t->model_digest, model), "geometry_digest",
+        digest_hex(t->geometry_digest, geometry), "geometry", geometry_json(&t->geometry), "n_sink",
+        (int) t->n_sink, "predict", solve_prediction_name(t->v_from), "bpd_code", t->bpd_code, "k_bpd", k_bpd,
+        "v_bpd", v_bpd, "file_bytes", (json_int_t) t->n_bytes, "code_bytes_per_token",
         (json_int_t) ((inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8), "page_bytes",
         (json_int_t) x->info.page_bytes, "first_page_bytes", (json_int_t) x->info.first_page_bytes, "codecs",
         codecs_json(t, failed), "charged", inspect_json_account(t), "levels", levels_json(t, failed), "bytes",

@@ -7,6 +7,7 @@
 #include "alloc/solve/solve.h"
 #include "alloc/table/table.h"
 #include "alloc/table/table_account.h"
+#include "alloc/table/table_exact.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/command/command.h"
@@ -54,15 +55,14 @@ static void inspect_table_print_account(const struct table *t)
                    CONTEXT_TOKENS);
 }
 
-static void inspect_table_print_head(const struct inspection *x)
+/* What every table has: file, names, geometry. */
+static void inspect_table_print_names(const struct inspection *x, const char *kind)
 {
     const struct table *t = x->table;
     const struct geometry *g = &t->geometry;
-    uint64_t per_token = (inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8;
-    uint64_t exact = (uint64_t) head_side_count(g) * g->d * 2;
-    char ratio[48] = "", digest[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
+    char digest[DIGEST_HEX_BYTES], size[HUMAN_BYTES];
 
-    terminal_print(stdout, INDENT, "%s: an allocation table, %s\n\n", x->request.table_path,
+    terminal_print(stdout, INDENT, "%s: an %s table, %s\n\n", x->request.table_path, kind,
                    human_bytes(t->n_bytes, size));
     terminal_print(stdout, INDENT, "  table      %s\n", inspect_table_digest(t->digest, digest));
     terminal_print(stdout, INDENT, "  model      %s\n", inspect_table_digest(t->model_digest, digest));
@@ -70,6 +70,31 @@ static void inspect_table_print_head(const struct inspection *x)
                    "  geometry   %u layers, %u query heads on %u KV heads of dimension %u,\n"
                    "             %u of it rotated\n",
                    g->n_layers, g->n_heads, g->n_kv_heads, g->d, g->n_rot);
+}
+
+static void inspect_table_print_exact(const struct inspection *x)
+{
+    const struct table *t = x->table;
+    char form[EXACT_FORM_TEXT_BYTES];
+
+    inspect_table_print_names(x, "exact");
+    terminal_print(stdout, INDENT, "  holds      %s,\n             as the engine's cache has them\n",
+                   exact_form_print(&t->exact, form));
+    terminal_print(stdout, INDENT, "  per token  %ju bytes\n",
+                   (uintmax_t) (inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8);
+    terminal_print(stdout, INDENT, "  per page   %ju bytes for %u tokens\n", (uintmax_t) x->info.page_bytes,
+                   CHUNK_TOKENS);
+}
+
+static void inspect_table_print_head(const struct inspection *x)
+{
+    const struct table *t = x->table;
+    const struct geometry *g = &t->geometry;
+    uint64_t per_token = (inspect_code_bits(t, SIDE_K) + inspect_code_bits(t, SIDE_V)) / 8;
+    uint64_t exact = (uint64_t) head_side_count(g) * g->d * 2;
+    char ratio[48] = "";
+
+    inspect_table_print_names(x, "allocation");
     terminal_print(stdout, INDENT,
                    "  bits       %.3f per number (K %.3f, V %.3f);%s\n"
                    "             first %u tokens exact\n",
@@ -258,6 +283,11 @@ static void inspect_table_print_provenance(const struct table *t)
 
 int inspect_table_text(const struct inspection *x)
 {
+    if (table_is_exact(x->table)) {
+        inspect_table_print_exact(x);
+        return COMMAND_OK;
+    }
+
     inspect_table_print_head(x);
     putchar('\n');
     inspect_table_print_widths(x->table);

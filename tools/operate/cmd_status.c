@@ -484,9 +484,9 @@ static int cmd_status_print_own(kvc_client *c, const struct operator_options *o,
         char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
 
         if (t->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE)
-            terminal_print(stdout, HEAD_INDENT, "active    table %s of model %s, %.3f bits per number\n",
-                           digest_short(t->digest.data, digest), digest_short(t->model_digest.data, model),
-                           t->bpd_code);
+            terminal_print(stdout, HEAD_INDENT, "active    %s %s of model %s, %.3f bits per number\n",
+                           t->exact != 0 ? "exact table" : "table", digest_short(t->digest.data, digest),
+                           digest_short(t->model_digest.data, model), t->bpd_code);
     }
     putchar('\n');
     cmd_status_print_list(&tenants, s->tenants, s->n_tenants);

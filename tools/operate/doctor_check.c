@@ -272,16 +272,26 @@ static void doctor_check_tables(struct doctor *d, kvc_client *control)
 {
     _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *list = NULL;
     struct errmsg e = {""};
-    size_t n_active = 0;
+    size_t n_active = 0, n_exact = 0;
 
     if (operator_list_tables(control, &list, &e) < 0) {
         doctor_add(d, DOCTOR_WRONG, "tables", "%s", e.text);
         return;
     }
 
-    for (size_t i = 0; i < list->n_tables; i++)
-        n_active += list->tables[i]->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE;
-    if (n_active == 0)
+    for (size_t i = 0; i < list->n_tables; i++) {
+        bool is_active = list->tables[i]->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE;
+
+        n_active += is_active;
+        n_exact += is_active && list->tables[i]->exact != 0;
+    }
+    if (n_exact > 0)
+        doctor_add(
+            d, DOCTOR_NOTE, "tables",
+            "%zu active, of which %zu are exact: their pages have the engines' own 16 or 32 bits; a table "
+            "of 3 bits ('kvcobra calibrate', 'kvcobra solve') needs a fifth or less",
+            n_active, n_exact);
+    else if (n_active == 0)
         doctor_add(
             d, DOCTOR_NOTE, "tables",
             "no table is active, so no client can share pages: 'kvcobra table stage FILE' and 'kvcobra table "

@@ -154,7 +154,8 @@ static int own_table_is_active(const struct own_table *t, struct own_table_steps
         if (tables->tables[i]->model_digest.len != KVC_DIGEST_BYTES)
             continue;
         (void) digest_hex(tables->tables[i]->model_digest.data, text);
-        if (tables->tables[i]->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE && strcmp(s->model_id, text) == 0)
+        if (tables->tables[i]->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE && tables->tables[i]->exact == 0 &&
+            strcmp(s->model_id, text) == 0)
             *ret_active = true;
     }
     return 0;

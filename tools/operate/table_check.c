@@ -78,7 +78,7 @@ static int table_check_rollback(const Kvcobra__ListTablesReply *list, const Kvco
 
 static int table_check_retire(const Kvcobra__TableInfo *t, const char *name)
 {
-    if (t->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE)
+    if (t->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE && t->exact == 0)
         return command_fail("table %s is active: activate another one, or roll back, before you retire it",
                             name);
     return COMMAND_OK;

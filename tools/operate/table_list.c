@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc/table/table_exact.h"
 #include "base/cleanup.h"
 #include "base/digest.h"
 #include "tools/command/command.h"
@@ -48,16 +49,26 @@ static json_t *table_list_live_json(const Kvcobra__TableInfo *t)
         "canary_share", (json_int_t) t->canary_share, "canary_tenants", (json_int_t) t->canary_tenants);
 }
 
+/* The form of an exact table in words, or null. */
+static json_t *table_list_exact_json(uint32_t packed)
+{
+    char text[EXACT_FORM_TEXT_BYTES];
+    struct exact_form form;
+
+    return exact_form_unpack(packed, &form) ? json_string(exact_form_print(&form, text)) : json_null();
+}
+
 static json_t *table_list_json(const Kvcobra__TableInfo *t)
 {
     char digest[DIGEST_HEX_BYTES], model[DIGEST_HEX_BYTES];
 
-    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:o, s:o}", "digest",
+    return json_pack("{s:s, s:s, s:s, s:f, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "digest",
                      digest_hex(t->digest.data, digest), "model", digest_hex(t->model_digest.data, model),
-                     "state", operator_table_state(t->state), "bpd_code", t->bpd_code, "file_bytes",
-                     (json_int_t) t->file_bytes, "references", (json_int_t) t->references, "pages",
-                     (json_int_t) t->pages, "revision", (json_int_t) t->revision, "reason",
-                     utf8_json(t->reason, strlen(t->reason)), "live", table_list_live_json(t));
+                     "state", operator_table_state(t->state), "bpd_code", t->bpd_code, "exact",
+                     table_list_exact_json(t->exact), "file_bytes", (json_int_t) t->file_bytes, "references",
+                     (json_int_t) t->references, "pages", (json_int_t) t->pages, "revision",
+                     (json_int_t) t->revision, "reason", utf8_json(t->reason, strlen(t->reason)), "live",
+                     table_list_live_json(t));
 }
 
 int table_list_print_json(const Kvcobra__ListTablesReply *list)
@@ -76,10 +87,11 @@ int table_list_print_json(const Kvcobra__ListTablesReply *list)
 
 /* ---- text ---- */
 
-/* One line each for the live error, a shadow and a canary, if the table has them. */
+/* One line each for an exact form, the live error, a shadow and a canary, if the table has them. */
 static void table_list_print_live(const Kvcobra__TableInfo *t)
 {
-    char hex[DIGEST_HEX_BYTES];
+    char hex[DIGEST_HEX_BYTES], text[EXACT_FORM_TEXT_BYTES];
+    struct exact_form form;
     const Kvcobra__Fit *f = t->fit;
     const char *name = digest_short(t->digest.data, hex);
 
@@ -98,6 +110,11 @@ static void table_list_print_live(const Kvcobra__TableInfo *t)
                        table_list_saturation(f->saturated_k, f->coded_k),
                        table_list_saturation(f->saturated_v, f->coded_v), saturated);
     }
+
+    if (exact_form_unpack(t->exact, &form))
+        terminal_print(stdout, 2,
+                       "%s: exact: the bytes of an engine's cache (%s); a table of 3 bits saves %.0f %%\n",
+                       name, exact_form_print(&form, text), 100 * (1 - 3 / t->bpd_code));
 
     if (t->state == KVCOBRA__TABLE_STATE__TABLE_SHADOW)
         terminal_print(stdout, 2, "%s: shadow for %.4g %% of new chunks\n", name, t->shadow_ppm / 1e4);
