@@ -116,20 +116,20 @@ class Model(Handle):
         return ModelInfo(bytes(info.table_digest), info.revision, info.bpd_code, info.page_bytes, info.first_page_bytes,
                          info.n_sink, text(info.kernel))
 
-    def peek(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None, repeatable: bool = False) -> int:
-        """An estimate of how many leading tokens are published for sequences with these options. Leases nothing."""
+    def peek(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None, repeatable: bool = False, window: int = 0) -> int:
+        """An estimate of how many tokens a match of a sequence with these options finds. Leases nothing."""
         ids, ret = _arrays.token_array(tokens), ffi.new("size_t *")
-        options, _owners = sequence_options(salt, table)
+        options, _owners = sequence_options(salt, table, window)
         options.flags = REPEATABLE * bool(repeatable)
         self._client.call("kvc_model_peek", self.handle, options, ids, len(ids), ret)
         return int(ret[0])
 
     def prefetch(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None, repeatable: bool = False,
-                 fetch_ms: int = 0) -> int:
+                 fetch_ms: int = 0, window: int = 0) -> int:
         """Starts to bring a prompt's chunks from the disk to memory, and does not wait. @fetch_ms: how long the daemon may take;
         0 is 1000. Returns a number for cancel_prefetch(), or 0: there is nothing to fetch."""
         ids, ret = _arrays.token_array(tokens), ffi.new("uint64_t *")
-        options, _owners = sequence_options(salt, table)
+        options, _owners = sequence_options(salt, table, window)
         options.flags, options.fetch_ms = REPEATABLE * bool(repeatable), fetch_ms
         self._client.call("kvc_model_prefetch", self.handle, options, ids, len(ids), ret)
         return int(ret[0])
@@ -164,11 +164,13 @@ def _table_bytes(table: Any) -> Optional[bytes]:
         return file.read()
 
 
-def sequence_options(salt: bytes, table: Optional[Digest]) -> Tuple[Any, Any]:
-    """A kvc_seq_options with salt and table, and the memory that it points to."""
+def sequence_options(salt: bytes, table: Optional[Digest], window: int) -> Tuple[Any, Any]:
+    """A kvc_seq_options with salt, table and window, and the memory that it points to."""
+    if not 0 <= window < 1 << 32:
+        raise ValueError(f"window is {window}; expected 0..{(1 << 32) - 1}")
     if not isinstance(salt, (bytes, bytearray)):
         raise TypeError(f"salt is a {type(salt).__name__}; expected bytes")
-    options = new("kvc_seq_options")
+    options = new("kvc_seq_options", window=window)
     c_salt = ffi.new("uint8_t[]", bytes(salt)) if salt else ffi.NULL
     c_table = ffi.NULL if table is None else ffi.new("uint8_t[]", _arrays.digest(table, "table"))
     options.salt, options.salt_bytes, options.table_digest = c_salt, len(salt), c_table

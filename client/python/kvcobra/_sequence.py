@@ -51,14 +51,16 @@ class Sequence(Handle):
     counted: matches count neither hits nor misses, because another sequence counts them for the same request.
     fetch_ms: a match waits so long for pages of a disk or of other hosts, up to 8000; 0: not at all; None: the library's default.
     compute_tokens_per_s: at which the caller computes a prompt: a match does not wait for pages that come later; 0: unknown.
+    window: that the layers attend to, in tokens: a match needs only the chunks of it, finds the longest text that has all of them, and
+    nothing before them can be read or attended to; 0: all tokens.
 
     Arrays are [tokens, heads, head_dim]; any strides with a contiguous last dimension are read in place.
     """
 
     def __init__(self, model: Model, salt: bytes = b"", keys: str = "before", pairs: str = "half-split",
                  publish_all: bool = False, repeatable: bool = False, table: Optional[Digest] = None,
-                 counted: bool = False, fetch_ms: Optional[int] = None, compute_tokens_per_s: int = 0) -> None:
-        options, _owners = sequence_options(salt, table)
+                 counted: bool = False, fetch_ms: Optional[int] = None, compute_tokens_per_s: int = 0, window: int = 0) -> None:
+        options, _owners = sequence_options(salt, table, window)
         options.keys, options.pairs = _choice(keys, KEYS, "keys"), _choice(pairs, PAIRS, "pairs")
         options.flags = PUBLISH_ALL * bool(publish_all) + REPEATABLE * bool(repeatable) + COUNTED * bool(counted)
         if fetch_ms is not None:

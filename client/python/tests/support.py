@@ -116,6 +116,13 @@ class Daemon:
         self.command("table", "stage", path)
         self.command("table", "activate", path)
 
+    def flush_command(self, table, tokens):
+        """What makes the pages of @tokens, with @table, unfindable."""
+        path = os.path.join(self.folder, "flushed")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(" ".join(map(str, tokens)))
+        return ["flush", "--tenant", f"uid-{os.geteuid()}", "--table", table.hex(), "--from", "0", "--tokens-file", path, "--yes"]
+
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(TIMEOUT_S)

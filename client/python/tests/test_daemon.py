@@ -59,6 +59,22 @@ class Shared(support.Case):
         self.assertEqual(sequence.length, 300)
         self.assertGreater(sequence.usage.shared_bytes, 0)
 
+    def test_window(self):
+        """A match of layers with a window finds the end of a text whose beginning is gone."""
+        self.assertEqual(self.publish(True), 256)
+        _, model = self.connected(self.daemon)
+        self.daemon.command(*self.daemon.flush_command(model.info.table_digest, TOKENS[:128]))
+        self.assertEqual(kvcobra.Sequence(model, keys="after").match(TOKENS), 0)
+        sequence = kvcobra.Sequence(model, keys="after", window=100)
+        self.assertEqual(sequence.match(TOKENS), 256)
+        self.assertEqual([model.peek(TOKENS, window=window) for window in (0, 100, 129, 200)], [0, 256, 256, 0])
+        self.assertEqual(model.prefetch(TOKENS, window=100), 0)
+        sequence.read(0, "k", 128, 128)
+        with self.assertRaisesRegex(kvcobra.Error, "has no tokens before 128"):
+            sequence.read(0, "k", 127, 2)
+        with self.assertRaisesRegex(ValueError, "window is -1"):
+            kvcobra.Sequence(model, window=-1)
+
     def test_timeout(self):
         """A stopped daemon accepts connections, and answers nothing."""
         with kvcobra.Client(self.daemon.socket, timeout=0.5) as client:

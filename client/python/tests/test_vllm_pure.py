@@ -161,17 +161,34 @@ class Ropes(unittest.TestCase):
 class Blocks(unittest.TestCase):
     """vLLM's lists of blocks, one for each of its own groups of layers."""
 
-    def groups(self, *groups):
-        return [types.SimpleNamespace(kv_cache_spec=types.SimpleNamespace(block_size=tokens),
-                                      layer_names=[f"model.layers.{i}.self_attn.attn" for i in layers]) for tokens, layers in groups]
-
     def test_lists_of_layers(self):
-        blocks = geometry.blocks_of(self.groups((32, (0, 2)), (48, (1, 3))))
-        self.assertEqual(blocks, geometry.Blocks((0, 1, 0, 1), (32, 48)))
+        kinds = [type(name, (), {"block_size": tokens})() for name, tokens in (("SlidingWindowSpec", 32), ("FullAttentionSpec", 48))]
+        groups = [types.SimpleNamespace(kv_cache_spec=kind, layer_names=[f"model.layers.{i}.self_attn.attn" for i in layers])
+                  for kind, layers in zip(kinds, ((0, 2), (1, 3)))]
+        blocks = geometry.blocks_of(groups)
+        self.assertEqual(blocks, geometry.Blocks((0, 1, 0, 1), (32, 48), frozenset({1})))
         self.assertEqual(blocks.common, 96)
         for name in ("model.norm", "model.layers.1.experts.2"):
             with self.assertRaisesRegex(ValueError, "not one number"):
                 geometry.layer_number(name)
+
+    def test_windows(self):
+        """Of what a match finds, whole blocks are loaded, those in which the window begins too."""
+        def group(window, *layers):
+            return geometry.Geometry(len(layers), 1, 1, 2, 2, 1.0, (1.0,), window=window, layers=layers)
+
+        for tokens in (1, 16, 32, 64, 96, 128, 192):
+            blocks = geometry.Blocks((0,), (tokens,))
+            for n_found in range(64, 2000, 64):
+                end = n_found // tokens * tokens
+                first_block = max(0, end - 128 + 1) // tokens * tokens
+                leased = max(0, n_found - blocks.window(group(128, 0)) + 1)
+                self.assertLessEqual(leased, first_block)
+        self.assertEqual(geometry.Blocks((0,), (1,)).window(group(128, 0)), 128)
+        self.assertEqual(geometry.Blocks((0, 1), (64, 16)).window(group(128, 1)), 143)
+        self.assertEqual(geometry.Blocks((0,), (64,)).window(group(None, 0)), 0)
+        one_list = geometry.Blocks((0, 0), (64,), frozenset({0}))
+        self.assertEqual(one_list.window(group(128, 0)), 0, "vLLM loads all blocks")
 
     def test_positions_that_are_needed(self):
         blocks = geometry.Blocks((0, 1), (32, 32))

@@ -1,4 +1,5 @@
 """The scheduler's side of KvCobraConnector: promises, their limit, and what the workers are sent. Without vLLM and kvcobrad."""
+import random
 import time
 import types
 import unittest
@@ -7,7 +8,7 @@ import support
 from vllm_standin import TIMEOUT_S, FakeDaemon, FakePool, answer, one_list, output, request, until
 
 from kvcobra.vllm.counters import COUNTERS, Counters
-from kvcobra.vllm.geometry import Blocks
+from kvcobra.vllm.geometry import Blocks, Geometry
 from kvcobra.vllm.lookups import Lookups
 from kvcobra.vllm.scheduler import ComputeRate, Scheduler
 
@@ -16,7 +17,7 @@ def scheduler(pools, block_tokens=64, waiting_leases=4, takes=True, publishes=Tr
               wait_ms=1000 * TIMEOUT_S, clock=time.monotonic, at_once=True):
     """@at_once: the thread that asks begins at once, not with the next step."""
     counters = Counters()
-    lookups = Lookups(FakeDaemon(pools), wait_ms, clock)
+    lookups = Lookups(FakeDaemon(pools), wait_ms, [0], clock)
     if at_once:
         post = lookups._post
         lookups._post = lambda *work: (post(*work), lookups.flush())
@@ -60,7 +61,7 @@ class Rates(unittest.TestCase):
     def test_questions_have_it(self):
         now = [0.0]
         daemon, counters = FakeDaemon([FakePool(256)]), Counters()
-        s = Scheduler(Lookups(daemon, 1000 * TIMEOUT_S), lambda r: b"", one_list(64), 4, True, False, False, counters, clock=lambda: now[0])
+        s = Scheduler(Lookups(daemon, 1000 * TIMEOUT_S, [0]), lambda r: b"", one_list(64), 4, True, False, False, counters, clock=lambda: now[0])
         answer(s, request("a", 300), 0)
         self.assertEqual(daemon.compute_tokens_per_s, 0)
         for _ in range(6):
@@ -184,8 +185,8 @@ class Groups(unittest.TestCase):
     def setUp(self):
         self.full, self.window = FakePool(640), FakePool(512)
         self.window.info = types.SimpleNamespace(table_digest=bytes(32))
-        self.s = Scheduler(Lookups(FakeDaemon([self.full], [[self.window]]), 1000 * TIMEOUT_S), lambda r: b"", Blocks((0, 1), (32, 48)), 4, True,
-                           True, True, Counters())
+        self.s = Scheduler(Lookups(FakeDaemon([self.full], [[self.window]]), 1000 * TIMEOUT_S, [0, 0]), lambda r: b"",
+                           Blocks((0, 1), (32, 48)), 4, True, True, True, Counters())
         self.addCleanup(self.s.close)
 
     def test_a_promise_is_what_all_groups_have(self):
@@ -215,6 +216,60 @@ class Groups(unittest.TestCase):
         until(lambda: self.full.n_open == self.window.n_open == 0)
         self.s.finished("a")
         self.assertEqual(answer(self.s, r, 0), (480, True), "another request of that name")
+
+
+def group(window, layers):
+    return Geometry(1, 1, 1, 2, 2, 1.0, (1.0,), window=window, layers=layers)
+
+
+class Windows(unittest.TestCase):
+    """Layers with windows need the pages of these only."""
+
+    @staticmethod
+    def promised(pools, windows, n_tokens, block_tokens=64):
+        """What a request of @n_tokens is promised, and how many questions each of @pools got."""
+        blocks = Blocks(tuple(range(len(pools))), (block_tokens,) * len(pools))
+        lookups = Lookups(FakeDaemon([pools[0]], [[pool] for pool in pools[1:]]), 1000 * TIMEOUT_S,
+                          [blocks.window(group(window, (i,))) for i, window in enumerate(windows)])
+        s = Scheduler(lookups, lambda r: b"", blocks, 4, True, True, True, Counters())
+        try:
+            n = answer(s, request("a", n_tokens), 0)[0]
+            s.allocated(request("a", n_tokens), ([1] * 99,) * len(pools), n)
+            s.finished("a")
+            s.step(output())  # wakes the thread that gives the leases back
+            until(lambda: all(pool.n_open == 0 for pool in pools))
+            return n, [pool.n_asked for pool in pools]
+        finally:
+            s.close()
+
+    def test_early_pages_are_not_needed(self):
+        self.assertEqual(self.promised([FakePool(640), FakePool(640, missing=range(7))], [None, 128], 700), (640, [1, 1]))
+        self.assertEqual(self.promised([FakePool(640), FakePool(640, missing=range(8))], [None, 128], 700)[0], 0)
+
+    def test_a_shorter_text(self):
+        """Every group is asked again until all have the same."""
+        self.assertEqual(self.promised([FakePool(640), FakePool(640, missing=[9])], [None, 128], 700), (576, [1, 1]))
+        self.assertEqual(self.promised([FakePool(512), FakePool(640, missing=range(6))], [None, 128], 700), (0, [1, 2]))
+        pools = [FakePool(640), FakePool(640, missing=[9, 6]), FakePool(640, missing=[8])]
+        self.assertEqual(self.promised(pools, [None, 64, 128], 700), (384, [1, 2, 2]))
+
+    def test_any_holes(self):
+        """The longest text that all groups have, in blocks of any size, by the positions that its next token sees."""
+        draw = random.Random(3)
+        for _ in range(60):
+            windows = [draw.choice([None, 64, 128, 200, 1000, 4096]) for _ in range(3)]
+            pools = [FakePool(64 * draw.randrange(8, 14), missing=draw.sample(range(12), draw.randrange(3))) for _ in range(3)]
+            block_tokens = draw.choice([16, 32, 64, 128, 96])
+            n, _ = self.promised(pools, windows, 900, block_tokens)
+            self.assertEqual(n % block_tokens, 0)
+            for pool, window in zip(pools, windows):
+                first = 0 if window is None else max(0, n - window + 1) // block_tokens * block_tokens
+                self.assertFalse(pool.missing & {i // 64 for i in range(first, n)}, (windows, block_tokens, n))
+                self.assertLessEqual(n, pool.n_published)
+            if block_tokens in (16, 32, 64):
+                longer = [m for m in range(n + 64, 897, 64) if all(m == pool.found(m, 0 if window is None else window + block_tokens - 1)
+                                                                  for pool, window in zip(pools, windows))]
+                self.assertEqual(longer, [])
 
 
 class Waits(unittest.TestCase):
@@ -304,7 +359,7 @@ class Waits(unittest.TestCase):
     def test_limit_of_slow_tiers(self):
         for wait_ms, fetch_ms in ((1000, 800), (0, 0)):
             daemon = FakeDaemon([FakePool(256)])
-            lookups = Lookups(daemon, wait_ms)
+            lookups = Lookups(daemon, wait_ms, [0])
             lookup = lookups.ask(list(range(300)), b"")
             lookups.flush()
             until(lambda: lookup.answered)

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ except ImportError as e:
     sys.exit(support.SKIPPED)
 
 import kvcobra
+from kvcobra._groups import group_digest
+from kvcobra.hf._geometry import cache_groups as groups_of_model
 from test_hf import make_model
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -157,8 +160,17 @@ class Groups(Engines):
             subprocess.run([support.program("KVC_KVCOBRA"), "solve", path, "--bpd", "8", "-o", paths[-1]], check=True, capture_output=True)
         return paths
 
-    def share(self, model, name, block_tokens, found, cached_after_failure=0, **changes):
-        """@found: tokens of the prompt that the second engine takes. @cached_after_failure: what vLLM
+    def forget(self, daemon, model, tokens):
+        """The command after which the group with a window has no pages of @tokens."""
+        group, = [g for g in groups_of_model(model) if g.kind.window]
+        with kvcobra.Client(daemon.socket) as client, \
+                kvcobra.Model(client, group_digest(bytes.fromhex(self.model_id), group.name, 2)) as served:
+            table = served.info.table_digest
+        return [support.program("KVC_KVCOBRA"), *daemon.flush_command(table, tokens), "--socket", daemon.operator_socket]
+
+    def share(self, model, name, block_tokens, found, cached_after_failure=0, windowed=True, **changes):
+        """@found: tokens of the prompt that the second engine takes. @windowed: before it does, the early pages of layers with a window
+        leave. @cached_after_failure: what vLLM
         counts for a request whose load failed. Returns the second engine's results and the log."""
         torch.manual_seed(2)
         prompt, start = torch.randint(3, self.VOCABULARY, (2, self.PROMPT)).tolist()
@@ -171,6 +183,8 @@ class Groups(Engines):
                                  **changes)
             plan = [{"engine": engine, "prompts": prompts, "logprobs": self.VOCABULARY},
                     {"engine": engine, "prompts": 2 * prompts[:1], "logprobs": self.VOCABULARY, "fail_loads": 1}]
+            if windowed:
+                plan[1]["before"] = {"0": shlex.join(self.forget(daemon, model, prompt[:found // 2 // 64 * 64]))}
             (publish, take), log = self.run_plan(plan)
         self.assertEqual(publish["metrics"]["published_tokens"], 2 * (self.PROMPT // 64 * 64), log[-4000:])
         (cold,), (far,), (failed,), (hit,) = (call["answers"] for call in publish["calls"] + take["calls"])
@@ -200,7 +214,7 @@ class Groups(Engines):
                           topk_group=1, first_k_dense_replace=2)
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             block_tokens = 32 if "amx_bf16" in file.read() else 16  # of vLLM's two backends
-        self.share(model, "deepseek", block_tokens, 1088, cached_after_failure=1088)
+        self.share(model, "deepseek", block_tokens, 1088, cached_after_failure=1088, windowed=False)
 
 
 if __name__ == "__main__":

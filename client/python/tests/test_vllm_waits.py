@@ -103,7 +103,7 @@ class Waits(support.Case):
         g = geometry.Geometry(**support.geometry()._asdict())
         of_engine = Daemon(daemon.socket, self.model_id.hex(), [(g, [geometry.Shard(0, support.N_KV_HEADS, 0)])], 4096, Service(FakeLog()))
         self.assertTrue(of_engine.open())
-        s = new_scheduler(Lookups(of_engine, WAIT_MS))
+        s = new_scheduler(Lookups(of_engine, WAIT_MS, [0]))
         self.addCleanup(s.close)
         return s
 
@@ -149,7 +149,7 @@ class Waits(support.Case):
     def test_late_answers(self):
         """The stand-in's answers come when the scheduler has given up."""
         pool = FakePool(N_TOKENS, held=True)
-        s = new_scheduler(Lookups(FakeDaemon([pool]), WAIT_MS))
+        s = new_scheduler(Lookups(FakeDaemon([pool]), WAIT_MS, [0]))
         self.addCleanup(s.close)
         self.measure("late answers", s)
         pool.answer()

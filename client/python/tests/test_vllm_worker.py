@@ -448,6 +448,7 @@ class WithDaemon(support.Case):
         worker.close()
         self.assertEqual(self.counters.take()["published_tokens"], n, self.log.lines)
 
+        self.daemon.command(*self.daemon.flush_command(tables[0], text.tokens[:128]))  # pages before the window
         worker, layers = engine(False)
         lists = ((0, 0, 0, 0, 0, 5, 6, 7), (0, 0, 0, 0, 0, 45, 46, 47), (11, 12, 13, 14))  # a window needs the last 70 tokens
         for request_id, tokens in (("b", text.tokens + (7,)), ("c", (9,) + text.tokens)):
@@ -462,7 +463,7 @@ class WithDaemon(support.Case):
         self.addCleanup(client.close)
         for g in kinds:
             model = kvcobra.Model(client, group_digest(self.model_id, g.name, 2), g.of_table)
-            with kvcobra.Sequence(model, keys="after", publish_all=True) as sequence:
+            with kvcobra.Sequence(model, keys="after", publish_all=True, window=97 if g.window else 0) as sequence:
                 self.assertEqual(sequence.match(text.tokens + (7,)), n)
                 for place, i in enumerate(g.layers):
                     of_vllm, first = blocks.of_layer[i], 160 if g.window else 0

@@ -16,12 +16,13 @@ def one_list(block_tokens, n_layers=1):
 
 
 class FakePool:
-    """The pages of one shard: the first @n_published tokens of any text. While @held, no answer comes."""
+    """The pages of one shard: the first @n_published tokens of any text, without the chunks @missing. While @held, no answer comes."""
 
     table = bytes(range(32))
 
-    def __init__(self, n_published, error=False, held=False):
+    def __init__(self, n_published, error=False, held=False, missing=()):
         self.n_published = n_published
+        self.missing = set(missing)
         self.error = error
         self.result_error = None
         self.held = held
@@ -31,6 +32,13 @@ class FakePool:
         self.fetches = []
         self.tables = set()
         self.info = types.SimpleNamespace(table_digest=self.table)
+
+    def found(self, n_tokens, window):
+        """What a match of @n_tokens finds: the longest text that has all that the token behind it sees."""
+        n = min(self.n_published, n_tokens // 64 * 64)
+        while any(i // 64 in self.missing for i in range(max(0, n - window + 1) if window else 0, n)):
+            n -= 64
+        return n
 
     def answer(self):
         """What was held is answered."""
@@ -43,8 +51,8 @@ class FakePool:
 class FakeFetch:
     """A descriptor that becomes readable with the answer."""
 
-    def __init__(self, pool, tokens):
-        self.pool, self.tokens = pool, tokens
+    def __init__(self, pool, tokens, window):
+        self.pool, self.tokens, self.window = pool, tokens, window
         self.ear, self.bell = os.pipe()
         with pool.lock:
             pool.fetches.append(self)
@@ -66,7 +74,7 @@ class FakeFetch:
             raise kvcobra.Error(11, "the daemon is busy")
         if self.pool.result_error is not None:
             raise self.pool.result_error
-        return min(self.pool.n_published, (len(self.tokens) - 1) // 64 * 64)
+        return self.pool.found(len(self.tokens) - 1, self.window)
 
     def close(self):
         with self.pool.lock:
@@ -77,14 +85,14 @@ class FakeFetch:
 
 
 class FakeSequence:
-    def __init__(self, pool, table):
-        self.pool = pool
+    def __init__(self, pool, table, window):
+        self.pool, self.window = pool, window
         self.fetching = None
         pool.n_open += 1
         pool.tables.add(table)
 
     def fetch(self, tokens):
-        self.fetching = FakeFetch(self.pool, tokens)
+        self.fetching = FakeFetch(self.pool, tokens, self.window)
         return self.fetching
 
     def close(self):
@@ -115,10 +123,10 @@ class FakeDaemon:
     def models(self):
         return [self.pools, *self.others] if self.pools else []
 
-    def sequence(self, group, model, salt, table, counted=False, fetch_ms=None, compute_tokens_per_s=0):
+    def sequence(self, group, model, salt, table, counted=False, fetch_ms=None, compute_tokens_per_s=0, window=0):
         self.fetch_ms = fetch_ms
         self.compute_tokens_per_s = compute_tokens_per_s
-        return FakeSequence(model, table)
+        return FakeSequence(model, table, window)
 
     def connected(self):
         return bool(self.pools)

@@ -89,7 +89,8 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         if daemon.open():  # raises if the daemon's table does not fit the model; without a daemon the engine starts
             daemon.describe()
         adapters = salt.Adapters()
-        return Scheduler(Lookups(daemon, self._options.wait_ms), lambda request: salt.of_request(request, adapters), self._blocks,
+        lookups = Lookups(daemon, self._options.wait_ms, [self._blocks.window(g) for g in self._groups])
+        return Scheduler(lookups, lambda request: salt.of_request(request, adapters), self._blocks,
                          self._options.waiting_leases, self._kv_transfer_config.is_kv_consumer,
                          self._kv_transfer_config.is_kv_producer, self._async_load, self._counters, self._attends)
 

@@ -190,15 +190,15 @@ class Daemon:
         return True
 
     def sequence(self, group: int, model: kvcobra.Model, salt: bytes, table: bytes, counted: bool = False,
-                 fetch_ms: Optional[int] = None, compute_tokens_per_s: int = 0) -> kvcobra.Sequence:
+                 fetch_ms: Optional[int] = None, compute_tokens_per_s: int = 0, window: int = 0) -> kvcobra.Sequence:
         """A sequence of an engine that keeps keys after RoPE and an exact cache of its own. @model: of @group. @counted: the scheduler
         counted the hits of the request. @fetch_ms: how long its match waits for slower tiers. @compute_tokens_per_s: of the engine; 0:
-        unknown."""
+        unknown. @window: of the last tokens, whose pages its match needs; 0: of all."""
         slower = host_codec(model)
         if slower is not None:
             self.service.note(slower)
         return kvcobra.Sequence(model, salt=salt, table=table, keys="after", pairs=self.geometry(group).pairs, publish_all=True, counted=counted,
-                                fetch_ms=fetch_ms, compute_tokens_per_s=compute_tokens_per_s)
+                                fetch_ms=fetch_ms, compute_tokens_per_s=compute_tokens_per_s, window=window)
 
     def close(self) -> None:
         if self._client is not None:

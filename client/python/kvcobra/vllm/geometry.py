@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, List, Optional, Sequence as Items, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Sequence as Items, Tuple
 
 import kvcobra
 
 from .._groups import FULL, HEADS, ROPE, numbers
+from .metadata import CHUNK
 
 NULL_BLOCK = 0  # vLLM's, in place of blocks that no layer of a group needs
 TOLERANCE = 1e-2  # vLLM keeps cosines in the number type of the model, of 8 bits with bfloat16
@@ -134,15 +135,25 @@ def _difference(g: Geometry, rope: Any) -> str:
 @dataclass(frozen=True)
 class Blocks:
     """The blocks of vLLM's cache. Each of its own groups of layers has a list of blocks per request. of_layer: that group of each layer
-    of the model. tokens: of a block of each group."""
+    of the model. tokens: of a block of each group. whole: the groups with blocks of all tokens, also of layers with a window
+    (--disable-hybrid-kv-cache-manager)."""
 
     of_layer: Tuple[int, ...]
     tokens: Tuple[int, ...]
+    whole: FrozenSet[int] = frozenset()
 
     @property
     def common(self) -> int:
         """A multiple of it is whole blocks of every group."""
         return math.lcm(*self.tokens)
+
+    def window(self, g: Geometry) -> int:
+        """How many of the last tokens of a match @g needs, that vLLM loads to a multiple of `common`; 0: all. vLLM may give the blocks in which
+        a window begins to other requests, so they are filled as a whole. A match ends at a multiple of CHUNK, and the load before it."""
+        if g.window is None or any(self.of_layer[i] in self.whole for i in g.layers):
+            return 0
+        tokens = max(self.tokens[self.of_layer[i]] for i in g.layers)
+        return g.window + tokens - 1 + self.common - math.gcd(self.common, CHUNK)
 
     def needed(self, blocks: Items[Items[int]], layers: Items[int], first: int, end: int) -> int:
         """The first position from @first on that @layers need of positions to @end: vLLM has no block (number 0) for those that are
@@ -169,7 +180,10 @@ def blocks_of(kv_cache_groups: Iterable[Any]) -> Blocks:
     """@kv_cache_groups: of vLLM's KVCacheConfig, of layers 0, 1, 2, ..."""
     of_layer: Dict[int, int] = {}
     tokens: List[int] = []
+    whole: List[int] = []
     for i, group in enumerate(kv_cache_groups):
         tokens.append(group.kv_cache_spec.block_size)
+        if type(group.kv_cache_spec).__name__ != "SlidingWindowSpec":
+            whole.append(i)
         of_layer.update((layer_number(name), i) for name in group.layer_names)
-    return Blocks(tuple(of_layer[i] for i in range(len(of_layer))), tuple(tokens))
+    return Blocks(tuple(of_layer[i] for i in range(len(of_layer))), tuple(tokens), frozenset(whole))

@@ -91,12 +91,15 @@ class Loader:
             return "there is no connection to kvcobrad"
         text = load.text
         for unit in units([self._daemon.geometry(group) for group in range(len(models))]):
-            first_needed = self._blocks.needed(load.blocks, self._daemon.geometry(unit[0]).layers, load.first, load.end)
+            g = self._daemon.geometry(unit[0])
+            first_needed = self._blocks.needed(load.blocks, g.layers, load.first, load.end)
+            end = -(-load.end // CHUNK) * CHUNK
+            window = 0 if g.window is None else max(1, end - first_needed + 1)
             with contextlib.ExitStack() as stack:
                 sequences = [stack.enter_context(self._daemon.sequence(group, models[group][0], text.salt, text.tables[group], counted=True,
-                                                                       fetch_ms=0)) for group in unit]
+                                                                       fetch_ms=0, window=window)) for group in unit]
                 # one token more than the chunks that are needed: a match leaves one
-                if any(s.match(text.tokens[:-(-load.end // CHUNK) * CHUNK + 1]) < load.end for s in sequences):
+                if any(s.match(text.tokens[:end + 1]) < load.end for s in sequences):
                     return "kvcobrad no longer has the pages"
                 for first in range(first_needed, load.end, PIECE_TOKENS):
                     self._piece(unit, sequences, load, first, min(PIECE_TOKENS, load.end - first))

@@ -2,7 +2,8 @@
 
 The thread makes all calls that may wait: connecting, leasing, giving leases back. Any number of questions run at the same time, each
 over all groups of layers and shards (kvc_fetch_start), while the daemon reads its disk or asks other hosts. A question that is not answered within the
-limit is given up: its request is computed. Until the daemon has answered it all the same, or the connection is lost, new questions
+limit is given up: its request is computed. What one group has may end before a window of another begins: then that one is asked again, for a
+shorter text, until all have the same. Until the daemon has answered it all the same, or the connection is lost, new questions
 are given up at once, so that a daemon that hangs costs one wait and not one per request.
 """
 from __future__ import annotations
@@ -13,7 +14,7 @@ import select
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, List, Optional, Tuple
+from typing import Any, Callable, Deque, List, Optional, Sequence as Items, Tuple
 
 import kvcobra
 
@@ -57,14 +58,37 @@ class Lookup:
         self.answered = True
 
 
-class _Running:
-    """A question that was sent: a sequence and a fetch per group of layers and shard."""
+class _Part:
+    """A sequence of one group of layers and shard, and its match. @fetch: None: it has ended, and found @n_found tokens."""
 
-    def __init__(self, lookup: Lookup, text: Text) -> None:
+    def __init__(self, group: int, model: Any) -> None:
+        self.group, self.model = group, model
+        self.sequence: Any = None
+        self.fetch: Any = None
+        self.n_found = 0
+
+    def end(self) -> None:
+        if self.fetch is not None:
+            self.n_found = self.fetch.result(0)
+            self.fetch.close()
+            self.fetch = None
+
+
+class _Running:
+    """A question that was sent, with a part per group of layers and shard."""
+
+    def __init__(self, lookup: Lookup, text: Text, parts: List[_Part]) -> None:
         self.lookup = lookup
         self.text = text
-        self.sequences: List[Any] = []
-        self.fetches: List[Any] = []
+        self.parts = parts
+
+    @property
+    def fetches(self) -> List[Any]:
+        return [part.fetch for part in self.parts if part.fetch is not None]
+
+    @property
+    def sequences(self) -> List[Any]:
+        return [part.sequence for part in self.parts if part.sequence is not None]
 
     def done(self) -> bool:
         return all(fetch.done() for fetch in self.fetches)
@@ -75,10 +99,11 @@ class _Running:
 
 
 class Lookups:
-    """@daemon: used by this thread only from now on. @wait_ms: how long a request waits at most."""
+    """@daemon: used by this thread only from now on. @wait_ms: how long a request waits at most. @windows: by group, of Blocks.window()."""
 
-    def __init__(self, daemon: Daemon, wait_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, daemon: Daemon, wait_ms: int, windows: Items[int], clock: Callable[[], float] = time.monotonic) -> None:
         self._daemon = daemon
+        self._windows = tuple(windows)
         self._fetch_ms = int(wait_ms * FETCH_SHARE)
         self._limit = max(wait_ms / 1000, ANSWER_SECONDS)
         self._clock = clock
@@ -214,24 +239,38 @@ class Lookups:
         running: Optional[_Running] = None
         try:
             tables = tuple(shards[0].info.table_digest for shards in models)
-            running = _Running(lookup, Text(tuple(lookup.tokens), lookup.salt, tables))
-            for group, shards in enumerate(models):  # every shard of a group is matched with one table
-                for model in shards:
-                    running.sequences.append(self._daemon.sequence(group, model, lookup.salt, tables[group], fetch_ms=self._fetch_ms,
-                                                                   compute_tokens_per_s=self.compute_tokens_per_s))
-                    running.fetches.append(running.sequences[-1].fetch(lookup.tokens))
+            running = _Running(lookup, Text(tuple(lookup.tokens), lookup.salt, tables),
+                               [_Part(group, model) for group, shards in enumerate(models) for model in shards])
+            self._match(running, running.parts, lookup.tokens)
         except Exception as e:
             self._fail(lookup, running, e)
             return
         self._running.append(running)
 
+    def _match(self, running: _Running, parts: List[_Part], tokens: List[int]) -> None:
+        """Starts matches of @tokens for @parts. Every shard of a group is matched with one table."""
+        for part in parts:
+            again = part.sequence is not None  # it counted its hits
+            if again:
+                part.sequence.close()
+                part.sequence = None
+            part.sequence = self._daemon.sequence(part.group, part.model, running.lookup.salt, running.text.tables[part.group], counted=again,
+                                                  fetch_ms=self._fetch_ms, compute_tokens_per_s=self.compute_tokens_per_s,
+                                                  window=self._windows[part.group])
+            part.fetch = part.sequence.fetch(tokens)
+
     def _end(self, running: _Running) -> None:
         """The request gets what all groups and shards have."""
         lookup = running.lookup
         try:
-            n_found = min(fetch.result(0) for fetch in running.fetches)
-            for fetch in running.fetches:
-                fetch.close()
+            for part in running.parts:
+                part.end()
+            n_found = min(part.n_found for part in running.parts)
+            other_windows = [part for part in running.parts if part.n_found > n_found > 0 and self._windows[part.group]]
+            if other_windows and not lookup.dropped:
+                self._match(running, other_windows, lookup.tokens[:n_found + 1])  # a match leaves one
+                self._running.append(running)
+                return
         except Exception as e:
             self._fail(lookup, running, e)
             return

@@ -161,7 +161,8 @@ class Publisher:
             self._counters.add("publish_failures")
             return None
         text, group = recording.text, recording.group
-        sequence = self._daemon.sequence(group, models[group][0], text.salt, text.tables[group], counted=True)
+        sequence = self._daemon.sequence(group, models[group][0], text.salt, text.tables[group], counted=True,
+                                         window=self._daemon.geometry(group).window or 0)
         self._sequences[id(recording)] = (recording, sequence)
         if recording.n_published and sequence.match(text.tokens[:recording.n_published + 1]) != recording.n_published:
             # the scheduler has leases on these pages; without them the daemon was restarted
