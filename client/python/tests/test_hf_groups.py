@@ -232,10 +232,10 @@ class Sharing(GroupsCase):
                                        capture_output=True)
                 self.daemon.activate(table)
 
-    def connected(self, model, model_id=MODEL_ID):
+    def connected(self, model, model_id=MODEL_ID, dense=None):
         client = kvcobra.Client(self.daemon.socket)
         self.addCleanup(client.close)
-        return KvCobraCache.from_model(model, client, model_id=model_id)
+        return KvCobraCache.from_model(model, client, model_id=model_id, dense=dense)
 
     def test_a_hit(self):
         for i, kind in enumerate(("gemma3_text", "gpt_oss", "cohere2", "deepseek_v2", "deepseek_v3")):
@@ -253,6 +253,61 @@ class Sharing(GroupsCase):
                 other = self.own(model, input_ids=torch.cat([torch.flip(text[:, :published], (1,)), text[:, published:]], 1), use_cache=False)
                 far = mean_kl(want[:, published:], other[:, published:])  # the same tokens behind others
                 self.assertLess(mean_kl(want[:, published:], got), 0.1 * far)
+
+    def test_early_pages_of_windows_left(self):
+        """A hit needs the pages of the last window only, also in caches with dense keys. Cropping below it computes from the beginning. What is
+        published behind a hit is found."""
+        for i, kind in enumerate(("gemma3_text", "gpt_oss")):  # the second one has dense keys
+            with self.subTest(kind):
+                model, model_id = self.make(kind), bytes([i]) * 32
+                self.activate(model, model_id=model_id)
+                text, _ = ids(420)
+                want = self.own(model, input_ids=text, use_cache=False)
+                behind_others = self.own(model, input_ids=torch.cat([torch.flip(text[:, :192], (1,)), text[:, 192:]], 1), use_cache=False)
+                far = mean_kl(want[:, 300:], behind_others[:, 300:])
+                first, second, third = (self.connected(model, model_id) for _ in range(3))
+                self.run_model(model, first, input_ids=text[:, :300])
+                published = first.commit()[0]
+                windows = next(s for s in first._rows.served if s.group.kind.window)
+                gone = (published + 1 - 70) // 64 * 64
+                self.daemon.command(*self.daemon.flush_command(windows.model.info.table_digest, text[0, :gone].tolist()))
+                self.assertEqual(second.match(text), published)
+                got = self.run_model(model, second, input_ids=text[:, published:])
+                self.assertLess(mean_kl(want[:, published:], got), 0.3 * far)
+                again = second.commit()[0]
+                self.assertGreater(again, published)
+                self.assertEqual(third.match(text), again)
+                other = copy.deepcopy(third)
+
+                third.crop(100)  # the window before it is not there
+                self.assertEqual(third.get_seq_length(), 100)
+                got = self.run_model(model, third, input_ids=text[:, 100:])
+                self.assertLess(mean_kl(want[:, 100:], got), 1e-3)
+                self.assertGreaterEqual(third.commit()[0], again)
+
+                got = self.run_model(model, other, input_ids=text[:, again:])
+                self.assertLess(mean_kl(want[:, again:], got), 0.3 * far)
+
+    def test_rows_of_different_length(self):
+        """A row goes on where the shortest one ends, and has the window before that."""
+        model = self.make("gemma3_text")
+        self.activate(model)
+        text, _ = ids(300)
+        want = self.own(model, input_ids=text, use_cache=False)
+        first = self.connected(model)
+        self.run_model(model, first, input_ids=text)
+        published = first.commit()[0]
+        for dense in (False, True):
+            with self.subTest(dense=dense):
+                second = self.connected(model, dense=dense)
+                padded = torch.cat([torch.zeros((1, 30), dtype=torch.long), text[:, :270]], 1)
+                mask = (torch.arange(300) >= torch.tensor([[0], [30]])).long()
+                columns = second.match(torch.cat([text, padded]), mask)
+                self.assertEqual(columns, published)
+                positions = torch.stack([torch.arange(300), (torch.arange(300) - 30).clamp(min=0)])[:, columns:]
+                got = self.run_model(model, second, input_ids=torch.cat([text, padded])[:, columns:], attention_mask=mask, position_ids=positions)
+                self.assertLess(mean_kl(want[:, columns:], got[:1]), 0.05)
+                self.assertLess(mean_kl(want[:, columns - 30:270], got[1:]), 0.05)
 
     def test_interleaved_pairs_share_with_half_split_ones(self):
         """One model in both orders of pairs: what one publishes the other finds, and reads rightly."""

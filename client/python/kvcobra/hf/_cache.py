@@ -327,6 +327,7 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         keep = tokens_to_remove if tokens_to_remove > 0 else columns + tokens_to_remove
         keep = max(0, min(keep, columns))
         if self._rows.is_plain:
+            self._rows.check_plain_crop(keep)
             if keep < columns:
                 for layer in self.layers:
                     _plain(layer).crop(keep - columns)

@@ -11,8 +11,8 @@ import torch
 
 from .. import Error
 from .._client import Digest
-from ._rows import CHUNK, Row, Rows
-from ._sequences import Sequences, Served
+from ._rows import Row, Rows
+from ._sequences import CHUNK, Sequences, Served
 
 PIECE_TOKENS = 1024  # of all layers, encoded between two commits: a client's arena bounds what is not committed
 
@@ -21,6 +21,8 @@ class DenseRow(Row):
     """One text. @sequence has a part of it, from its beginning: what was found or published."""
 
     n_columns = 0  # of the layers
+    first = 0  # before this token, layers with a window have zeros instead of what was found
+    least = 0  # the first token of a query that sees none of them
 
     @property
     def length(self) -> int:
@@ -29,6 +31,7 @@ class DenseRow(Row):
     def fork(self) -> "DenseRow":
         row = DenseRow(self.sequence.fork(), None, self.padding)
         row.tokens, row.n_columns = None if self.tokens is None else list(self.tokens), self.n_columns
+        row.first, row.least = self.first, self.least
         return row
 
 
@@ -40,8 +43,8 @@ class DenseRows(Rows):
         super().__init__(served, salt, False, table, dtype)
         self._device, self._layers = device, layers
 
-    def new_row(self) -> DenseRow:
-        return DenseRow(Sequences(self.served, self.salt, self.table, publish_all=True))
+    def new_row(self, slack: int = 0) -> DenseRow:
+        return DenseRow(Sequences(self.served, self.salt, self.table, slack, publish_all=True))
 
     def fork(self) -> "DenseRows":
         other = super().fork()
@@ -76,7 +79,9 @@ class DenseRows(Rows):
         self._follow_stream()
         columns = super().match(texts, paddings)
         for row, text in zip(self.rows, texts):
+            assert isinstance(row, DenseRow)
             row.tokens = text[:max(0, columns - (row.padding or 0))]
+            row.first, row.least = row.sequence.first, row.sequence.least
         if columns:
             self._decode(columns)
         self._set_columns(columns)
@@ -103,7 +108,14 @@ class DenseRows(Rows):
 
     def _encode(self, i: int, row: Row) -> None:
         """Brings the row's sequence to the whole chunks of the layers."""
+        assert isinstance(row, DenseRow)
         end = row.length // CHUNK * CHUNK
+        if row.tokens is not None and row.sequence.length < row.first:
+            row.sequence.match(row.tokens[:end] + [0])  # a match leaves one
+            if row.sequence.length < row.first:
+                self.say("window", "keys and values stay private: the pages before them are gone, and layers with a window have only the end "
+                         "of what match() found")
+                return
         while row.tokens is not None and row.sequence.length < end:
             first = row.sequence.length
             at, n = first + (row.padding or 0), min(PIECE_TOKENS, end - first)
@@ -116,14 +128,23 @@ class DenseRows(Rows):
 
     def crop(self, columns: int) -> int:
         self.plan = self.pending = None
+        lengths = [max(0, columns - (row.padding or 0)) for row in self.rows]
+        whole = columns
+        if any(isinstance(row, DenseRow) and n < row.least for row, n in zip(self.rows, lengths)):
+            if any(row.tokens is None for row in self.rows):
+                raise ValueError("the cache cannot be cropped so far: of what match() found, layers with a window have only the end, and the "
+                                 "ids of some tokens, from which the rest could be computed again, are not known")
+            whole = 0
         for layer in self._layers:
-            if columns < layer.get_seq_length():
-                layer.crop(columns - layer.get_seq_length())
-        for row in self.rows:
-            n = max(0, columns - (row.padding or 0))
-            row.sequence.truncate(min(n, row.sequence.length))
+            if whole < layer.get_seq_length():
+                layer.crop(whole - layer.get_seq_length())
+        for row, n in zip(self.rows, lengths):
+            assert isinstance(row, DenseRow)
+            row.sequence.truncate(min(n if whole else 0, row.sequence.length))
             row.tokens = None if row.tokens is None else row.tokens[:n]
+            if whole == 0:
+                row.first = row.least = 0
             if n == 0:
                 row.padding = None  # the next input may have another
-        self._set_columns(columns)
-        return columns
+        self._set_columns(whole)
+        return whole

@@ -13,10 +13,9 @@ import torch
 
 from .. import Error
 from .._client import Digest
-from ._sequences import Sequences, Served, places
+from ._sequences import CHUNK, Sequences, Served, places
 
 log = logging.getLogger("kvcobra")
-CHUNK = 64
 
 
 class Row:
@@ -92,6 +91,7 @@ class Rows:
         self.plan: Optional[Plan] = None
         self.pending: Optional[int] = None  # layer whose keys are on their way to attention()
         self.is_plain = not served
+        self.least = 0  # of a cache that became plain: the first column of a query for which the layers have what it sees
         self.dense: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}  # by layer, of a cache that became plain
         self._said: Set[str] = set()
 
@@ -101,8 +101,9 @@ class Rows:
             self._said.add(kind)
             log.warning("%s", sentence)
 
-    def new_row(self) -> Row:
-        return Row(Sequences(self.served, self.salt, self.table, repeatable=self.repeatable))
+    def new_row(self, slack: int = 0) -> Row:
+        """@slack: of Sequences."""
+        return Row(Sequences(self.served, self.salt, self.table, slack, repeatable=self.repeatable))
 
     def group_of(self, layer: int) -> Served:
         """The group of @layer, the first of two if it has MLA."""
@@ -129,7 +130,7 @@ class Rows:
     def reset(self) -> None:
         self.close()
         self.dense.clear()
-        self.is_plain = not self.served
+        self.is_plain, self.least = not self.served, 0
 
     def crop(self, columns: int) -> int:
         """Keeps @columns columns, or fewer (Row.truncate()). Returns the number of columns that no row lacks."""
@@ -137,6 +138,7 @@ class Rows:
         lengths = [max(0, columns - (row.padding or 0)) for row in self.rows]
         for row, n in zip(self.rows, lengths):
             row.check_truncate(n)
+        self._check_windows(lengths)
         whole = columns
         for row, n in zip(self.rows, lengths):
             kept = row.truncate(n)
@@ -144,7 +146,31 @@ class Rows:
                 whole = min(whole, (row.padding or 0) + kept)
             if n == 0:
                 row.padding = None  # the next input may have another
+        return self._crop_windows(whole)
+
+    def _check_windows(self, lengths: List[int]) -> None:
+        """Raises ValueError if rows of @lengths tokens might have to be computed from their beginning, and their ids are not known."""
+        if any(row.tokens is None for row in self.rows) and any(
+                row.sequence.least > max(0, n - 2 * CHUNK) for row, n in zip(self.rows, lengths)):
+            raise ValueError("the cache cannot be cropped so far: of what match() found, layers with a window have only the end, and the ids "
+                             "of some tokens, from which the rest could be computed again, are not known")
+
+    def _crop_windows(self, whole: int) -> int:
+        """Empties the rows that lack what a query at column @whole sees. Returns the number of columns that no row lacks."""
+        for _ in self.rows:
+            for row in self.rows:
+                if max(0, whole - (row.padding or 0)) < row.sequence.least:
+                    row.n_matched = row.sequence.truncate(0)
+                    whole = min(whole, row.padding or 0)
         return whole
+
+    def check_plain_crop(self, columns: int) -> None:
+        """Raises ValueError if a cache that became plain cannot be cropped to @columns columns."""
+        if 0 < columns < self.least:
+            raise ValueError(f"the cache cannot be cropped to {columns} columns: of what match() found, layers with a window have only the "
+                             f"end, so at least {self.least} columns must stay. Call reset()")
+        if columns == 0:
+            self.least = 0
 
     def input(self, first: int, end: int) -> Dict[str, torch.Tensor]:
         """The arguments of a forward pass that computes columns @first .. @end - 1 again."""
@@ -161,11 +187,13 @@ class Rows:
         """Decodes the first @columns columns of all layers into tensors [rows, heads, columns, head_dim], and frees the rows."""
         sides = self.decode(columns, torch.device("cpu"))
         self.dense = {i: (k.transpose(1, 2), v.transpose(1, 2)) for i, (k, v) in enumerate(zip(*sides))}
+        self.least = max(((row.padding or 0) + row.sequence.least for row in self.rows if row.sequence.least), default=0)
         self.close()
         self.is_plain = True
 
     def decode(self, columns: int, device: torch.device) -> List[List[torch.Tensor]]:
-        """What the cache of every layer has of the first @columns columns: [rows, columns, heads, numbers] twice. Padding is 0."""
+        """What the cache of every layer has of the first @columns columns: [rows, columns, heads, numbers] twice. Padding is 0, and what
+        is before the window of a match."""
         sides: List[List[torch.Tensor]] = [[], []]
         for layer in range(len(self.places)):
             s = self.group_of(layer)
@@ -257,23 +285,30 @@ class Rows:
 
     def match(self, texts: List[List[int]], paddings: List[int]) -> int:
         """Starts the rows from published chunks. Returns the number of columns that need not be computed."""
-        rows = [self.new_row() for _ in texts]
-        for row, text, padding in zip(rows, texts, paddings):
-            row.padding = padding
-            try:
-                row.n_matched = row.sequence.match(text)
-            except Error as e:
-                self.say("match", f"kvcobrad's pages are not used: {e.strerror}")
-                row.n_matched = row.sequence.length
-        columns = min(padding + row.n_matched for row, padding in zip(rows, paddings))
-        if not any(row.n_matched for row in rows):
-            columns = 0
-        for row, text, padding in zip(rows, texts, paddings):
-            needed = max(0, columns - padding)
-            row.n_matched = row.sequence.truncate(min(row.n_matched, -(-needed // CHUNK) * CHUNK))
+        rows = [self.new_row(CHUNK - 1 if len(texts) > 1 else 0) for _ in texts]  # a row goes on where the shortest one ends
+        limits = [len(text) // CHUNK * CHUNK for text in texts]
+        columns, ended = 0, False
+        while not ended:
+            for row, text, padding, limit in zip(rows, texts, paddings, limits):
+                row.padding = padding
+                self._match_row(row, text, limit)
+            columns = min(padding + row.n_matched for row, padding in zip(rows, paddings))
+            if not any(row.n_matched for row in rows):
+                columns = 0
+            limits = [min(row.n_matched, -(-max(0, columns - padding) // CHUNK) * CHUNK) for row, padding in zip(rows, paddings)]
+            ended = all(row.n_matched == limit for row, limit in zip(rows, limits))
+        for row, text in zip(rows, texts):
             row.tokens = text[:row.n_matched]
         self.rows = rows
         return columns
+
+    def _match_row(self, row: Row, text: List[int], limit: int) -> None:
+        """Starts @row from at most @limit tokens, or keeps so many of them."""
+        try:
+            row.n_matched = row.sequence.shorten(text, limit) if row.sequence.length else row.sequence.match(text[:limit + 1])
+        except Error as e:
+            self.say("match", f"kvcobrad's pages are not used: {e.strerror}")
+            row.n_matched = row.sequence.length
 
     def commit(self) -> List[int]:
         """Publishes the whole chunks of every row. Returns the number of published tokens of each."""
