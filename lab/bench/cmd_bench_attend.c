@@ -148,9 +148,6 @@ static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
     case OPT_HOGS:
         o->hogs_rate = 1e9 * option_double(state, "--hogs", arg, 1, 1000);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     }
 
     return ARGP_ERR_UNKNOWN;

@@ -81,9 +81,6 @@ static error_t bench_solve_parse(int key, char *arg, struct argp_state *state)
     case OPT_REPEAT:
         o->repeat = (size_t) option_uint(state, "--repeat", arg, 1, 100000);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     }
 
     return ARGP_ERR_UNKNOWN;

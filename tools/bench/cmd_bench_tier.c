@@ -132,9 +132,6 @@ static error_t bench_tier_parse(int key, char *arg, struct argp_state *state)
     case OPT_DAEMON:
         o->daemon_given = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     case ARGP_KEY_END:
         if (!o->model != !o->table || !o->model != !o->prompt_file)
             argp_error(state, "--model, --table and --prompt-file belong together");

@@ -177,9 +177,6 @@ static error_t cmd_recalibrate_parse(int key, char *arg, struct argp_state *stat
     case OPT_DRY:
         o->dry_run = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     case ARGP_KEY_END:
         cmd_recalibrate_check(state, o);
         return 0;

@@ -36,8 +36,10 @@ static error_t command_parse_common(int key, char *arg, struct argp_state *state
 {
     struct common_options *o = state->input;
 
-    (void) arg;
     switch (key) {
+    case ARGP_KEY_ARG: /* the command's own parser did not take it */
+        argp_error(state, "'%s' is one argument too many", arg);
+        return 0;
     case OPT_JSON:
         o->json = true;
         return 0;

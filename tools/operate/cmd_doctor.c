@@ -70,9 +70,6 @@ static error_t cmd_doctor_parse(int key, char *arg, struct argp_state *state)
     case OPT_TIMEOUT:
         o->timeout_ms = option_timeout_ms(state, arg);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     }
 
     return ARGP_ERR_UNKNOWN;

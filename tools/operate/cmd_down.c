@@ -16,21 +16,7 @@ static const char doc[] =
     "\vExample:\n\n"
     "  kvcobra down";
 
-static error_t cmd_down_parse(int key, char *arg, struct argp_state *state)
-{
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = state->input;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
-    }
-
-    return ARGP_ERR_UNKNOWN;
-}
-
-static const struct argp argp = {NULL, cmd_down_parse, NULL, doc, common_children, NULL, NULL};
+static const struct argp argp = {NULL, NULL, NULL, doc, common_children, NULL, NULL};
 
 static int cmd_down_run(int argc, char **argv)
 {

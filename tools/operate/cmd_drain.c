@@ -52,9 +52,6 @@ static error_t cmd_drain_parse(int key, char *arg, struct argp_state *state)
     case OPT_WITHIN:
         o->within = option_double(state, "--within", arg, 0, 1e6);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     case ARGP_KEY_END:
         if (o->off && o->wait)
             argp_error(state, "--off and --wait exclude each other");

@@ -48,9 +48,6 @@ static error_t cmd_evict_parse(int key, char *arg, struct argp_state *state)
         operator_check_digest(state, "--table", arg);
         o->table = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     }
 
     return ARGP_ERR_UNKNOWN;

@@ -55,9 +55,6 @@ static error_t cmd_flush_parse(int key, char *arg, struct argp_state *state)
         o->from = option_uint(state, "--from", arg, 0, UINT32_MAX);
         o->has_from = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     }
 
     return ARGP_ERR_UNKNOWN;

@@ -36,21 +36,7 @@ static const char doc[] =
     "  kvcobra lookup --tenant uid-1000 --table 651ed3 \\\n"
     "      --model model.gguf --prompt-file manual.txt";
 
-static error_t cmd_lookup_parse(int key, char *arg, struct argp_state *state)
-{
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = state->input;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
-    }
-
-    return ARGP_ERR_UNKNOWN;
-}
-
-static const struct argp argp = {NULL, cmd_lookup_parse, NULL, doc, prefix_options_view_children, NULL, NULL};
+static const struct argp argp = {NULL, NULL, NULL, doc, prefix_options_view_children, NULL, NULL};
 
 /* ---- places ---- */
 

@@ -70,9 +70,6 @@ static error_t cmd_monitor_parse(int key, char *arg, struct argp_state *state)
     case OPT_TENANT:
         o->tenant = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     }
 
     return ARGP_ERR_UNKNOWN;

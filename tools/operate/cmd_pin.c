@@ -78,9 +78,6 @@ static error_t cmd_pin_parse(int key, char *arg, struct argp_state *state)
         if (o->ms == 0)
             argp_error(state, "--for takes a time such as 90s, 30m, 2h or 7d, at most 365d, not '%s'", arg);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     case ARGP_KEY_END:
         if (o->is_pin && o->ms == 0)
             argp_error(state, "--for is needed: how long the pages stay, such as 2h");

@@ -28,21 +28,7 @@ static const char doc[] = "Show the memory of a daemon by device, tenant and tab
                           "active tables.\vExample:\n\n"
                           "  kvcobra status";
 
-static error_t cmd_status_parse(int key, char *arg, struct argp_state *state)
-{
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = state->input;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
-    }
-
-    return ARGP_ERR_UNKNOWN;
-}
-
-static const struct argp argp = {NULL, cmd_status_parse, NULL, doc, operator_view_children, NULL, NULL};
+static const struct argp argp = {NULL, NULL, NULL, doc, operator_view_children, NULL, NULL};
 
 static const char *cmd_status_state_name(Kvcobra__DeviceState state)
 {

@@ -72,9 +72,6 @@ static error_t cmd_up_parse(int key, char *arg, struct argp_state *state)
     case OPT_WAIT:
         o->wait = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is one argument too many", arg);
-        return 0;
     case ARGP_KEY_END:
         if (o->wait && !o->model)
             argp_error(state, "--wait needs --model");
