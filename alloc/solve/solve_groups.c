@@ -1,6 +1,7 @@
 /* One budget for the groups of layers of a model; see solve_groups.h. */
 #include "alloc/solve/solve_groups.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,17 @@
 
 /* A group without bits makes no table. */
 #define SOLVE_GROUP_LEAST 0.01
+
+uint32_t solve_group_share(uint32_t window)
+{
+    uint32_t share;
+
+    if (window == 0 || window >= SOLVE_GROUP_PROMPT)
+        return SOLVE_GROUP_WHOLE;
+
+    share = (window * SOLVE_GROUP_WHOLE + SOLVE_GROUP_PROMPT / 2) / SOLVE_GROUP_PROMPT;
+    return share > 0 ? share : 1;
+}
 
 void solve_group_deinit(struct solve_group *g)
 {
@@ -56,10 +68,11 @@ int solve_group_collect(const struct stats *s, const struct solve_options *o, st
 
     ret->numbers = solve_group_count(&v, S);
     ret->coded = (double) ret->pool.n_groups * v.g->d;
+    ret->share = SOLVE_GROUP_WHOLE;
     return 0;
 }
 
-/* The bands of all groups, one behind the other. */
+/* The bands of all groups, one behind the other. A band costs its share of SOLVE_GROUP_WHOLE for each bit. */
 static int solve_groups_join(const struct solve_group *groups, size_t n, struct solve_pool *ret)
 {
     size_t n_bands = 0, n_heads = 0;
@@ -82,11 +95,15 @@ static int solve_groups_join(const struct solve_group *groups, size_t n, struct 
 
         memcpy(ret->distortion + ret->n_bands * BANDS_OPTIONS, p->distortion,
                p->n_bands * BANDS_OPTIONS * sizeof(double));
-        memcpy(ret->coords + ret->n_bands, p->coords, p->n_bands * sizeof(*p->coords));
-        for (size_t b = 0; b < p->n_bands; b++)
+        for (size_t b = 0; b < p->n_bands; b++) {
+            assert(p->coords[b] == BAND_COORDS);
+            ret->coords[ret->n_bands + b] = groups[i].share;
             ret->group[ret->n_bands + b] = p->group[b] + (uint32_t) ret->n_groups;
-        memcpy(ret->floor + ret->n_groups, p->floor, p->n_groups * sizeof(*p->floor));
-        memcpy(ret->ceil + ret->n_groups, p->ceil, p->n_groups * sizeof(*p->ceil));
+        }
+        for (size_t h = 0; h < p->n_groups; h++) {
+            ret->floor[ret->n_groups + h] = (p->floor[h] * groups[i].share + BAND_COORDS - 1) / BAND_COORDS;
+            ret->ceil[ret->n_groups + h] = p->ceil[h] * groups[i].share / BAND_COORDS;
+        }
         ret->n_bands += p->n_bands;
         ret->n_groups += p->n_groups;
     }
@@ -108,7 +125,7 @@ int solve_groups_divide(const struct solve_group *groups, size_t n, double bpd, 
         return fail(e, r, "out of memory for the allocation");
 
     for (size_t i = 0; i < n; i++)
-        numbers += groups[i].numbers;
+        numbers += groups[i].numbers * groups[i].share / BAND_COORDS;
     problem = (struct bands_problem){
         .n_bands = all.n_bands,
         .distortion = all.distortion,
@@ -130,7 +147,7 @@ int solve_groups_divide(const struct solve_group *groups, size_t n, double bpd, 
         double bits = 0;
 
         for (size_t b = 0; b < groups[i].pool.n_bands; b++, at++)
-            bits += (double) all.bits[at] * all.coords[at];
+            bits += (double) all.bits[at] * BAND_COORDS;
         ret_bpd[i] = bits / groups[i].coded;
         if (ret_bpd[i] < SOLVE_GROUP_LEAST)
             ret_bpd[i] = SOLVE_GROUP_LEAST;

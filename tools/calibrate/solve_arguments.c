@@ -52,6 +52,7 @@ enum {
     OPT_THREADS,
     OPT_TIMING,
     OPT_EQUAL,
+    OPT_WINDOWS,
 };
 
 static const char doc[] =
@@ -162,6 +163,8 @@ static const struct argp_option options[] = {
      "Also solve with the same bits for every head and side, and print their distortion beside that of the "
      "table (twice the time)",
      1},
+    {"windows", OPT_WINDOWS, "W,...", 0,
+     "With several STATS: tokens that the layers of each attend to, 0 for all. Numbers count W / 4096", 1},
     {"floor", OPT_FLOOR, "B", 0, "Minimum bits per number of every head and side", 3},
     {"ceiling", OPT_CEILING, "B", 0, "Maximum bits per number of every head and side", 3},
     {"seed", OPT_SEED, "N", 0, "Seed of the rotations' signs (default 0)", 3},
@@ -379,6 +382,9 @@ static bool solve_arguments_take_budget(struct solve_arguments *a, int key, cons
     case OPT_CEILING:
         a->ceil_bpd = option_double(state, "--ceiling", arg, 0.01, TABLE_BITS_MAX);
         return true;
+    case OPT_WINDOWS:
+        a->windows = arg;
+        return true;
     }
 
     return false;
@@ -441,6 +447,8 @@ static void solve_arguments_check(struct solve_arguments *a, const struct argp_s
         argp_error(state, "a STATS file and -o TABLE are needed");
     if (a->n_groups > 1)
         solve_arguments_check_groups(a, state);
+    else if (a->windows)
+        argp_error(state, "--windows is for several STATS files");
     if (a->swap_report && (a->output || a->sweep))
         argp_error(state, "--swap-report makes no table: leave out %s", a->sweep ? "--sweep" : "-o");
     if (a->swap_report && (a->method != KVC_METHOD_BANDS || a->without > 0 || a->own_sources || a->blocks))

@@ -23,6 +23,7 @@ struct solve_arguments {
     size_t n_groups;                       /* all that were typed */
     const char *metric_from, *levels_from; /* or NULL */
     const char *swap_report;               /* statistics of another source, or NULL */
+    const char *windows;                   /* of the groups, as typed, or NULL */
     double bpd, k_bpd, v_bpd;              /* after parsing: as in kvc_solve_options */
     double total_bpd, step;                /* of a sweep: K and V together; increment of K */
     bool sweep, k_only;

@@ -135,6 +135,26 @@ static int solve_together_collect(struct solve_together_groups *g, struct errmsg
     return r;
 }
 
+/* Sets the shares of the groups from the windows that were typed. Return: 0; -EINVAL with a sentence. */
+static int solve_together_share(struct solve_together_groups *g, const char *windows, struct errmsg *e)
+{
+    const char *at = windows;
+
+    for (size_t i = 0; windows && i < g->n; i++) {
+        char *end;
+        unsigned long long window = strtoull(at, &end, 10);
+
+        if (*at < '0' || *at > '9' || window > UINT32_MAX || *end != (i + 1 < g->n ? ',' : '\0'))
+            return fail(e, -EINVAL,
+                        "--windows %s: %zu numbers of tokens with commas are needed, one per file", windows,
+                        g->n);
+
+        g->all[i].bands.share = solve_group_share((uint32_t) window);
+        at = end + 1;
+    }
+    return 0;
+}
+
 static int solve_together_divide(struct solve_together_groups *g, const struct solve_arguments *a,
                                  struct errmsg *e)
 {
@@ -142,6 +162,9 @@ static int solve_together_divide(struct solve_together_groups *g, const struct s
     double bpd[SOLVE_GROUPS_MAX];
     int r;
 
+    if (!g->one_scale && a->windows)
+        return fail(e, -EINVAL,
+                    "--windows divides one budget, for which the statistics need metric fisher or output");
     if (!g->one_scale) {
         command_note(&a->common,
                      "the statistics have no metric whose errors compare between groups (fisher or "
@@ -149,6 +172,10 @@ static int solve_together_divide(struct solve_together_groups *g, const struct s
                      a->bpd);
         return 0;
     }
+
+    r = solve_together_share(g, a->windows, e);
+    if (r < 0)
+        return r;
 
     for (size_t i = 0; i < g->n; i++)
         bands[i] = g->all[i].bands;

@@ -190,12 +190,29 @@ class Budget(GroupsCase):
                     bits = [b / 2 for b in bits]
                 self.assertNotAlmostEqual(bits[0], bits[1], 1)
                 self.assertAlmostEqual(sum(n * b for n, b in zip(numbers, bits)) / sum(numbers), 3, 1)
+                if kind == "gemma3_text":
+                    self.windows(paths, numbers, bits)
+
+    def windows(self, paths, numbers, wholly):
+        """Numbers of layers with a window of 1024 tokens count a quarter."""
+        tables, _ = self.solve(*paths, "--windows", "1024,0")
+        bits = [(t["k_bpd"] + t["v_bpd"]) / 2 for t in tables]
+        self.assertGreater(bits[0], wholly[0] + 0.01)
+        counted = [numbers[0] / 4, numbers[1]]
+        self.assertAlmostEqual(sum(n * b for n, b in zip(counted, bits)) / sum(counted), 3, 1)
+        for words in ("1024", "1024,0,0", "1024,", "1024,x", "-1,0", ""):
+            tables, said = self.solve(*paths, "--windows", words)
+            self.assertIsNone(tables)
+            self.assertIn("2 numbers of tokens with commas are needed, one per file", said)
 
     def test_without_a_common_scale(self):
         tables, said = self.solve(*self.calibrate("gemma3_text", "mse", "m"))
         self.assertIn("no metric whose errors compare between groups", said)
         for t in tables:
             self.assertAlmostEqual(t["bpd_code"], 3, 1)
+        tables, said = self.solve(os.path.join(self.folder, "m.window-70.stats"), os.path.join(self.folder, "m.full.stats"), "--windows", "70,0")
+        self.assertIsNone(tables)
+        self.assertIn("need metric fisher or output", said)
 
     def test_refusals(self):
         window, full = self.calibrate("gemma3_text", "mse", "m")

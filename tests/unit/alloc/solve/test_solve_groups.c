@@ -147,6 +147,48 @@ static void test_numbers(void)
     free_model(&m);
 }
 
+static void test_shares(void)
+{
+    CU_ASSERT_EQUAL(solve_group_share(0), SOLVE_GROUP_WHOLE);
+    CU_ASSERT_EQUAL(solve_group_share(4096), SOLVE_GROUP_WHOLE);
+    CU_ASSERT_EQUAL(solve_group_share(UINT32_MAX), SOLVE_GROUP_WHOLE);
+    CU_ASSERT_EQUAL(solve_group_share(4095), SOLVE_GROUP_WHOLE);
+    CU_ASSERT_EQUAL(solve_group_share(1024), SOLVE_GROUP_WHOLE / 4);
+    CU_ASSERT_EQUAL(solve_group_share(128), SOLVE_GROUP_WHOLE / 32);
+    CU_ASSERT_EQUAL(solve_group_share(1), 1);
+}
+
+/* A group that counts a quarter gets more bits, the budget holds by shares, and what a prompt's bits lose is
+ * less than with the division that counts both wholly. */
+static void test_window(void)
+{
+    struct solve_group groups[2];
+    struct errmsg e = {""};
+    struct model m;
+
+    draw(&m, false);
+    for (unsigned windowed = 0; windowed < 2; windowed++) {
+        double whole[2], bpd[2], counted[2] = {1, 1}, budget, lost = 0, lost_whole = 0;
+
+        collect(&m, 3, groups);
+        CU_ASSERT_EQUAL(solve_groups_divide(groups, 2, 3, whole, &e), 0);
+        groups[windowed].share = solve_group_share(1024);
+        counted[windowed] = 0.25;
+        budget = (counted[0] * whole[0] + counted[1] * whole[1]) / 1.25; /* of a prompt, by that division */
+        CU_ASSERT_EQUAL(solve_groups_divide(groups, 2, budget, bpd, &e), 0);
+        CU_ASSERT(bpd[windowed] > whole[windowed] + 0.2);
+        CU_ASSERT(counted[0] * bpd[0] + counted[1] * bpd[1] <= 1.25 * budget + 1e-9);
+        CU_ASSERT(counted[0] * bpd[0] + counted[1] * bpd[1] > 1.25 * budget - 0.2);
+        for (unsigned l = 0; l < 2; l++) {
+            lost += distortion(m.layers[l], bpd[l]);
+            lost_whole += distortion(m.layers[l], whole[l]);
+            solve_group_deinit(&groups[l]);
+        }
+        CU_ASSERT(lost < 0.97 * lost_whole);
+    }
+    free_model(&m);
+}
+
 static void test_floors(void)
 {
     struct solve_group groups[2];
@@ -164,11 +206,14 @@ static void test_floors(void)
     CU_ASSERT(bpd[0] >= 2 - 1e-9 && bpd[1] >= 2 - 1e-9);
     CU_ASSERT_EQUAL(solve_groups_divide(groups, 2, 1.5, bpd, &e), -ERANGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(e.text, "the smallest possible budget is 2.0000"));
+    groups[0].share = solve_group_share(1000); /* floors are of each group's own numbers */
+    CU_ASSERT_EQUAL(solve_groups_divide(groups, 2, 2.5, bpd, &e), 0);
+    CU_ASSERT(bpd[0] >= 2 - 1e-9 && bpd[1] >= 2 - 1e-9);
     solve_group_deinit(&groups[0]);
     solve_group_deinit(&groups[1]);
     free_model(&m);
 }
 
-const struct test_case test_cases[] = {TEST(test_as_one_table), TEST(test_numbers), TEST(test_floors),
-                                       TEST_END};
+const struct test_case test_cases[] = {TEST(test_as_one_table), TEST(test_numbers), TEST(test_shares),
+                                       TEST(test_window),       TEST(test_floors),  TEST_END};
 const char test_suite[] = "solve_groups";
