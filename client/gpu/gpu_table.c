@@ -62,6 +62,11 @@ static int gpu_table_make_image(struct gpu *g, struct model_table *t, struct err
 
     if (r < 0)
         return r;
+    if (table_is_exact(t->table))
+        return fail(
+            e, -EOPNOTSUPP,
+            "it is an exact table, whose pages GPU kernels do not attend to: use a client with its pages "
+            "in host memory (KVC_GPU_PAGES_HOST), or activate a calibrated table");
     if (!device_table_has_kernels(t->table))
         return fail(
             e, -EOPNOTSUPP,

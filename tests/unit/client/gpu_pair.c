@@ -1,4 +1,5 @@
 /* See gpu_pair.h. */
+#include "alloc/table/table_exact.h"
 #include "client/kvcobra-gpu.h"
 #include "tests/unit/client/gpu_pair.h"
 
@@ -42,11 +43,20 @@ static kvc_model_id id_of(const struct geometry *g, const struct gpu_pair_shape 
 /* A table of the shape, malloc'ed. */
 static void *make_table(const struct geometry *g, const struct gpu_pair_shape *shape, size_t *ret_n_bytes)
 {
+    struct exact_form form;
     void *bytes;
-    int r = shape->state_bits > 0 ? random_table_bytes_trellis(g, 1, shape->bpd, shape->v_from,
-                                                               shape->state_bits, &bytes, ret_n_bytes)
-                                  : random_table_bytes_sinks(g, 1, shape->bpd, shape->v_from, shape->n_sink,
-                                                             &bytes, ret_n_bytes);
+    int r;
+
+    if (exact_form_unpack(shape->exact, &form)) {
+        r = table_exact_build(g, random_table_model_digest, &form, &bytes, ret_n_bytes, NULL);
+        assert(r == 0);
+        return bytes;
+    }
+
+    r = shape->state_bits > 0
+            ? random_table_bytes_trellis(g, 1, shape->bpd, shape->v_from, shape->state_bits, &bytes,
+                                         ret_n_bytes)
+            : random_table_bytes_sinks(g, 1, shape->bpd, shape->v_from, shape->n_sink, &bytes, ret_n_bytes);
 
     assert(r == 0);
     return bytes;

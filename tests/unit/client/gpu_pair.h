@@ -23,6 +23,7 @@ struct gpu_pair_shape {
     uint32_t pages;                    /* enum kvc_gpu_pages of the GPU's client */
     size_t ring_bytes;
     unsigned state_bits; /* of trellises, with 4 sinks; 0: scalar levels */
+    unsigned exact;      /* enum kvc_exact of an exact table; 0: a table with codes */
 };
 
 struct gpu_pair {

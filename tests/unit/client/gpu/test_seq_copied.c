@@ -150,6 +150,36 @@ static void test_refused(void)
     gpu_pair_free(&t);
 }
 
+/* Pages of an exact table have the GPU's own bytes. */
+static void test_exact(void)
+{
+    struct gpu_pair_shape shape = small;
+    struct gpu_pair t;
+    struct seq_pair s;
+    kvc_seq *none = NULL;
+
+    shape.exact = KVC_EXACT_BF16 + KVC_EXACT_AFTER_ROPE;
+    t = gpu_pair_new(&shape);
+    s = staged_pair_new(&t, 3, KVC_KEYS_AFTER_ROPE, KVC_PAIRS_HALF_SPLIT, KVC_SEQ_PUBLISH_ALL);
+    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_BF16, 1), 0);
+    CU_ASSERT_EQUAL_FATAL(staged_append(&t, &s, KVC_BF16, 300), 0);
+    CU_ASSERT_EQUAL(staged_append(&t, &s, KVC_F16, 1), -EINVAL);
+    staged_commit(&s);
+    CU_ASSERT_EQUAL(seq_n_packed(s.gpu), 301 / CHUNK_TOKENS);
+    CU_ASSERT_TRUE(staged_pages_alike(&s));
+    for (unsigned i = 0; i < 6; i++)
+        CU_ASSERT_TRUE(staged_blocks_alike(&t, &s, i, 301 - i));
+    gpu_pair_free(&t);
+
+    shape.exact = KVC_EXACT_F32;
+    shape.pages = KVC_GPU_PAGES_DEVICE;
+    shape.ring_bytes = 0;
+    t = gpu_pair_new(&shape);
+    CU_ASSERT_EQUAL(kvc_seq_new(t.gpu_model, NULL, 0, &none), -EOPNOTSUPP);
+    CU_ASSERT_TRUE(says(&t, "exact table"));
+    gpu_pair_free(&t);
+}
+
 /* A table for pages on the GPU needs its kernels. */
 static void test_pages_on_the_gpu(void)
 {
@@ -167,6 +197,11 @@ static void test_pages_on_the_gpu(void)
 
 const char test_suite[] = "sequences on a GPU with codes that no kernel knows";
 const struct test_case test_cases[] = {
-    TEST(test_who_encodes), TEST(test_long_prompt),      TEST(test_batch_of_both_kinds),
-    TEST(test_refused),     TEST(test_pages_on_the_gpu), TEST_END,
+    TEST(test_who_encodes),
+    TEST(test_long_prompt),
+    TEST(test_batch_of_both_kinds),
+    TEST(test_refused),
+    TEST(test_exact),
+    TEST(test_pages_on_the_gpu),
+    TEST_END,
 };
