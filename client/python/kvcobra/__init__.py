@@ -9,10 +9,11 @@ from ._client import ActiveModel, Client, ClientInfo, Geometry
 from ._errors import Error
 from ._fetch import Fetch
 from ._library import version
-from ._model import Model, ModelFit, ModelInfo
+from ._model import Model, ModelFit, ModelInfo, exact_form
 from ._sequence import Sequence, Usage, append_batch, attend_batch
 
 __version__ = "0.1.0"
 
 __all__ = ["ActiveModel", "Calibration", "Client", "ClientInfo", "Error", "Fetch", "Geometry", "Model", "ModelFit", "ModelInfo",
-           "Sequence", "Tokens", "Usage", "append_batch", "attend_batch", "calibrate", "version"]
+           "Sequence", "Tokens", "Usage", "append_batch", "attend_batch", "calibrate", "exact_form",
+           "version"]

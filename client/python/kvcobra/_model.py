@@ -14,8 +14,21 @@ from ._library import ffi, new, text
 PUBLISH_ALL, REPEATABLE, COUNTED = 1, 2, 4  # KVC_SEQ_* of kvcobra.h
 
 
+EXACT_TYPES = {"float32": 1, "float16": 2, "bfloat16": 3}  # enum kvc_exact of kvcobra.h
+EXACT_AFTER_ROPE, EXACT_INTERLEAVED = 4, 8
+
+
+def exact_form(dtype: Any, keys: str = "after", pairs: str = "half-split") -> int:
+    """What an engine's own cache holds, for Model(exact=...). @dtype: of torch or numpy, or its name; @keys, @pairs: as in Sequence."""
+    name = str(dtype).rpartition(".")[2]
+    if name not in EXACT_TYPES or keys not in ("before", "after") or pairs not in ("half-split", "interleaved"):
+        raise ValueError(f"{dtype}, keys {keys!r} and pairs {pairs!r}: expected one of {', '.join(EXACT_TYPES)}, 'before' or 'after', and "
+                         "'half-split' or 'interleaved'")
+    return EXACT_TYPES[name] + EXACT_AFTER_ROPE * (keys == "after") + EXACT_INTERLEAVED * (pairs == "interleaved")
+
+
 class ModelInfo(NamedTuple):
-    """The active table, as kvc_model_info in kvcobra.h."""
+    """The active table, as kvc_model_info in kvcobra.h. exact: 0, or the form of an exact table."""
 
     table_digest: bytes
     revision: int
@@ -24,6 +37,7 @@ class ModelInfo(NamedTuple):
     first_page_bytes: int
     n_sink: int
     kernel: str
+    exact: int
 
 
 class ModelFit(NamedTuple):
@@ -46,11 +60,13 @@ class Model(Handle):
     n_positions: the longest sequence; 0 is 65536.
     table: bytes or path of a table file: all pages stay in this process (embedded).
     shard: (first KV head, number of KV heads); None is all heads.
+    exact: of exact_form(): while the daemon has no active table, pages hold the bytes of the caller's own cache, if its configuration
+    allows that. Sequences then have this form, and attend() is refused. 0: a table only.
     """
 
     def __init__(self, client: Client, model_id: Optional[Digest] = None, geometry: Optional[Geometry] = None,
                  n_positions: int = 0, table: Union[bytes, str, "os.PathLike[str]", None] = None,
-                 shard: Optional[Tuple[int, int]] = None) -> None:
+                 shard: Optional[Tuple[int, int]] = None, exact: int = 0) -> None:
         client.handle  # raises if the client is closed
         table_bytes = _table_bytes(table)
         digest: Optional[bytes] = None
@@ -68,7 +84,8 @@ class Model(Handle):
             raise ValueError(f"the geometry has {len(geometry.rope_freq)} RoPE frequencies; expected {geometry.n_rot // 2}")
         first, n_here = (0, geometry.n_kv_heads) if shard is None else shard
         frequencies = ffi.new("double[]", geometry.rope_freq)
-        model_id_struct = new("kvc_model_id", first_kv_head=first, n_kv_heads_here=n_here, n_positions=n_positions)
+        model_id_struct = new("kvc_model_id", first_kv_head=first, n_kv_heads_here=n_here, n_positions=n_positions,
+                              exact=exact)
         model_id_struct.model_digest[0:32] = digest
         g = model_id_struct.geometry
         g.struct_bytes = ffi.sizeof("kvc_geometry")
@@ -114,7 +131,7 @@ class Model(Handle):
         info = new("kvc_model_info")
         self._client.call("kvc_model_get_info", self.handle, info)
         return ModelInfo(bytes(info.table_digest), info.revision, info.bpd_code, info.page_bytes, info.first_page_bytes,
-                         info.n_sink, text(info.kernel))
+                         info.n_sink, text(info.kernel), info.exact)
 
     def peek(self, tokens: Tokens, salt: bytes = b"", table: Optional[Digest] = None, repeatable: bool = False, window: int = 0) -> int:
         """An estimate of how many tokens a match of a sequence with these options finds. Leases nothing."""

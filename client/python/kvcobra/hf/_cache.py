@@ -14,7 +14,8 @@ from .. import Client, Error, Model, Sequence, _arrays, append_batch, attend_bat
 from .._calibrate import folder_model_id, model_folder
 from .._client import Digest
 from .._gpus import host_codec
-from .._groups import FULL, group_digest, numbers
+from .._groups import FULL, HEADS, group_digest, numbers
+from .._model import exact_form
 from . import _attention, _geometry
 from ._dense import DenseRows
 from ._rows import Part, Rows, log
@@ -181,6 +182,18 @@ def _table_of(table: Tables, group: _geometry.Group, n_groups: int) -> Union[byt
     return table[group.name]
 
 
+def _open(client: Client, digest: Optional[Digest], table: Union[bytes, str, None], group: _geometry.Group,
+          exact: Optional[torch.dtype]) -> Model:
+    """The model of a group, with its table. Without one, if @exact is the number type of the cache, with an exact table."""
+    try:
+        return Model(client, digest, table=table)
+    except Error as e:
+        # a factor of the rotated keys, and the halves of MLA, are no bytes of the engine's cache
+        if exact is None or e.errno not in (errno.ENODATA, errno.ENOENT) or group.factor != 1.0 or group.part != HEADS:
+            raise
+    return Model(client, digest, group.geometry, exact=exact_form(exact, "after", group.kind.pairs))
+
+
 class KvCobraCache(Cache):  # type: ignore[misc]
     """A cache for one model: past_key_values of its forward() and generate().
 
@@ -192,12 +205,12 @@ class KvCobraCache(Cache):  # type: ignore[misc]
     repeatable: attention depends neither on how a prompt was cut nor on a match.
     table_digest: the table to use; None is the active one.
     dense: False: the model attends to the codes, and its attention becomes "kvcobra", which is "sdpa" for other caches. True: it
-    keeps its attention and dense keys and values; only match() and commit() use pages. None is False for a model on the CPU and
-    True for one on a GPU, where only True is possible; @client is then one with this GPU.
+    keeps its attention and dense keys and values; only match() and commit() use pages. None is False for a model on the CPU, if the
+    daemon has a table for it, else True. On a GPU only True is possible; @client is then one with this GPU.
 
-    Raises ValueError, with the reason, if the model
-    cannot be used or differs from the table. Without a daemon, or if it has no table for the model, the cache is a plain one:
-    one line of the log says why.
+    Raises ValueError, with the reason, if the model cannot be used or differs from the table. If the daemon has no table for the model
+    and its configuration has exact = yes, pages have the model's own keys and values, to the bit. Else, and without a daemon, the cache is
+    a plain one: one line of the log says why.
     """
 
     def __init__(self, model: Any, client: Optional[Client] = None, model_id: Optional[Digest] = None,
@@ -206,18 +219,24 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         groups = _geometry.cache_groups(model)
         device = next(model.parameters()).device
         outside = _geometry.needs_dense(groups)
-        if dense is None:
-            dense = device.type == "cuda" or bool(outside)
-        if outside and not dense:
+        if dense is None and (device.type == "cuda" or outside):
+            dense = True
+        if outside and dense is False:
             raise ValueError(f"the model has {outside}, which attention to codes does not compute: leave out dense=False")
-        if device.type == "cuda" and not dense:
+        if device.type == "cuda" and dense is False:
             raise ValueError(f"the model is on {device}: attention to codes runs on the CPU only, leave out dense=False")
         if dense and repeatable:
             raise ValueError("repeatable is about attention to codes, and this cache has dense keys")
         self._own_client: Optional[Client] = None
         if model_id is None and table is None:
             model_id = folder_model_id(model_folder(model))
-        served, reason = self._bind(client, model_id, table, groups, device)
+        # attention to codes needs a table; without one a cache that may keep dense keys shares these
+        exact = None if repeatable or dense is False else model.dtype
+        served, reason = self._bind(client, model_id, table, groups, device, exact)
+        if any(s.model.info.exact for s in served):
+            dense = True
+            log.info("kvcobrad has no active table for the model: pages hold its own keys and values, %s of them; a table of 3 bits per "
+                     "number needs a fifth of these bytes (kvcobra.calibrate)", str(model.dtype).rpartition(".")[2])
         n_layers = len({i for group in groups for i in group.layers})
         layers: List[Any]
         if dense:
@@ -240,7 +259,7 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         return cls(model, client, **options)
 
     def _bind(self, client: Optional[Client], model_id: Optional[Digest], table: Tables,
-              groups: List[_geometry.Group], device: torch.device) -> Tuple[List[Served], str]:
+              groups: List[_geometry.Group], device: torch.device, exact: Optional[torch.dtype]) -> Tuple[List[Served], str]:
         gpu = device if device.type == "cuda" else None
         if client is not None and (client.gpu is None) != (gpu is None):
             raise ValueError(f"the model is on {device}, and the client works {'in host memory' if gpu else 'on a GPU'}: give a "
@@ -250,7 +269,7 @@ class KvCobraCache(Cache):  # type: ignore[misc]
             if client is None:
                 client = self._own_client = Client(False if table is not None else None, gpu=gpu)
             for group in groups:
-                bound = Model(client, _digest_of(model_id, group, len(groups)), table=_table_of(table, group, len(groups)))
+                bound = _open(client, _digest_of(model_id, group, len(groups)), _table_of(table, group, len(groups)), group, exact)
                 served.append(Served(group, bound))
         except Error as e:
             for s in served:

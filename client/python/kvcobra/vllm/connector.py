@@ -82,7 +82,8 @@ class KvCobraConnector(KVConnectorBase_V1, SupportsHMA):
         """@shards(KV heads, ranks): those to open."""
         n_ranks = self._vllm_config.parallel_config.tensor_parallel_size
         return Daemon(self._options.socket, self._model_id, [(g, shards(g.n_kv_heads, n_ranks)) for g in self._groups],
-                      self._vllm_config.model_config.max_model_len, SERVICE, threads, gpu=gpu, timeout=timeout)
+                      self._vllm_config.model_config.max_model_len, SERVICE, threads, gpu=gpu, timeout=timeout,
+                      exact=None if self._attends else self._vllm_config.model_config.dtype)
 
     def _new_scheduler(self) -> Scheduler:
         daemon = self._daemon(geometry.shards, 1)

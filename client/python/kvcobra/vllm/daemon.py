@@ -14,7 +14,8 @@ from typing import Any, Callable, List, Optional, Sequence as Items, Set, Tuple
 import kvcobra
 from kvcobra._client import socket_path
 from kvcobra._gpus import host_codec
-from kvcobra._groups import group_digest, numbers
+from kvcobra._groups import HEADS, group_digest, numbers
+from kvcobra._model import exact_form
 
 from .geometry import Geometry, Shard
 from .metadata import CHUNK
@@ -79,11 +80,12 @@ class Daemon:
     """@groups: the groups of layers of the model @model_id, and the ranges of KV heads to open of each; @n_positions: the longest
     sequence of the engine. @gpu: the torch.device that has the
     engine's cache, if it is a CUDA device: pages are encoded and decoded there if the library can, on the host if not. @timeout: seconds
-    that a call may wait for kvcobrad; None: the library's default."""
+    that a call may wait for kvcobrad; None: the library's default. @exact: the number type of the engine's cache, whose bytes are shared while
+    the daemon has no table; None: not."""
 
     def __init__(self, socket: Optional[str], model_id: str, groups: Items[Tuple[Geometry, Items[Shard]]], n_positions: int,
                  service: Service, threads: int = 1, clock: Callable[[], float] = time.monotonic, gpu: Any = None,
-                 timeout: Optional[float] = None) -> None:
+                 timeout: Optional[float] = None, exact: Any = None) -> None:
         self._socket = socket
         self._model_id = model_id
         self._groups = list(groups)
@@ -93,6 +95,7 @@ class Daemon:
         self._clock = clock
         self.service = service
         self._gpu = gpu
+        self._exact = exact
         self._stream: Any = None
         self._client: Optional[kvcobra.Client] = None
         self._models: List[List[kvcobra.Model]] = []
@@ -138,12 +141,16 @@ class Daemon:
     def _open_group(self, client: kvcobra.Client, g: Geometry, shards: Items[Shard]) -> List[kvcobra.Model]:
         digest = group_digest(bytes.fromhex(self._model_id), g.name, len(self._groups))
         try:
-            return [kvcobra.Model(client, digest, g.of_table, n_positions=self._n_positions, shard=(shard.first, shard.n))
-                    for shard in shards]
+            return [kvcobra.Model(client, digest, g.of_table, n_positions=self._n_positions, shard=(shard.first, shard.n),
+                                  exact=self._exact_form(g)) for shard in shards]
         except kvcobra.Error as e:
             if len(self._groups) == 1:
                 raise
             raise kvcobra.Error(e.errno, f"layers {numbers(g.layers)} (group {g.name}): {e.strerror}") from None
+
+    def _exact_form(self, g: Geometry) -> int:
+        """Of the cache of layers of @g. A factor of the rotated keys, and the halves of MLA, are no bytes of the cache: 0."""
+        return exact_form(self._exact, "after", g.pairs) if self._exact is not None and g.factor == 1.0 and g.part == HEADS else 0
 
     def describe(self) -> None:
         """A line about what is shared, and through which daemon."""
@@ -156,6 +163,8 @@ class Daemon:
             self.service.lost(getattr(e, "strerror", e))
             return
         tables = " and ".join(f"table {info.table_digest.hex()[:12]}, {info.bpd_code:.2f} bits per number" for info in infos)
+        if any(info.exact for info in infos):
+            tables += " (the engine's own bytes, since no table is active: one of 3 bits per number needs a fifth of them or less)"
         self.service.note(f"prefixes are shared through {socket_path(self._socket)}: model {self._model_id[:12]}, {tables}, "
                           f"room for {n_tokens} tokens")
 
