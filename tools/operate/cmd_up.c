@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/errmsg.h"
 #include "proto/sockets.h"
 #include "tools/command/client_model.h"
@@ -14,6 +15,7 @@
 #include "tools/command/human.h"
 #include "tools/command/operator_call.h"
 #include "tools/command/operator_pages.h"
+#include "tools/command/operator_tables.h"
 #include "tools/command/report.h"
 #include "tools/command/terminal.h"
 #include "tools/command/utf8_json.h"
@@ -35,6 +37,7 @@ static const char doc[] =
     "needs neither root nor systemd. Its pool takes a quarter of the memory, or what kvcobrad.conf says, as "
     "it "
     "fills; it ends with the daemon. Its log is a file beside its sockets. 'kvcobra down' ends it.\n\n"
+    "Until a table of a model is active, its engines share the bytes of their own caches.\n\n"
     "With --model, a table of the model is made, staged and activated in the background, which takes about a "
     "minute for a small model. The daemon serves meanwhile: an engine may start, and shares prompts from "
     "then "
@@ -139,9 +142,35 @@ static int cmd_up_print_json(const struct own_daemon *d, const char *socket, uin
                                  (json_int_t) pool_bytes, "table", table));
 }
 
+enum { TABLE_BITS = 3 }; /* per number, of the tables that most models get */
+
+/* What models without a table share, and what one would save. */
+static void cmd_up_print_exact(const Kvcobra__ListTablesReply *tables)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < tables->n_tables; i++) {
+        const Kvcobra__TableInfo *t = tables->tables[i];
+        char model[DIGEST_HEX_BYTES];
+
+        any = any || t->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE;
+        if (t->state == KVCOBRA__TABLE_STATE__TABLE_ACTIVE && t->exact != 0)
+            terminal_print(stdout, 10,
+                           "exact     model %s has no table, and its engines share their own %.0f bits per "
+                           "number: a table of %d bits saves %.0f %% (kvcobra up --model)\n",
+                           digest_short(t->model_digest.data, model), t->bpd_code, TABLE_BITS,
+                           100 * (1 - TABLE_BITS / t->bpd_code));
+    }
+    if (!any)
+        terminal_print(
+            stdout, 10,
+            "exact     while a model has no table, engines of vLLM and transformers share the bytes "
+            "of their own caches (setting exact)\n");
+}
+
 /* @started: by this process; else it was running. */
 static int cmd_up_print(const struct up_options *o, const struct own_daemon *d, uint64_t pool_bytes,
-                        bool started, const struct own_job *job)
+                        bool started, const struct own_job *job, const Kvcobra__ListTablesReply *tables)
 {
     const char *variable = getenv("KVCOBRA_SOCKET");
     char socket[OWN_DAEMON_PATH_BYTES], size[HUMAN_BYTES];
@@ -158,6 +187,7 @@ static int cmd_up_print(const struct up_options *o, const struct own_daemon *d, 
     terminal_print(stdout, 10, "pool      up to %s of memory; a restart loses what is in it\n",
                    human_bytes(pool_bytes, size));
     terminal_print(stdout, 10, "log       %s\n", d->log);
+    cmd_up_print_exact(tables);
     if (job->exists)
         cmd_up_print_job(job);
     return fflush(stdout) == 0 ? COMMAND_OK : command_fail("the output could not be written");
@@ -179,6 +209,7 @@ static int cmd_up_run(int argc, char **argv)
 {
     _cleanup_(own_daemon_deinit) struct own_daemon d = OWN_DAEMON_INIT;
     _cleanup_(operator_message_freep) Kvcobra__StatusReply *status = NULL;
+    _cleanup_(operator_message_freep) Kvcobra__ListTablesReply *tables = NULL;
     _cleanup_(kvc_client_freep) kvc_client *c = NULL;
     char operators[OWN_DAEMON_PATH_BYTES];
     struct up_options o = {.daemon = NULL};
@@ -197,10 +228,11 @@ static int cmd_up_run(int argc, char **argv)
 
     (void) snprintf(operators, sizeof(operators), "%s/" SOCKET_OPERATORS, d.folder);
     if (client_open_at(KVC_SOCKET_OPERATORS, operators, 0, &c, &e) < 0 ||
-        operator_get_status(c, &status, &e) < 0 || (!own_job_is_this(&d) && own_job_look(&d, &job, &e) < 0) ||
+        operator_get_status(c, &status, &e) < 0 || operator_list_tables(c, &tables, &e) < 0 ||
+        (!own_job_is_this(&d) && own_job_look(&d, &job, &e) < 0) ||
         (!o.wait && o.model && cmd_up_start_job(&o, &d, &job, &e) < 0))
         return command_fail("%s", e.text);
-    code = cmd_up_print(&o, &d, status->pool_bytes, started, &job);
+    code = cmd_up_print(&o, &d, status->pool_bytes, started, &job, tables);
     if (code != COMMAND_OK || !o.wait)
         return code;
 

@@ -30,6 +30,8 @@ expect "up again" 0 up --json
 expect_true "it runs already" 'not j["started"]'
 expect "as text" 0 env KVCOBRA_SOCKET=/elsewhere "$KVCOBRA" up
 grep -q "up to 128.0 MiB" "$dir/out" && grep -q "$own/kvcobra.sock" "$dir/out" && ok "pool and socket" || not_ok "pool and socket"
+grep -q "setting exact" "$dir/out" && ok "what is shared without a table" || not_ok "what is shared without a table"
+"$KVCOBRAD" --user --print-config | grep -qx "exact = yes" && ok "exact = yes" || not_ok "exact = yes"
 grep -q "KVCOBRA_SOCKET is /elsewhere" "$dir/err" && ok "the variable is named" || not_ok "the variable is named"
 expect "down" 0 "$KVCOBRA" down --json
 expect_true "it has ended" 'j["ended"] and j["pid"] > 0'
