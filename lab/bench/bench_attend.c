@@ -14,7 +14,7 @@
 #include "gpu/cpu/ops.h"
 #include "gpu/rope.h"
 
-enum { SYNTHETIC_BITS = 4, PREDICTING_SHARE = 256 /* levels of four bits are up to 127: z stays about 1 */ };
+enum { PREDICTING_SHARE = 256 /* levels of four bits are up to 127: z stays about 1 */ };
 
 /* Mean 0, variance 1, -sqrt(3)..sqrt(3). */
 static float bench_attend_next_number(uint64_t *s)
@@ -24,18 +24,18 @@ static float bench_attend_next_number(uint64_t *s)
 
 /* ---- a table in memory ---- */
 
-static float *bench_attend_make_codec(const struct table *t, struct codec *c, size_t n_coords,
+static float *bench_attend_make_codec(const struct table *t, struct codec *c, unsigned bits, size_t n_coords,
                                       size_t n_predicting, uint64_t *seed, float *at)
 {
     size_t d = t->geometry.d;
-    float scale = t->levels[SIDE_K][SYNTHETIC_BITS].step / sqrtf((float) (n_coords + n_predicting));
+    float scale = t->levels[SIDE_K][bits].step / sqrtf((float) (n_coords + n_predicting));
 
     c->n_half = (uint16_t) (n_coords / 8);
     c->r = (uint16_t) n_coords;
     c->n_pred = (uint32_t) n_predicting;
     c->r_in = (uint32_t) (n_coords + n_predicting);
-    c->code_bits = (uint16_t) (SYNTHETIC_BITS * n_coords);
-    memset(c->bits, SYNTHETIC_BITS, c->n_half);
+    c->code_bits = (uint16_t) (bits * n_coords);
+    memset(c->bits, (int) bits, c->n_half);
     c->mean = at;
     for (size_t i = 0; i < d; i++)
         *at++ = bench_attend_next_number(seed);
@@ -58,6 +58,7 @@ int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthe
     struct attend_synthetic made = {.table.v_from = shape->v_from_k ? PREDICT_HEAD : PREDICT_NONE};
     struct geometry *g = &made.table.geometry;
     size_t d = shape->d, predicting = shape->v_from_k ? shape->k_coords : 0;
+    unsigned bits = shape->bits > 0 ? shape->bits : 4;
     uint64_t seed = 1;
     float *at;
 
@@ -66,7 +67,7 @@ int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthe
         .n_heads = shape->n_kv_heads * shape->group,
         .n_kv_heads = shape->n_kv_heads,
         .d = shape->d,
-        .n_rot = shape->d,
+        .n_rot = shape->n_rot > 0 ? shape->n_rot : shape->d,
         .attn_scale = 1 / sqrt(shape->d),
     };
     for (uint32_t i = 0; i < g->n_rot / 2; i++)
@@ -88,9 +89,9 @@ int attend_synthetic_init(struct attend_synthetic *s, const struct attend_synthe
 
     at = made.matrices;
     for (uint32_t h = 0; h < shape->n_kv_heads; h++) {
-        at = bench_attend_make_codec(&made.table, &made.codecs[2 * h], shape->k_coords, 0, &seed, at);
-        at = bench_attend_make_codec(&made.table, &made.codecs[2 * h + 1], shape->v_coords, predicting, &seed,
-                                     at);
+        at = bench_attend_make_codec(&made.table, &made.codecs[2 * h], bits, shape->k_coords, 0, &seed, at);
+        at = bench_attend_make_codec(&made.table, &made.codecs[2 * h + 1], bits, shape->v_coords, predicting,
+                                     &seed, at);
     }
 
     *s = made;
@@ -170,7 +171,7 @@ static void bench_attend_fill_queries(struct attend_case *c)
         struct rope_phase phase;
 
         for (size_t x = 0; x < g->d; x++)
-            q[x] = bench_attend_next_number(&seed);
+            q[x] = (float) c->query_size * bench_attend_next_number(&seed);
         rope_phase_at(g, (double) (first + i / group % c->n_tokens), &phase);
         rope_rotate(g, &phase, q, rotated);
         for (size_t x = 0; x < g->d; x++)
@@ -178,7 +179,7 @@ static void bench_attend_fill_queries(struct attend_case *c)
     }
 }
 
-int attend_case_set_tokens(struct attend_case *c, size_t n)
+int attend_case_set_queries(struct attend_case *c, size_t n, double size)
 {
     const struct geometry *g = &c->table->geometry;
     size_t numbers = c->n_heads * n * geometry_group(g) * g->d;
@@ -192,6 +193,7 @@ int attend_case_set_tokens(struct attend_case *c, size_t n)
     c->q = take_ptr(q);
     c->q_rotated = take_ptr(rotated);
     c->n_tokens = n;
+    c->query_size = size;
     bench_attend_fill_queries(c);
     return 0;
 }
@@ -212,7 +214,7 @@ static int bench_attend_allocate(struct attend_case *c)
     /* 64 binary16 numbers are 128 bytes, so the size is a multiple of the alignment. */
     c->k = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->k));
     c->v = aligned_alloc(PAGE_ALIGN, numbers * sizeof(*c->v));
-    return c->pages && c->payloads && c->k && c->v ? attend_case_set_tokens(c, 1) : -ENOMEM;
+    return c->pages && c->payloads && c->k && c->v ? attend_case_set_queries(c, 1, 1) : -ENOMEM;
 }
 
 static int bench_attend_fill(struct attend_case *c)
@@ -306,12 +308,13 @@ static struct attend_args bench_attend_head_args(const struct attend_case *c, si
     };
 }
 
-void attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, void *scratch,
-                        float *out)
+size_t attend_case_packed(const struct attend_case *c, const struct ops *ops, size_t head, bool all_values,
+                          void *scratch, float *out)
 {
     struct attend_args a = bench_attend_head_args(c, head, scratch, out);
 
-    attend_with(&a, ops);
+    a.all_values = all_values;
+    return attend_skips_with(&a, ops);
 }
 
 void attend_case_folding(const struct attend_case *c, const struct ops *ops, void *scratch,

@@ -1,25 +1,19 @@
 /*
  * kvcobra-lab bench attend: the attention of a decode step over packed pages, compared with a tuned binary16
- * cache in the same process; the kernels alternate. Threads share the heads. The result of every kernel is
- * checked before it is timed.
+ * cache in the same process (bench_attend_time.c).
  */
 #include <errno.h>
-#include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/errmsg.h"
 #include "gpu/cpu.h"
-#include "gpu/cpu/ops.h"
 #include "lab/bench/attend_hogs.h"
 #include "lab/bench/bench.h"
 #include "lab/bench/bench_attend.h"
 #include "tools/bench/machine.h"
-#include "tools/bench/timing.h"
 #include "tools/command/option.h"
 #include "tools/command/report.h"
 
@@ -30,18 +24,15 @@ enum {
     OPT_MIB,
     OPT_TOKENS,
     OPT_HOGS,
-    THREADS_MAX = 64,
+    OPT_QUERY_SIZE,
     TOKENS_MAX = 4, /* numbers of tokens in one run */
     HOGS_MAX = 16,
     N_SETS = 4,
-    N_SYNTHETIC = 6,
-    N_CASES = 7
+    N_SYNTHETIC = 9,
+    N_CASES = 10
 };
 
-static const struct {
-    const char *name;
-    unsigned mask; /* gpu/cpu.h */
-} sets[N_SETS] = {
+static const struct attend_set sets[N_SETS] = {
     {"AVX2", CPU_AVX2},
     {"AVX2 VNNI", CPU_AVX2 | CPU_AVX_VNNI},
     {"AVX-512 VNNI", CPU_AVX2 | CPU_AVX512 | CPU_VNNI},
@@ -53,31 +44,26 @@ static const struct {
     struct attend_synthetic_shape shape;
     uint32_t fast_coords; /* of K's bases in two blocks; 0: one block */
 } synthetic[N_SYNTHETIC] = {
-    {"d=128, K (32, 4 bits), V (128, 4 bits)", {128, 8, 4, 32, 128, false}, 0},
-    {"the same, V predicted", {128, 8, 4, 32, 128, true}, 0},
-    {"the same, K in two blocks (8 and 24)", {128, 8, 4, 32, 128, true}, 8},
-    {"d=128, K and V (32, 4 bits)", {128, 8, 4, 32, 32, false}, 0},
-    {"the same, V predicted", {128, 8, 4, 32, 32, true}, 0},
-    {"the same, K in two blocks (8 and 24)", {128, 8, 4, 32, 32, true}, 8},
+    {"d=128, K (32, 4 bits), V (128, 4 bits)", {128, 8, 4, 32, 128, false, 0, 0}, 0},
+    {"the same, V predicted", {128, 8, 4, 32, 128, true, 0, 0}, 0},
+    {"the same, K in two blocks (8 and 24)", {128, 8, 4, 32, 128, true, 0, 0}, 8},
+    {"d=128, K and V (32, 4 bits)", {128, 8, 4, 32, 32, false, 0, 0}, 0},
+    {"the same, V predicted", {128, 8, 4, 32, 32, true, 0, 0}, 0},
+    {"the same, K in two blocks (8 and 24)", {128, 8, 4, 32, 32, true, 0, 0}, 8},
+    {"d=256, 64 of them rotated, g=6, K (64, 2 bits), V (256, 2 bits)",
+     {256, 4, 6, 64, 256, false, 64, 2},
+     0},
+    {"the same, 3 bits", {256, 4, 6, 64, 256, false, 64, 3}, 0},
+    {"the same, 4 bits", {256, 4, 6, 64, 256, false, 64, 4}, 0},
 };
 
 struct bench_attend_options {
     struct common_options common;
     size_t repeat, threads, mib;
     size_t tokens[TOKENS_MAX], n_tokens;
+    double query_size;
     double hogs_rate; /* bytes per second of a thread; 0: no hogs */
     const char *table;
-};
-
-struct result {
-    const struct attend_case *c; /* the results below are for this case */
-    const char *set, *packed_name, *f16_name;
-    size_t n_tokens;
-    bool measured; /* false: this machine lacks the instructions, or binary16 has no loop for so many rows */
-    struct attend_folding folding;
-    double error;              /* packed against binary16, normalised */
-    struct timing packed, f16; /* seconds of a run over all heads */
-    double n_keys;             /* keys times KV heads of a run */
 };
 
 static const char doc[] =
@@ -91,6 +77,8 @@ static const char doc[] =
     "relative to the scores. Several tokens in one step are "
     "those of speculative decoding. Rows of queries are tokens times query heads per KV head: packed pages "
     "have loops for up to 16 rows, and others for more; binary16 has loops for up to 64.\n\n"
+    "The larger the queries, the fewer keys have weight: where pages have none, packed attention skips their "
+    "values. Then a line says how many, and what adding all values takes.\n\n"
     "With --hogs other threads read memory meanwhile: as many as it takes to slow binary16 down to RATE, "
     "which is what it would read on a machine with less bandwidth per core.\n\n"
     "Example:\n\n"
@@ -102,6 +90,7 @@ static const struct argp_option options[] = {
     {"table", OPT_TABLE, "FILE", 0, "Also measure with this allocation table", 1},
     {"mib", OPT_MIB, "N", 0, "Size of the binary16 cache (default 64)", 1},
     {"tokens", OPT_TOKENS, "LIST", 0, "New tokens in one step, 1 to 16, up to 4 numbers (default 1)", 1},
+    {"query-size", OPT_QUERY_SIZE, "X", 0, "Multiply the queries by X, 1 to 16 (default 1)", 1},
     {"hogs", OPT_HOGS, "RATE", 0,
      "Slow binary16 down to RATE GB/s per thread, 1 to 1000, by threads that read memory", 1},
     {0},
@@ -134,7 +123,7 @@ static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
         o->repeat = (size_t) option_uint(state, "--repeat", arg, 1, 100000);
         return 0;
     case OPT_THREADS:
-        o->threads = (size_t) option_uint(state, "--threads", arg, 1, THREADS_MAX);
+        o->threads = (size_t) option_uint(state, "--threads", arg, 1, ATTEND_THREADS_MAX);
         return 0;
     case OPT_TABLE:
         o->table = arg;
@@ -144,6 +133,9 @@ static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case OPT_TOKENS:
         bench_attend_read_tokens(state, arg, o);
+        return 0;
+    case OPT_QUERY_SIZE:
+        o->query_size = option_double(state, "--query-size", arg, 1, 16);
         return 0;
     case OPT_HOGS:
         o->hogs_rate = 1e9 * option_double(state, "--hogs", arg, 1, 1000);
@@ -155,190 +147,18 @@ static error_t bench_attend_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {options, bench_attend_parse, NULL, doc, common_children, NULL, NULL};
 
-/* ---- one run ---- */
-
-/* Exactly one of @ops and @f16 is set. */
-struct bench_attend_run {
-    const struct attend_case *c;
-    const struct ops *ops;
-    const struct attend_f16 *f16;
-    size_t n_threads;
-    pthread_barrier_t *start;
-    float *out; /* [n_heads][n_tokens, group, d] */
-    void *scratch[THREADS_MAX];
-};
-
-struct worker {
-    const struct bench_attend_run *run;
-    size_t index;
-    double seconds;
-    pthread_t thread;
-};
-
-static double bench_attend_thread_seconds(void)
-{
-    struct timespec ts;
-
-    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts); /* cannot fail for this clock */
-    return (double) ts.tv_sec + (double) ts.tv_nsec * 1e-9;
-}
-
-static void *bench_attend_work(void *arg)
-{
-    struct worker *w = arg;
-    const struct bench_attend_run *r = w->run;
-    size_t row = attend_case_rows(r->c) * r->c->table->geometry.d;
-
-    (void) pthread_barrier_wait(r->start);
-    w->seconds = bench_attend_thread_seconds();
-    for (size_t head = w->index; head < r->c->n_heads; head += r->n_threads)
-        if (r->ops)
-            attend_case_packed(r->c, r->ops, head, r->scratch[w->index], r->out + head * row);
-        else
-            attend_case_f16(r->c, r->f16, head, r->out + head * row);
-    w->seconds = bench_attend_thread_seconds() - w->seconds;
-    return NULL;
-}
-
-/* Processor time of the slowest thread; all threads start together. On an idle machine this is the elapsed
- * time, on a busy machine it excludes other processes. Started threads wait for all others, so the command
- * exits if a thread cannot be started. Return: 0; negative errno. */
-static int bench_attend_run_once(struct bench_attend_run *r, double *ret_seconds)
-{
-    struct worker w[THREADS_MAX];
-    pthread_barrier_t start;
-    size_t n = 1;
-    int err = pthread_barrier_init(&start, NULL, (unsigned) r->n_threads);
-
-    if (err != 0)
-        return -err;
-
-    r->start = &start;
-    for (size_t i = 0; i < r->n_threads; i++)
-        w[i] = (struct worker){.run = r, .index = i};
-    for (; n < r->n_threads; n++)
-        if (pthread_create(&w[n].thread, NULL, bench_attend_work, &w[n]) != 0)
-            exit(command_fail("cannot start %zu threads", r->n_threads));
-    (void) bench_attend_work(&w[0]);
-    for (size_t i = 1; i < n; i++)
-        (void) pthread_join(w[i].thread, NULL);
-    (void) pthread_barrier_destroy(&start);
-    *ret_seconds = 0;
-    for (size_t i = 0; i < n; i++)
-        *ret_seconds = fmax(*ret_seconds, w[i].seconds);
-    return 0;
-}
-
-/* ---- measuring ---- */
-
-/* |a - b| / |b| */
-static double bench_attend_difference(const float *a, const float *b, size_t n)
-{
-    double wrong = 0, size = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        wrong += pow((double) a[i] - (double) b[i], 2);
-        size += pow((double) b[i], 2);
-    }
-
-    return sqrt(wrong / size);
-}
-
-/*
- * Both read the same vectors. Binary16 rounds each number by 2^-12 on average, packed kernels keep 6 to 8
- * bits of the factors of narrow half-tiles (gpu/README.md): up to 1 % of averages over thousands of tokens,
- * which are smaller than the averaged vectors. A wrong rotation, mask or order changes them by their whole
- * size.
- */
-static int bench_attend_check_and_time(struct bench_attend_run *packed, struct bench_attend_run *f16,
-                                       size_t repeat, double *seconds, struct result *ret)
-{
-    const struct geometry *g = &packed->c->table->geometry;
-    size_t numbers = packed->c->n_heads * attend_case_rows(packed->c) * g->d;
-    double once;
-
-    if (bench_attend_run_once(packed, &once) < 0 || bench_attend_run_once(f16, &once) < 0)
-        return command_fail("out of memory");
-
-    ret->error = bench_attend_difference(packed->out, f16->out, numbers);
-    if (!(ret->error < 0x1p-5))
-        return command_fail("%s: %s and binary16 differ by %g; nothing was timed", packed->c->name,
-                            packed->ops->name, ret->error);
-
-    for (size_t i = 0; i < repeat; i++)
-        if (bench_attend_run_once(packed, &seconds[i]) < 0 ||
-            bench_attend_run_once(f16, &seconds[repeat + i]) < 0)
-            return command_fail("out of memory");
-    ret->packed = timing_of(seconds, repeat);
-    ret->f16 = timing_of(seconds + repeat, repeat);
-    return COMMAND_OK;
-}
-
-static int bench_attend_measure_set(const struct attend_case *c, unsigned set,
-                                    const struct bench_attend_options *o, struct result *ret)
-{
-    const struct geometry *g = &c->table->geometry;
-    size_t row = attend_case_rows(c) * g->d;
-    size_t scratch_bytes = attend_scratch_bytes(&c->layout, c->n_tokens);
-    struct bench_attend_run packed = {.c = c, .n_threads = o->threads}, f16 = packed;
-    _cleanup_(freep) float *out = calloc(2 * c->n_heads * row, sizeof(*out));
-    _cleanup_(freep) char *scratch = aligned_alloc(64, o->threads * scratch_bytes);
-    _cleanup_(freep) double *seconds = calloc(2 * o->repeat, sizeof(*seconds));
-
-    *ret = (struct result){.c = c, .set = sets[set].name, .n_tokens = c->n_tokens};
-    if (!out || !scratch || !seconds)
-        return command_fail("out of memory");
-    if ((sets[set].mask & ~cpu_capabilities()) != 0 || attend_case_rows(c) > ATTEND_F16_ROWS_MAX)
-        return COMMAND_OK;
-
-    for (size_t i = 0; i < o->threads; i++)
-        packed.scratch[i] = scratch + i * scratch_bytes;
-    packed.ops = ops_select(sets[set].mask);
-    f16.f16 = attend_f16_select(sets[set].mask);
-    attend_case_folding(c, packed.ops, scratch, &ret->folding);
-    packed.out = out;
-    f16.out = out + c->n_heads * row;
-    ret->measured = true;
-    ret->packed_name = packed.ops->name;
-    ret->f16_name = f16.f16->name;
-    ret->n_keys = (double) (c->n_heads * c->n_pages * CHUNK_TOKENS);
-    return bench_attend_check_and_time(&packed, &f16, o->repeat, seconds, ret);
-}
-
 /* ---- less bandwidth ---- */
 
 struct bench_attend_state {
     struct attend_synthetic synthetic[N_SYNTHETIC];
     struct table *table;
     struct attend_case cases[N_CASES];
-    struct result results[N_CASES * N_SETS * TOKENS_MAX];
+    struct attend_times results[N_CASES * N_SETS * TOKENS_MAX];
     size_t n_results;
     struct attend_hogs *hogs;
     double rates[HOGS_MAX + 1]; /* of binary16 with 0, 1, ... threads that read memory: bytes/s of a thread */
     size_t n_rates;
 };
-
-/* Bytes per second that a thread of the best binary16 kernel reads, by the median of repeated runs. */
-static int bench_attend_f16_rate(const struct attend_case *c, const struct bench_attend_options *o,
-                                 double *ret)
-{
-    _cleanup_(freep) double *seconds = calloc(o->repeat, sizeof(*seconds));
-    _cleanup_(freep) float *out =
-        calloc(c->n_heads * attend_case_rows(c) * c->table->geometry.d, sizeof(*out));
-    struct bench_attend_run f16 = {
-        .c = c, .n_threads = o->threads, .f16 = attend_f16_select(cpu_capabilities()), .out = out};
-
-    if (!f16.f16)
-        return command_fail("--hogs: this processor has no instructions that the binary16 kernel needs");
-    if (!seconds || !out)
-        return command_fail("out of memory");
-
-    for (size_t i = 0; i < o->repeat; i++)
-        if (bench_attend_run_once(&f16, &seconds[i]) < 0)
-            return command_fail("out of memory");
-    *ret = (double) attend_case_f16_bytes(c) / (double) o->threads / timing_of(seconds, o->repeat).median;
-    return COMMAND_OK;
-}
 
 /* Starts one thread more at a time, until binary16 is as slow as the user wants, or there are HOGS_MAX. */
 static int bench_attend_start_hogs(struct bench_attend_state *b, const struct attend_case *c,
@@ -352,7 +172,7 @@ static int bench_attend_start_hogs(struct bench_attend_state *b, const struct at
         if (r < 0)
             return command_fail("cannot start %zu threads that read memory: %s", n, strerror(-r));
 
-        r = bench_attend_f16_rate(c, o, &b->rates[n]);
+        r = attend_time_f16_rate(c, o->threads, o->repeat, &b->rates[n]);
         if (r != COMMAND_OK)
             return r;
 
@@ -366,14 +186,14 @@ static int bench_attend_start_hogs(struct bench_attend_state *b, const struct at
 
 /* ---- output ---- */
 
-static size_t bench_attend_rows(const struct result *r)
+static size_t bench_attend_rows(const struct attend_times *r)
 {
     return r->n_tokens * geometry_group(&r->c->table->geometry);
 }
 
 /* @several: numbers of tokens in this run, so that rows name theirs. A time of 1000 ns and more has no
  * decimals: rows of a slow machine, or of a build with sanitizers, must fit too. */
-static void bench_attend_print_row(struct report *t, const struct result *r, bool several)
+static void bench_attend_print_row(struct report *t, const struct attend_times *r, bool several)
 {
     const double seconds[6] = {r->packed.min, r->packed.median, r->packed.p99,
                                r->f16.min,    r->f16.median,    r->f16.p99};
@@ -388,6 +208,15 @@ static void bench_attend_print_row(struct report *t, const struct result *r, boo
     }
     report_row(t, "%s%s\t%.2f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", r->set, tokens, r->f16.min / r->packed.min,
                r->f16.median / r->packed.median, times[0], times[1], times[2], times[3], times[4], times[5]);
+}
+
+static void bench_attend_print_skipped(const struct attend_times *r)
+{
+    double scale = 1e9 / r->n_keys;
+
+    printf("%s, %zu tok: values of %.0f %% of the pages skipped; all values: %.1f, median %.1f, p99 %.1f\n",
+           r->set, r->n_tokens, 100 * r->skipped, r->all_values.min * scale, r->all_values.median * scale,
+           r->all_values.p99 * scale);
 }
 
 /* A table per cache, of what was measured: its rows fit a terminal of 80 columns. */
@@ -409,6 +238,9 @@ static void bench_attend_print_case(const struct bench_attend_state *b, const st
 
     printf("\n%s\n", c->name);
     report_print(t, stdout);
+    for (size_t i = 0; i < b->n_results; i++)
+        if (b->results[i].c == c && b->results[i].skipped > 0)
+            bench_attend_print_skipped(&b->results[i]);
 }
 
 /* What has no row, and why. */
@@ -453,7 +285,7 @@ static int bench_attend_print_text(const struct bench_attend_state *b, const str
     return COMMAND_OK;
 }
 
-static json_t *bench_attend_row_json(const struct result *r)
+static json_t *bench_attend_row_json(const struct attend_times *r)
 {
     const struct geometry *g = &r->c->table->geometry;
     json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:b, s:{s:I, s:I, s:I, s:I}, s:I, s:I}", "cache",
@@ -467,8 +299,9 @@ static json_t *bench_attend_row_json(const struct result *r)
     if (row && r->measured &&
         json_object_update_new(
             row,
-            json_pack("{s:s, s:s, s:f, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "packed_kernel", r->packed_name,
-                      "f16_kernel", r->f16_name, "difference", r->error, "packed_ns",
+            json_pack("{s:s, s:s, s:f, s:f, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "packed_kernel",
+                      r->packed_name, "f16_kernel", r->f16_name, "difference", r->error, "skipped",
+                      r->skipped, "all_values_ns", timing_json(r->all_values, 1e9 / r->n_keys), "packed_ns",
                       timing_json(r->packed, 1e9 / r->n_keys), "f16_ns", timing_json(r->f16, 1e9 / r->n_keys),
                       "ratio_min", r->f16.min / r->packed.min, "ratio_median",
                       r->f16.median / r->packed.median, "planes_formed", (json_int_t) r->folding.formed,
@@ -524,10 +357,10 @@ static int bench_attend_measure_case(struct bench_attend_state *b, size_t i, con
     }
 
     for (size_t t = 0; t < o->n_tokens; t++) {
-        if (attend_case_set_tokens(c, o->tokens[t]) < 0)
+        if (attend_case_set_queries(c, o->tokens[t], o->query_size) < 0)
             return command_fail("out of memory");
         for (unsigned set = 0; set < N_SETS; set++) {
-            r = bench_attend_measure_set(c, set, o, &b->results[b->n_results]);
+            r = attend_time_set(c, &sets[set], o->threads, o->repeat, &b->results[b->n_results]);
             if (r != COMMAND_OK)
                 return r;
 
@@ -574,7 +407,8 @@ static int bench_attend_load(struct bench_attend_state *b, const struct bench_at
 
 static int bench_attend_run(int argc, char **argv)
 {
-    struct bench_attend_options o = {.repeat = 30, .threads = 2, .mib = 64, .tokens = {1}, .n_tokens = 1};
+    struct bench_attend_options o = {
+        .repeat = 30, .threads = 2, .mib = 64, .tokens = {1}, .n_tokens = 1, .query_size = 1};
     _cleanup_(bench_deinit) struct bench_attend_state b = {0};
     char cpu[MACHINE_CPU_NAME_BYTES];
     int r;

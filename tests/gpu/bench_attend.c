@@ -33,14 +33,14 @@ enum {
 /* 4 bits each; every table twice, without and then with prediction. The number of heads comes
  * from the options. */
 static const struct source tables[TABLES] = {
-    {"K 32, V 128", {BENCH_D, 0, BENCH_GROUP, 32, 128, false}, NULL, 3, 5.5},
-    {"K 32, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 32, 128, true}, NULL, 0, 0},
-    {"K 64, V 128", {BENCH_D, 0, BENCH_GROUP, 64, 128, false}, NULL, 2, 4.5},
-    {"K 64, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 64, 128, true}, NULL, 0, 0},
-    {"K 128, V 128", {BENCH_D, 0, BENCH_GROUP, 128, 128, false}, NULL, 1.2, 3.2},
-    {"K 128, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 128, 128, true}, NULL, 0, 0},
-    {"K 32, V 32", {BENCH_D, 0, BENCH_GROUP, 32, 32, false}, NULL, 4, 9},
-    {"K 32, V 32, predicted", {BENCH_D, 0, BENCH_GROUP, 32, 32, true}, NULL, 0, 0},
+    {"K 32, V 128", {BENCH_D, 0, BENCH_GROUP, 32, 128, false, 0, 0}, NULL, 3, 5.5},
+    {"K 32, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 32, 128, true, 0, 0}, NULL, 0, 0},
+    {"K 64, V 128", {BENCH_D, 0, BENCH_GROUP, 64, 128, false, 0, 0}, NULL, 2, 4.5},
+    {"K 64, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 64, 128, true, 0, 0}, NULL, 0, 0},
+    {"K 128, V 128", {BENCH_D, 0, BENCH_GROUP, 128, 128, false, 0, 0}, NULL, 1.2, 3.2},
+    {"K 128, V 128, predicted", {BENCH_D, 0, BENCH_GROUP, 128, 128, true, 0, 0}, NULL, 0, 0},
+    {"K 32, V 32", {BENCH_D, 0, BENCH_GROUP, 32, 32, false, 0, 0}, NULL, 4, 9},
+    {"K 32, V 32, predicted", {BENCH_D, 0, BENCH_GROUP, 32, 32, true, 0, 0}, NULL, 0, 0},
 };
 
 #define PREDICTED_SHARE 0.8 /* target with prediction, relative to the ratio without it */
@@ -347,7 +347,9 @@ int main(int argc, char **argv)
                                                         geometry_group(&table->geometry),
                                                         0,
                                                         0,
-                                                        table->v_from != PREDICT_NONE};
+                                                        table->v_from != PREDICT_NONE,
+                                                        0,
+                                                        0};
     }
     if (r == 0)
         r = measure(&g, &o, table ? &of_file : NULL, x, &e);

@@ -77,8 +77,9 @@ static size_t slot_of(const struct table *of_file)
 int bench_pools_init(struct bench_gpu *g, const struct bench_options *o, const struct table *of_file,
                      struct bench_pools *ret_pools, struct errmsg *e)
 {
-    const struct attend_synthetic_shape smallest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 32, 32, false};
-    const struct attend_synthetic_shape largest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 128, 128, false};
+    const struct attend_synthetic_shape smallest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 32, 32, false, 0, 0};
+    const struct attend_synthetic_shape largest = {BENCH_D, o->n_kv_heads, BENCH_GROUP, 128,
+                                                   128,     false,         0,           0};
     _cleanup_(freep) uint16_t *pattern = malloc(PATTERN_BYTES);
     struct bench_pools p = {0};
     size_t slot = slot_of(of_file);
