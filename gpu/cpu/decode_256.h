@@ -298,3 +298,4 @@ static inline_always void value_levels_wide(unsigned b, const uint8_t *at, const
 }
 
 #include "gpu/cpu/decode_simd.h"
+#include "gpu/cpu/value_simd.h"

@@ -167,8 +167,51 @@ static void test_groups(void)
                                                       .q_first = SIZE_MAX});
 }
 
+/* The shape of models with 256 dimensions, 64 of them rotated, and 6 query heads per KV head. With few rows
+ * the planes without rotation are folded, so at most 32 of 128 are formed. */
+static void test_partly_rotated(void)
+{
+    for (unsigned i = 0; i < 6; i++) {
+        struct attend_shape shape = {.d = 256,
+                                     .n_rot = 64,
+                                     .group = 6,
+                                     .bits = i == 5 ? -1 : (int) (2 + i % 3),
+                                     .state_bits = i < 3 ? 0 : 6,
+                                     .n_sink = 4,
+                                     .v_from = i % 2 == 0 ? PREDICT_NONE : PREDICT_HEAD,
+                                     .n_pages = 2,
+                                     .n_exact = 3,
+                                     .n_q = 1 + i / 4,
+                                     .q_first = SIZE_MAX};
+        const struct ops *ops[ATTEND_SCENE_VARIANTS];
+        size_t n_ops = attend_scene_variants(ops);
+        struct attend_scene s;
+
+        attend_scene_check(&shape);
+        shape.n_q = 1;
+        attend_scene_init(&s, &shape);
+        for (size_t v = 0; v < n_ops; v++) {
+            struct attend_folding folding;
+
+            attend_folding_with(&s.args, ops[v], &folding);
+            CU_ASSERT_EQUAL(folding.planes, 128);
+            CU_ASSERT_TRUE(ops[v]->decode ? folding.formed <= 32 : folding.formed == 128);
+        }
+        attend_scene_deinit(&s);
+    }
+}
+
 const char test_suite[] = "attend_packed_grid";
 const struct test_case test_cases[] = {
-    TEST(test_64),         TEST(test_80),        TEST(test_96),     TEST(test_128),    TEST(test_256),
-    TEST(test_equal_keys), TEST(test_one_token), TEST(test_groups), TEST(test_blocks), TEST_END,
+    TEST(test_64),
+    TEST(test_80),
+    TEST(test_96),
+    TEST(test_128),
+    TEST(test_256),
+    TEST(test_equal_keys),
+    TEST(test_one_token),
+    TEST(test_groups),
+    TEST(test_blocks),
+    TEST(test_partly_rotated),
+    TEST_END,
 };

@@ -416,6 +416,7 @@ static void make_weights(const struct decode_ops *ops, int whole[ROWS][CHUNK_TOK
         CU_ASSERT_EQUAL(factor[row], 0); /* there are no earlier sums */
         CU_ASSERT_EQUAL(state[row].max, 0);
         CU_ASSERT_DOUBLE_EQUAL((double) state[row].sum, sum, 64 * EPSILON);
+        CU_ASSERT_DOUBLE_EQUAL((double) w[row].sum, sum, 64 * EPSILON);
         CU_ASSERT_DOUBLE_EQUAL((double) w[row].step, 1.0 / ops->weight_max, EPSILON);
     }
 }
@@ -436,21 +437,20 @@ static double weighted(const struct page *p, enum side side, const struct row_we
     return sum;
 }
 
-static void check_values(const struct decode_ops *ops, struct page *p)
+/* Sums of @n_rows rows; nothing is added to the others. */
+static void check_rows(const struct decode_ops *ops, struct page *p, size_t n_rows,
+                       const struct row_weights *w)
 {
     enum { LD = COLS * 8 };
-    int whole[ROWS][CHUNK_TOKENS];
-    struct row_weights *w = aligned_alloc(64, ROWS * sizeof(*w));
     float *sums = calloc(2 * ROWS * LD, sizeof(*sums)), *of_keys = sums + ROWS * LD;
     size_t lanes = ops->lanes, n_wide = wide_cols(p);
 
-    assert(w && sums);
-    make_weights(ops, whole, w);
+    assert(sums);
     for (int twice = 0; twice < 2; twice++) { /* the second time adds to the sums */
-        ops->values(&p->coded, ROWS, w, sums, LD);
-        ops->key_values(&p->codes, ROWS, w, of_keys, LD);
+        ops->values(&p->coded, n_rows, w, sums, LD);
+        ops->key_values(&p->codes, n_rows, w, of_keys, LD);
     }
-    for (size_t row = 0; row < ROWS; row++)
+    for (size_t row = 0; row < n_rows; row++)
         for (unsigned col = 0; col < COLS; col++) {
             double size, expected = 2 * weighted(p, SIDE_V, &w[row], col, &size), sum = 0;
             const float *at = of_keys + row * LD;
@@ -468,7 +468,20 @@ static void check_values(const struct decode_ops *ops, struct page *p)
                                             : 0;
             CU_ASSERT_DOUBLE_EQUAL(sum, expected, 2 * EPSILON * size);
         }
+    for (size_t i = n_rows * LD; i < ROWS * LD; i++)
+        CU_ASSERT(sums[i] == 0 && of_keys[i] == 0);
     free(sums);
+}
+
+/* Loops differ by how many rows share the levels. */
+static void check_values(const struct decode_ops *ops, struct page *p)
+{
+    int whole[ROWS][CHUNK_TOKENS];
+    struct row_weights *w = aligned_alloc(64, ROWS * sizeof(*w));
+
+    assert(w);
+    make_weights(ops, whole, w);
+    check_rows(ops, p, 1 + test_rand_below(ROWS), w); /* of the many pages, each number gets some */
     free(w);
 }
 
