@@ -235,7 +235,7 @@ class KvCobraCache(Cache):  # type: ignore[misc]
         served, reason = self._bind(client, model_id, table, groups, device, exact)
         if any(s.model.info.exact for s in served):
             dense = True
-            log.info("kvcobrad has no active table for the model: pages hold its own keys and values, %s of them; a table of 3 bits per "
+            log.info("kvcobrad has no active table for the model: pages hold its own keys and values (%s); a table of 3 bits per "
                      "number needs a fifth of these bytes (kvcobra.calibrate)", str(model.dtype).rpartition(".")[2])
         n_layers = len({i for group in groups for i in group.layers})
         layers: List[Any]
