@@ -12,6 +12,7 @@
 #include "tests/e2e/client_fixture.h"
 #include "tests/e2e/raw_service_fixture.h"
 #include "tests/e2e/supervisor_fixture.h"
+#include "tests/e2e/tier_fixture.h"
 #include "tests/lib/random_table.h"
 #include "tests/lib/test.h"
 #include "tests/lib/wait.h"
@@ -26,7 +27,7 @@ static void begin(struct scene *sc, const char *const *options)
 {
     struct daemon d;
 
-    CU_ASSERT_FATAL(daemon_start(&d, DAEMON_BY_PATH, options));
+    CU_ASSERT_FATAL(daemon_start(&d, DAEMON_BY_PATH | DAEMON_WITH_STATE, options));
     *sc = (struct scene){.daemon = d, .g = random_table_geometry(2, 6, 2, 64)};
     CU_ASSERT_EQUAL_FATAL(kvc_client_new(&sc->control), 0);
     CU_ASSERT_EQUAL_FATAL(kvc_client_connect(sc->control, sc->daemon.operator_socket), 0);
@@ -56,8 +57,10 @@ static struct embedded good_client(const struct scene *sc)
 
 static kvc_seq *new_seq(const struct embedded *m)
 {
-    const kvc_seq_options o = {
-        .struct_bytes = sizeof(o), .keys = KVC_KEYS_AFTER_ROPE, .flags = KVC_SEQ_PUBLISH_ALL};
+    const kvc_seq_options o = {.struct_bytes = sizeof(o),
+                               .keys = KVC_KEYS_AFTER_ROPE,
+                               .flags = KVC_SEQ_PUBLISH_ALL,
+                               .fetch_ms = 8000};
     kvc_seq *s = NULL;
 
     CU_ASSERT_EQUAL_FATAL(kvc_seq_new_with(m->model, &o, &s), 0);
@@ -248,7 +251,33 @@ static void test_restart(void)
     supervisor_finish();
 }
 
+/* Pages that left memory come back from the disk, also after a restart. */
+static void test_disk(void)
+{
+    _cleanup_(freep) uint32_t *tokens = scene_tokens(0, TOKENS);
+    struct tier t;
+
+    tier_prepare(&t);
+    for (size_t i = 0; i < sizeof(t.args) / sizeof(t.args[0]) - 1; i++)
+        if (!t.args[i]) {
+            t.args[i] = "--exact=yes";
+            break;
+        }
+    begin(&t.scene, t.args);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    publish_text(&t.scene, tokens);
+    (void) tier_write_all(&t);
+    CU_ASSERT_EQUAL(scene_evict(t.scene.control, ""), WHOLE / 64);
+    CU_ASSERT_EQUAL(find_text(&t.scene, tokens), WHOLE);
+    CU_ASSERT(tier_ask(&t, KVCOBRA__TIER_ACTION__TIER_ASK)->read_pages > 0);
+    tier_restart(&t);
+    CU_ASSERT(tier_reaches(&t, "ready"));
+    CU_ASSERT_EQUAL(find_text(&t.scene, tokens), WHOLE);
+    tier_finish(&t);
+}
+
 const char test_suite[] = "client_exact";
 const struct test_case test_cases[] = {
-    TEST(test_shared_bytes), TEST(test_activate), TEST(test_quota), TEST(test_restart), TEST_END,
+    TEST(test_shared_bytes), TEST(test_activate), TEST(test_quota),
+    TEST(test_restart),      TEST(test_disk),     TEST_END,
 };
