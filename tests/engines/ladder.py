@@ -72,7 +72,7 @@ class Ladder:
             self._end_workers()
             self.subject.has_small_cache = bool(options)
             return
-        options = [*(options or ("--pool-bytes=1G",)), "--arena-bytes=64M", "--quota-bytes=8G", f"--state-dir={tempfile.mkdtemp(dir=self.folder)}"]
+        options = [*(options or ("--pool-bytes=1G",)), *self.subject.options, "--arena-bytes=64M", "--quota-bytes=8G", f"--state-dir={tempfile.mkdtemp(dir=self.folder)}"]
         if self.daemon is None:
             self.daemon = KeptDaemon(*options)
         else:
@@ -97,6 +97,8 @@ class Ladder:
     def activate(self, tables):
         for table in tables:
             self.daemon.command("table", "stage", table)
+        if not tables:
+            return
         self.daemon.command("table", "activate", *tables, "--yes")
 
     def reconnect(self):
@@ -123,8 +125,7 @@ class Ladder:
     def hold(self, prompts):
         """Leases the pages of prompts until release(), as a client does that is slow. Returns the tokens of each."""
         client = kvcobra.Client(self.daemon.socket)
-        sequences = [[kvcobra.Sequence(kvcobra.Model(client, digest), **self.subject.sequence) for digest in self.subject.model.digests]
-                     for _ in prompts]
+        sequences = [[kvcobra.Sequence(model, **self.subject.sequence) for model in self.subject.opened(client)] for _ in prompts]
         self._held.append((client, sequences))
         return [min(sequence.match(tokens) for sequence in groups) for groups, tokens in zip(sequences, prompts)]
 
@@ -295,7 +296,7 @@ def killed(ladder):
 
 @row("evicted", "a cache with room for a quarter of the prompts; all are asked again, the newest first, once more, and eight at once", ["evicts"])
 def evicted(ladder):
-    ladder.start(*ladder.subject.model.small_pool)
+    ladder.start(*ladder.subject.small_pool)
     prompts = ladder.prompts(*[200 + i for i in range(ladder.subject.model.n_flood[ladder.form])])
     ladder.ask(ladder.first, prompts, 0)
     before = ladder.found
@@ -310,7 +311,7 @@ def evicted(ladder):
 
 @row("pool full", "other clients hold all pages: nothing can be published, and their pages are found", ["daemon"])
 def pool_full(ladder):
-    ladder.start(*ladder.subject.model.small_pool)
+    ladder.start(*ladder.subject.small_pool)
     held = []
     for i in range(ladder.subject.model.n_flood[ladder.form]):
         prompts = ladder.prompts(200 + i)

@@ -28,7 +28,7 @@ class Model:
     stride = {"short": 1, "long": 1}
     block_tokens = 64
     n_measured = 48  # prompts that a bound is taken from
-    engines = frozenset({"transformers", "vllm", "vllm-own"})
+    engines = frozenset({"transformers", "transformers-exact", "vllm", "vllm-own"})
 
     def __init__(self, name):
         self.name = name
@@ -47,6 +47,7 @@ class SmolLM2(Model):
     n_flood = {"short": 12, "long": 40}
     stride = {"short": 1, "long": 9}
     n_measured = 12
+    engines = frozenset({"transformers", "vllm", "vllm-own"})
     PAGES = "DESIGN.md", "CONVENTIONS.md", "README.md", "client/README.md", "daemon/README.md", "SECURITY.md"
 
     def __init__(self, folder):
@@ -97,6 +98,7 @@ class Tiny(Model):
                      max_position_embeddings=self.n_positions, **self.changes)
         model = make_model(self.kind, **named)
         self.group_names = [group.name for group in model_groups(model)]
+        self.shapes = [(group.geometry, group.kind.pairs) for group in model_groups(model)]
         self.exact_folder = self.folder = os.path.join(folder, "model")
         copy.deepcopy(model).bfloat16().save_pretrained(self.folder)
         self.model_id = (self.kind.encode() + bytes(32))[:32].hex()

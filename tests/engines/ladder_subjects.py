@@ -1,4 +1,7 @@
 """What ladder.py puts to the test: an engine with a model, and how its answers are judged."""
+import re
+
+import kvcobra
 import numpy
 
 from ladder_workers import CHUNK, Codes, Transformers, Vllm, Worker
@@ -9,6 +12,7 @@ class Subject:
     answers without the daemon can be judged; "evicts": its cache can be made small."""
 
     features = frozenset()
+    options = ()  # of kvcobrad, in every row
     has_small_cache = False  # of an engine with a cache of its own
     sequence = {}  # options of the sequences that find what the engine published
 
@@ -21,6 +25,15 @@ class Subject:
 
     def has(self, feature):
         return feature in self.features
+
+    @property
+    def small_pool(self):
+        """Options of kvcobrad with room for a quarter of the prompts of the row "evicted"."""
+        return self.model.small_pool
+
+    def opened(self, client):
+        """A kvcobra.Model of each group of layers, as the engine opens them."""
+        return [kvcobra.Model(client, digest) for digest in self.model.digests]
 
     @staticmethod
     def whole(n):
@@ -96,6 +109,58 @@ class OnTransformers(Subject):
     def close(self):
         for worker in self._controls.values():
             worker.close()
+
+
+class OnTransformersExact(OnTransformers):
+    """KvCobraCache without a table: pages have the bytes of the model's own keys and values. Every answer must be, to the bit, that of a process
+    without a daemon that computes the same pieces."""
+
+    features = frozenset({"daemon", "processes", "evicts"})
+    options = ("--exact=yes",)
+    sequence = {"keys": "after", "publish_all": True}
+    whole = staticmethod(Subject.whole)
+    WIDER = 11  # times the bytes of 3 bits per number, in binary32
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.name = f"transformers without a table, {model.name}"
+
+    @property
+    def tables(self):
+        return []
+
+    @property
+    def small_pool(self):
+        def wider(option):
+            name, number, unit = re.fullmatch(r"(--[a-z-]+=)(\d+)([KMG])", option).groups()
+            return f"{name}{int(number) * self.WIDER}{unit}"
+
+        return [wider(option) for option in self.model.small_pool]
+
+    def opened(self, client):
+        return [kvcobra.Model(client, digest, geometry, exact=kvcobra.exact_form("float32", pairs=pairs))
+                for digest, (geometry, pairs) in zip(self.model.digests, self.model.shapes)]
+
+    def use(self, tables):
+        self._tables = ()
+        if () not in self._controls:
+            self._controls[()], self._known[()] = self._alone(), {}
+
+    def _alone(self):
+        return Worker(Transformers, self.model.folder, self.model.model_id, None, None, False, True)
+
+    def worker(self, socket):
+        return Worker(Transformers, self.model.folder, self.model.model_id, socket, None, False)
+
+    def again(self, request):
+        other = self._alone()
+        try:
+            return other.call("ask", [request])[0]
+        finally:
+            other.close()
+
+    def prepare(self, text, lengths):
+        """A cache of the model's own does not go on in copies: each beginning is computed when it is asked for."""
 
 
 def divergence(wanted, got):
@@ -191,4 +256,4 @@ class OnVllmAlone(OnVllm):
         return Worker(Vllm, self._engine(enable_prefix_caching=True, **(self.small if self.has_small_cache else {})))
 
 
-SUBJECTS = {"transformers": OnTransformers, "vllm": OnVllm, "vllm-own": OnVllmAlone}
+SUBJECTS = {"transformers": OnTransformers, "transformers-exact": OnTransformersExact, "vllm": OnVllm, "vllm-own": OnVllmAlone}

@@ -121,15 +121,16 @@ def logprobs(model, hidden):
 
 
 class Transformers:
-    """@table: a path, for codes without a daemon. @repeatable: an answer does not depend on what was found."""
+    """@table: a path, for codes without a daemon. @repeatable: an answer does not depend on what was found. @alone: without table and daemon."""
 
-    def __init__(self, folder, model_id, socket, table=None, repeatable=True):
+    def __init__(self, folder, model_id, socket, table=None, repeatable=True, alone=False):
         import torch
         from transformers import AutoModelForCausalLM
 
         torch.set_num_threads(1)
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self._client = kvcobra.Client(False if table else socket)
+        self._client = kvcobra.Client(False if table or alone else socket)
+        self._alone = alone
         self._options = {"model_id": model_id, "repeatable": repeatable, "table": table}
         self._caches = {}
 
@@ -137,9 +138,9 @@ class Transformers:
         from kvcobra.hf import KvCobraCache, _geometry
 
         key = place, request.get("salt", "")
-        if key not in self._caches or self._caches[key].is_plain:
+        if key not in self._caches or self._caches[key].is_plain != self._alone:
             self._caches[key] = KvCobraCache.from_model(self._model, self._client, salt=key[1].encode(), **self._options)
-            assert not self._caches[key].is_plain, "kvcobrad is not there, or has no table for the model"
+            assert self._caches[key].is_plain == self._alone, "kvcobrad is not there, or has no table for the model"
         return Run(self._model, _geometry.find_decoder(self._model), self._caches[key], request["tokens"])
 
     def ask(self, requests, cancelled=()):

@@ -1,4 +1,5 @@
-"""The ladder in its short form: transformers with a tiny random model, whose answers after each situation must be those of a cold run, to the bit."""
+"""The ladder in its short form: transformers with a tiny random model, with a table and without one. The answers after each situation must be
+those of a cold run, to the bit."""
 import os
 import subprocess
 import sys
@@ -16,12 +17,14 @@ class Short(unittest.TestCase):
             import transformers  # noqa: F401
         except ImportError as e:
             self.skipTest(f"the Python module {e.name} is missing")
-        done = subprocess.run([sys.executable, "-B", engines.source("tests/engines/ladder.py"), "--short", "--engine", "transformers", "--model", "tiny-llama"],
-                              env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=engines.TIMEOUT_S)
+        command = [sys.executable, "-B", engines.source("tests/engines/ladder.py"), "--short", "--model", "tiny-llama", "--engine", "transformers",
+                   "--engine", "transformers-exact"]
+        done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=2 * engines.TIMEOUT_S)
         print(done.stdout)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-4000:])
         self.assertNotIn("wrong**", done.stdout)
-        self.assertGreater(done.stdout.count("| right"), 15)
+        self.assertGreater(done.stdout.count("| right"), 35)
 
 
 if __name__ == "__main__":
