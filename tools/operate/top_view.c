@@ -64,6 +64,7 @@ static const char *top_view_amount(enum top_unit unit, double x, char ret[static
 {
     const char *scale = " kMGT";
     const char *format = "%.2g";
+    char number[HUMAN_BYTES - 1];
 
     switch (unit) {
     case BYTES:
@@ -88,9 +89,8 @@ static const char *top_view_amount(enum top_unit unit, double x, char ret[static
         break;
     }
 
-    (void) snprintf(ret, HUMAN_BYTES, format, x);
-    if (unit == COUNT && *scale != ' ')
-        strncat(ret, scale, 1);
+    (void) snprintf(number, sizeof(number), format, x);
+    (void) snprintf(ret, HUMAN_BYTES, "%s%.1s", number, unit == COUNT && *scale != ' ' ? scale : "");
     return ret;
 }
 
