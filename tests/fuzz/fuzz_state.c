@@ -1,8 +1,8 @@
 /*
  * The files of a state folder: a daemon (daemon_rig.h) starts with them, its accounts agree, and it writes
- * files that the next start reads. An input has the texts of `active`, `trials`, `aliases`, `quotas` and
- * `secret`, one after the other, separated by a zero byte. "@" stands for the digest of a table that is in
- * the folder, "%" for the digest of its model.
+ * files that the next start reads. An input has the texts of `active`, `trials`, `aliases`, `quotas`,
+ * `secret` and `exact`, one after the other, separated by a zero byte. "@" stands for the digest of a table
+ * that is in the folder, "%" for the digest of its model.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *const files[] = {"active", "trials", "aliases", "quotas", "secret"};
+static const char *const files[] = {"active", "trials", "aliases", "quotas", "secret", "exact"};
 enum { N_FILES = sizeof(files) / sizeof(files[0]) };
 
 static char digests[2][DIGEST_HEX_BYTES]; /* of the table and of its model */
