@@ -150,6 +150,7 @@ int aliases_remove(struct tables *ts, const uint8_t *alias, uint8_t *ret_model, 
 
     removed = ts->aliases[i];
     ts->aliases[i] = ts->aliases[--ts->n_aliases];
+    ts->aliases[ts->n_aliases] = removed; /* behind the last one, until the next is added */
     r = state_writer_write(&ts->state, STATE_ALIASES, e);
     if (r < 0) {
         ts->aliases[ts->n_aliases++] = ts->aliases[i];
@@ -157,13 +158,13 @@ int aliases_remove(struct tables *ts, const uint8_t *alias, uint8_t *ret_model, 
         return r;
     }
 
-    memcpy(ret_model, removed.model, DIGEST_BYTES);
+    memcpy(ret_model, ts->aliases[ts->n_aliases].model, DIGEST_BYTES);
     return 0;
 }
 
 /* ---- at the start ---- */
 
-static int aliases_load_line(struct tables *ts, const char *line, struct errmsg *e)
+static int aliases_read_line(struct tables *ts, const char *line, struct errmsg *e)
 {
     char alias_hex[DIGEST_HEX_BYTES], model_hex[DIGEST_HEX_BYTES], after;
     uint8_t alias[DIGEST_BYTES], model[DIGEST_BYTES];
@@ -181,26 +182,16 @@ static int aliases_load_line(struct tables *ts, const char *line, struct errmsg 
     return 0;
 }
 
+static int aliases_load_line(void *ctx, const char *path, char *line, struct errmsg *e)
+{
+    if (aliases_read_line(ctx, line, e) < 0) /* the line breaks a rule */
+        log_event(LOG_ERR, "alias-ignored", "path=%s message=\"%s\"", path, e->text);
+    return 0;
+}
+
 int aliases_load(struct tables *ts, struct errmsg *e)
 {
-    _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) char *text = NULL;
-    char *save = NULL;
-    int r = tables_files_read_text(ts->config, "aliases", ALIASES_FILE_BYTES_MAX, &path, &text, e);
+    static const struct tables_text text = {"aliases", ALIASES_TITLE, "aliases", ALIASES_FILE_BYTES_MAX};
 
-    if (r < 0 || !text)
-        return r;
-    if (strncmp(text, ALIASES_TITLE, strlen(ALIASES_TITLE)) != 0) {
-        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not aliases of this version\", ignoring",
-                  path);
-        return 0;
-    }
-
-    for (char *line = strtok_r(text + strlen(ALIASES_TITLE), "\n", &save); line;
-         line = strtok_r(NULL, "\n", &save)) {
-        r = aliases_load_line(ts, line, e);
-        if (r < 0) /* the line breaks a rule */
-            log_event(LOG_ERR, "alias-ignored", "path=%s message=\"%s\"", path, e->text);
-    }
-    return 0;
+    return tables_files_read_lines(ts->config, &text, aliases_load_line, ts, e);
 }

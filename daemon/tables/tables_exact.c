@@ -191,7 +191,7 @@ void tables_exact_print_all(const void *ctx, FILE *f)
     }
 }
 
-static int tables_exact_load_line(struct tables *ts, const char *line, struct errmsg *e)
+static int tables_exact_read_line(struct tables *ts, const char *line, struct errmsg *e)
 {
     size_t n_hex = strlen(line), n = 0;
     _cleanup_(freep) uint8_t *bytes = malloc(n_hex / 2 + 1);
@@ -215,28 +215,20 @@ static int tables_exact_load_line(struct tables *ts, const char *line, struct er
     return tables_exact_activate(ts, t, &m, e);
 }
 
+static int tables_exact_load_line(void *ctx, const char *path, char *line, struct errmsg *e)
+{
+    int r = tables_exact_read_line(ctx, line, e);
+
+    if (r == -ENOMEM)
+        return r;
+    if (r < 0)
+        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"%s\", ignoring", path, e->text);
+    return 0;
+}
+
 int tables_exact_load(struct tables *ts, struct errmsg *e)
 {
-    _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) char *text = NULL;
-    char *save = NULL;
-    int r = tables_files_read_text(ts->config, "exact", EXACT_FILE_BYTES_MAX, &path, &text, e);
+    static const struct tables_text text = {"exact", EXACT_TITLE, "exact tables", EXACT_FILE_BYTES_MAX};
 
-    if (r < 0 || !text)
-        return r;
-    if (strncmp(text, EXACT_TITLE, strlen(EXACT_TITLE)) != 0) {
-        log_event(LOG_ERR, "state-unreadable",
-                  "path=%s message=\"not exact tables of this version\", ignoring", path);
-        return 0;
-    }
-
-    for (char *line = strtok_r(text + strlen(EXACT_TITLE), "\n", &save); line;
-         line = strtok_r(NULL, "\n", &save)) {
-        r = tables_exact_load_line(ts, line, e);
-        if (r == -ENOMEM)
-            return r;
-        if (r < 0)
-            log_event(LOG_ERR, "state-unreadable", "path=%s message=\"%s\", ignoring", path, e->text);
-    }
-    return 0;
+    return tables_files_read_lines(ts->config, &text, tables_exact_load_line, ts, e);
 }

@@ -229,32 +229,6 @@ static int tables_files_parse_line(const char *text, int64_t offset_ms, struct t
     return tables_files_read_digest(table, ret->table);
 }
 
-static int tables_files_parse_active(char *text, const char *path, tables_active_fn on_line, void *ctx,
-                                     struct errmsg *e)
-{
-    int64_t offset_ms = tables_files_clock_offset_ms();
-    char *save = NULL;
-    int r = 0;
-
-    if (strncmp(text, ACTIVE_TITLE, strlen(ACTIVE_TITLE)) != 0) {
-        log_event(LOG_ERR, "state-unreadable",
-                  "path=%s message=\"not an active set of this version\", ignoring", path);
-        return 0;
-    }
-
-    for (char *line = strtok_r(text + strlen(ACTIVE_TITLE), "\n", &save); line && r == 0;
-         line = strtok_r(NULL, "\n", &save)) {
-        struct tables_files_line p;
-
-        if (tables_files_parse_line(line, offset_ms, &p) == 0)
-            r = on_line(ctx, &p.line, e);
-        else
-            log_event(LOG_ERR, "state-unreadable", "path=%s message=\"bad line\", ignoring it", path);
-    }
-
-    return r;
-}
-
 int tables_files_read_text(const struct config *c, const char *name, size_t bytes_max, char **ret_path,
                            char **ret_text, struct errmsg *e)
 {
@@ -286,11 +260,51 @@ int tables_files_read_text(const struct config *c, const char *name, size_t byte
     return 0;
 }
 
-int tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx, struct errmsg *e)
+int tables_files_read_lines(const struct config *c, const struct tables_text *t, tables_line_fn on_line,
+                            void *ctx, struct errmsg *e)
 {
     _cleanup_(freep) char *path = NULL;
     _cleanup_(freep) char *text = NULL;
-    int r = tables_files_read_text(c, "active", ACTIVE_FILE_BYTES_MAX, &path, &text, e);
+    char *save = NULL;
+    int r = tables_files_read_text(c, t->name, t->bytes_max, &path, &text, e);
 
-    return r == 0 && text ? tables_files_parse_active(text, path, on_line, ctx, e) : r;
+    if (r < 0 || !text)
+        return r;
+    if (strncmp(text, t->title, strlen(t->title)) != 0) {
+        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not %s of this version\", ignoring", path,
+                  t->what);
+        return 0;
+    }
+
+    for (char *line = strtok_r(text + strlen(t->title), "\n", &save); line && r == 0;
+         line = strtok_r(NULL, "\n", &save))
+        r = on_line(ctx, path, line, e);
+    return r;
+}
+
+/* What reads the active set. */
+struct tables_files_active {
+    tables_active_fn on_line;
+    void *ctx;
+    int64_t offset_ms;
+};
+
+static int tables_files_read_active_line(void *ctx, const char *path, char *line, struct errmsg *e)
+{
+    const struct tables_files_active *a = ctx;
+    struct tables_files_line p;
+
+    if (tables_files_parse_line(line, a->offset_ms, &p) == 0)
+        return a->on_line(a->ctx, &p.line, e);
+
+    log_event(LOG_ERR, "state-unreadable", "path=%s message=\"bad line\", ignoring it", path);
+    return 0;
+}
+
+int tables_files_load_active(const struct config *c, tables_active_fn on_line, void *ctx, struct errmsg *e)
+{
+    static const struct tables_text active = {"active", ACTIVE_TITLE, "an active set", ACTIVE_FILE_BYTES_MAX};
+    struct tables_files_active a = {on_line, ctx, tables_files_clock_offset_ms()};
+
+    return tables_files_read_lines(c, &active, tables_files_read_active_line, &a, e);
 }

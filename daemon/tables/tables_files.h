@@ -34,6 +34,22 @@ int tables_files_load(const struct config *c, tables_file_fn on_table, void *ctx
 int tables_files_read_text(const struct config *c, const char *name, size_t bytes_max, char **ret_path,
                            char **ret_text, struct errmsg *e);
 
+/* A text file of the state folder: its first line is @title, which ends with a newline. */
+struct tables_text {
+    const char *name, *title;
+    const char *what; /* the file has, in words */
+    size_t bytes_max;
+};
+
+/* One line, which may be changed. It logs what it ignores, with @path. Return: 0; an error that ends the
+ * start. */
+typedef int (*tables_line_fn)(void *ctx, const char *path, char *line, struct errmsg *e);
+
+/* Calls @on_line for each line after the title. A file that is missing has none; one that cannot be read as
+ * text, or has another title, is logged and has none. Return: 0; an error of the machine, or of @on_line. */
+int tables_files_read_lines(const struct config *c, const struct tables_text *t, tables_line_fn on_line,
+                            void *ctx, struct errmsg *e);
+
 struct active_line { /* an active table, or a draining one that ROLLBACK may return to */
     const uint8_t *model_digest, *digest;
     uint64_t revision; /* that activated it last */

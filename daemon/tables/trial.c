@@ -332,7 +332,7 @@ void trial_end_all(struct tables *ts, const struct table_entry *t)
 
 /* ---- at the start ---- */
 
-static int trial_load_line(struct tables *ts, char *line)
+static int trial_read_line(struct tables *ts, char *line)
 {
     char *save = NULL, *words[4], *end;
     const char *tenants[TRIAL_TENANTS_MAX + 1];
@@ -382,30 +382,21 @@ static int trial_load_line(struct tables *ts, char *line)
     return -EBADMSG;
 }
 
+static int trial_load_line(void *ctx, const char *path, char *line, struct errmsg *e)
+{
+    int r = trial_read_line(ctx, line);
+
+    if (r < 0 && !damage_is_cause(r))
+        return fail(e, r, "cannot read the trial of a table in %s: %s", path, strerror(-r));
+    if (r < 0)
+        log_event(LOG_ERR, "trial-ignored",
+                  "path=%s message=\"the table is missing or cannot be tried, or the line is bad\"", path);
+    return 0;
+}
+
 int trial_load(struct tables *ts, struct errmsg *e)
 {
-    _cleanup_(freep) char *path = NULL;
-    _cleanup_(freep) char *text = NULL;
-    char *save = NULL;
-    int r = tables_files_read_text(ts->config, "trials", TRIALS_FILE_BYTES_MAX, &path, &text, e);
+    static const struct tables_text text = {"trials", TRIALS_TITLE, "trials", TRIALS_FILE_BYTES_MAX};
 
-    if (r < 0 || !text)
-        return r;
-    if (strncmp(text, TRIALS_TITLE, strlen(TRIALS_TITLE)) != 0) {
-        log_event(LOG_ERR, "state-unreadable", "path=%s message=\"not trials of this version\", ignoring",
-                  path);
-        return 0;
-    }
-
-    for (char *line = strtok_r(text + strlen(TRIALS_TITLE), "\n", &save); line;
-         line = strtok_r(NULL, "\n", &save)) {
-        r = trial_load_line(ts, line);
-        if (r < 0 && !damage_is_cause(r))
-            return fail(e, r, "cannot read the trial of a table in %s: %s", path, strerror(-r));
-        if (r < 0)
-            log_event(LOG_ERR, "trial-ignored",
-                      "path=%s message=\"the table is missing or cannot be tried, or the line is bad\"",
-                      path);
-    }
-    return 0;
+    return tables_files_read_lines(ts->config, &text, trial_load_line, ts, e);
 }
