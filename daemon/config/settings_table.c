@@ -226,7 +226,9 @@ const struct setting settings[] = {
         .details =
             "Such pages take as many bytes as the engine's cache, five times those of 3 bits per number, "
             "within the quota of the tenant. They are for engines of the same number type, and are "
-            "dropped when a table is activated. no makes no new ones.",
+            "dropped when a table is activated. A model has one number type and shape at a time: those of "
+            "the client that opened it first, while any client uses them, so an account can keep others "
+            "from sharing that model. no makes no new ones.",
     },
     {
         .name = "ghosts",
